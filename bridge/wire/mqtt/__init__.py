@@ -1,0 +1,60 @@
+"""The MQTT 3.1 and 3.1.1 packet codec: bytes to packets and back, without any input or output of its own."""
+
+from .decoder import Decoder
+from .encoder import encode, encode_acknowledgement, encode_publish, encode_topic
+from .errors import MalformedPacket
+from .packets import (
+    SUBACK_FAILURE,
+    ByteOrder,
+    Connack,
+    ConnackCode,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length, encode_remaining_length
+
+__all__ = [
+    "MAX_REMAINING_LENGTH",
+    "SUBACK_FAILURE",
+    "ByteOrder",
+    "Connack",
+    "ConnackCode",
+    "Connect",
+    "Decoder",
+    "Disconnect",
+    "MalformedPacket",
+    "Packet",
+    "PacketType",
+    "Pingreq",
+    "Pingresp",
+    "Puback",
+    "Pubcomp",
+    "Publish",
+    "Pubrec",
+    "Pubrel",
+    "Suback",
+    "Subscribe",
+    "Unsuback",
+    "Unsubscribe",
+    "Will",
+    "decode_remaining_length",
+    "encode",
+    "encode_acknowledgement",
+    "encode_publish",
+    "encode_remaining_length",
+    "encode_topic",
+]

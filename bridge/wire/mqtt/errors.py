@@ -1,0 +1,28 @@
+"""The one error of the MQTT codec: a packet that breaks a rule of the protocol."""
+
+from __future__ import annotations
+
+
+class MalformedPacket(ValueError):
+    """A packet which the protocol does not allow, met while decoding or about to be encoded.
+
+    MQTT knows no way to answer such a packet: the receiver closes the connection (MQTT 3.1.1 section 4.8), so the
+    error is made for the log and says what was wrong, where, and who says so.
+
+    Attributes:
+        packet: name of the packet as in the tables of seed 000, for example ``"PUBLISH"``; ``"fixed header"`` where
+            no type is known.
+        offset: offset of the offending field in bytes, counted from the first byte of the packet's fixed header; 0
+            while encoding, where the packet has no bytes yet.
+        rule: the broken rule, its source first: a conformance statement of MQTT 3.1.1 (``"MQTT-3.3.1-4: ..."``), a
+            section (``"MQTT 3.1.1 section 2.2.3: ..."``) or a seed (``"seed 000: ..."``).
+    """
+
+    def __init__(self, packet: str, offset: int, rule: str) -> None:
+        super().__init__(packet, offset, rule)
+        self.packet = packet
+        self.offset = offset
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.packet} at byte {self.offset}: {self.rule}"
