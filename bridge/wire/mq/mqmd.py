@@ -1,0 +1,180 @@
+"""MQMD, the message descriptor, and MQMDE, the extension that carries the version-2 fields behind a version-1 MQMD.
+
+Layout and defaults: IBM MQ, "MQMD - Message descriptor" and "MQMDE - Message descriptor extension". What the bridge
+puts into the fields is the mapping's business (seed 004), not this module's.
+
+Character fields are ``bytes`` without their trailing blanks; a NUL and what follows it stay, so that decoding and
+encoding again gives the same bytes. Byte fields (MsgId, CorrelId, AccountingToken, GroupId) have their full length.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from bridge.wire import cmqc
+from bridge.wire.mq.errors import MalformedHeader
+from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, byte, char, detect_byte_order
+
+_VERSION_1_FIELDS: Final = (
+    ("Version", LONG),
+    ("Report", LONG),
+    ("MsgType", LONG),
+    ("Expiry", LONG),
+    ("Feedback", LONG),
+    ("Encoding", LONG),
+    ("CodedCharSetId", LONG),
+    ("Format", char(8)),
+    ("Priority", LONG),
+    ("Persistence", LONG),
+    ("MsgId", byte(24)),
+    ("CorrelId", byte(24)),
+    ("BackoutCount", LONG),
+    ("ReplyToQ", char(48)),
+    ("ReplyToQMgr", char(48)),
+    ("UserIdentifier", char(12)),
+    ("AccountingToken", byte(32)),
+    ("ApplIdentityData", char(32)),
+    ("PutApplType", LONG),
+    ("PutApplName", char(28)),
+    ("PutDate", char(8)),
+    ("PutTime", char(8)),
+    ("ApplOriginData", char(4)),
+)
+_GROUP_FIELDS: Final = (
+    ("GroupId", byte(24)),
+    ("MsgSeqNumber", LONG),
+    ("Offset", LONG),
+    ("MsgFlags", LONG),
+    ("OriginalLength", LONG),
+)
+
+MQMD_LAYOUTS: Final = {
+    cmqc.MQMD_VERSION_1: Layout("MQMD", cmqc.MQMD_STRUC_ID, *_VERSION_1_FIELDS),
+    cmqc.MQMD_VERSION_2: Layout("MQMD", cmqc.MQMD_STRUC_ID, *_VERSION_1_FIELDS, *_GROUP_FIELDS),
+}
+MQMDE_LAYOUT: Final = Layout(
+    "MQMDE",
+    cmqc.MQMDE_STRUC_ID,
+    ("Version", LONG),
+    ("StrucLength", LONG),
+    ("Encoding", LONG),
+    ("CodedCharSetId", LONG),
+    ("Format", char(8)),
+    ("Flags", LONG),
+    *_GROUP_FIELDS,
+)
+_MQMD_ROWS: Final = {version: attrgetter(*layout.fields) for version, layout in MQMD_LAYOUTS.items()}
+_MQMDE_ROW: Final = attrgetter(*MQMDE_LAYOUT.fields)
+
+
+class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A message descriptor, with the values that IBM's MQMD_DEFAULT has.
+
+    Expiry is in tenths of a second (-1: unlimited); PutDate is ``YYYYMMDD`` and PutTime ``HHMMSSTH`` in GMT.
+    Encoding, CodedCharSetId and Format describe the message data, not this structure. The fields from GroupId on exist
+    in version 2 only: with ``Version=1`` they are not written, as the queue manager ignores them.
+    """
+
+    Version: int = cmqc.MQMD_VERSION_1
+    Report: int = cmqc.MQRO_NONE
+    MsgType: int = cmqc.MQMT_DATAGRAM
+    Expiry: int = cmqc.MQEI_UNLIMITED
+    Feedback: int = cmqc.MQFB_NONE
+    Encoding: int = cmqc.MQENC_NATIVE
+    CodedCharSetId: int = cmqc.MQCCSI_Q_MGR
+    Format: bytes = cmqc.MQFMT_NONE
+    Priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF
+    Persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF
+    MsgId: bytes = cmqc.MQMI_NONE
+    CorrelId: bytes = cmqc.MQCI_NONE
+    BackoutCount: int = 0
+    ReplyToQ: bytes = b""
+    ReplyToQMgr: bytes = b""
+    UserIdentifier: bytes = b""
+    AccountingToken: bytes = cmqc.MQACT_NONE
+    ApplIdentityData: bytes = b""
+    PutApplType: int = cmqc.MQAT_NO_CONTEXT
+    PutApplName: bytes = b""
+    PutDate: bytes = b""
+    PutTime: bytes = b""
+    ApplOriginData: bytes = b""
+    GroupId: bytes = cmqc.MQGI_NONE
+    MsgSeqNumber: int = 1
+    Offset: int = 0
+    MsgFlags: int = cmqc.MQMF_NONE
+    OriginalLength: int = cmqc.MQOL_UNDEFINED
+
+
+class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The version-2 fields of a message whose MQMD has version 1, at the start of its data.
+
+    Encoding, CodedCharSetId and Format describe what follows the MQMDE.
+    """
+
+    Version: int = cmqc.MQMDE_VERSION_2
+    StrucLength: int = cmqc.MQMDE_LENGTH_2
+    Encoding: int = cmqc.MQENC_NATIVE
+    CodedCharSetId: int = cmqc.MQCCSI_UNDEFINED
+    Format: bytes = cmqc.MQFMT_NONE
+    Flags: int = cmqc.MQMDEF_NONE
+    GroupId: bytes = cmqc.MQGI_NONE
+    MsgSeqNumber: int = 1
+    Offset: int = 0
+    MsgFlags: int = cmqc.MQMF_NONE
+    OriginalLength: int = cmqc.MQOL_UNDEFINED
+
+
+def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:
+    """The descriptor's bytes: 324 in version 1, 364 in version 2.
+
+    :raises MalformedHeader: the version is neither, or a value does not fit its field.
+    """
+    layout = MQMD_LAYOUTS.get(md.Version)
+    if layout is None:
+        raise MalformedHeader("MQMD", 4, f"Version is {md.Version}, not 1 or 2")
+    return layout.pack(_MQMD_ROWS[md.Version](md), byte_order)
+
+
+def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMD:
+    """The descriptor at ``offset``. Its length follows from its Version: see :data:`MQMD_LAYOUTS`.
+
+    :param byte_order: None: the one in which Version makes sense.
+    :raises MalformedHeader: no MQMD of version 1 or 2 stands there.
+    """
+    order = byte_order or detect_byte_order("MQMD", buffer, offset, (cmqc.MQMD_VERSION_1, cmqc.MQMD_VERSION_2))
+    version = int.from_bytes(buffer[offset + 4 : offset + 8], order)
+    layout = MQMD_LAYOUTS.get(version)
+    if layout is None:
+        raise MalformedHeader("MQMD", offset + 4, f"Version is {version}, not 1 or 2")
+    return MQMD(**layout.unpack(buffer, offset, order))
+
+
+def encode_mqmde(mde: MQMDE, *, byte_order: ByteOrder = "little") -> bytes:
+    """The extension's 72 bytes.
+
+    :raises MalformedHeader: another version or length than 2 and 72, or a value that does not fit its field.
+    """
+    _check_mqmde(mde, 0)
+    return MQMDE_LAYOUT.pack(_MQMDE_ROW(mde), byte_order)
+
+
+def decode_mqmde(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMDE:
+    """The extension at ``offset``.
+
+    :param byte_order: None: the one in which Version makes sense.
+    :raises MalformedHeader: no MQMDE of version 2 stands there.
+    """
+    order = byte_order or detect_byte_order("MQMDE", buffer, offset, (cmqc.MQMDE_VERSION_2,))
+    mde = MQMDE(**MQMDE_LAYOUT.unpack(buffer, offset, order))
+    _check_mqmde(mde, offset)
+    return mde
+
+
+def _check_mqmde(mde: MQMDE, offset: int) -> None:
+    if mde.Version != cmqc.MQMDE_VERSION_2:
+        raise MalformedHeader("MQMDE", offset + 4, f"Version is {mde.Version}, not 2")
+    if mde.StrucLength != cmqc.MQMDE_LENGTH_2:
+        raise MalformedHeader("MQMDE", offset + 8, f"StrucLength is {mde.StrucLength}, not {cmqc.MQMDE_LENGTH_2}")

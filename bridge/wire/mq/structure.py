@@ -1,0 +1,135 @@
+"""A fixed-length MQ structure as a table of fields, packed and unpacked in either byte order.
+
+The structures differ only in their tables; what is common to them lives here: an MQLONG is 4 bytes in the byte order
+at hand, an MQCHARn is padded with blanks, an MQBYTEn is n bytes as they are, and nothing is aligned, since every field
+of these structures is a multiple of 4 bytes long. Source: IBM MQ, "Elementary data types" and each structure's topic.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from bridge.wire import cmqc
+from bridge.wire.mq.errors import MalformedHeader
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+ByteOrder: TypeAlias = Literal["little", "big"]
+
+LONG: Final = "i"
+
+
+def char(length: int) -> str:
+    """An MQCHARn field: a value is ``bytes`` without trailing blanks."""
+    return f"{length}s"
+
+
+def byte(length: int) -> str:
+    """An MQBYTEn field: a value is exactly ``length`` bytes."""
+    return f"{length}b"
+
+
+class Layout:
+    """The fields of one version of a structure.
+
+    :ivar name: IBM's name of the structure.
+    :ivar fields: the names of the fields after StrucId, in order.
+    :ivar offsets: field name (StrucId too) -> bytes from the start of the structure.
+    :ivar length: of the whole structure, in bytes.
+    """
+
+    def __init__(self, name: str, struc_id: bytes, *fields: tuple[str, str]) -> None:
+        self.name = name
+        self.struc_id = struc_id
+        self.fields = tuple(field for field, _ in fields)
+        self.offsets: dict[str, int] = {"StrucId": 0}
+        format_ = "4s"
+        chars: list[tuple[int, int]] = []
+        bytes_: list[tuple[int, int]] = []
+        for index, (field, code) in enumerate(fields):
+            self.offsets[field] = struct.calcsize("<" + format_)
+            if code == LONG:
+                format_ += code
+                continue
+            width = int(code[:-1])
+            (chars if code.endswith("s") else bytes_).append((index, width))
+            format_ += f"{width}s"
+        self._chars = tuple(chars)
+        self._bytes = tuple(bytes_)
+        self._structs = {"little": struct.Struct("<" + format_), "big": struct.Struct(">" + format_)}
+        self.length = self._structs["little"].size
+
+    def unpack(self, buffer: Buffer, offset: int, byte_order: ByteOrder) -> dict[str, Any]:
+        """Field name -> value, of the structure at ``offset``.
+
+        :raises MalformedHeader: the buffer ends too early, or another StrucId stands there.
+        """
+        if len(buffer) - offset < self.length:
+            left = max(len(buffer) - offset, 0)
+            raise MalformedHeader(self.name, offset, f"the structure is {self.length} bytes long, {left} are left")
+        struc_id, *values = self._structs[byte_order].unpack_from(buffer, offset)
+        if struc_id != self.struc_id:
+            raise MalformedHeader(self.name, offset, f"StrucId is {struc_id!r}, not {self.struc_id!r}")
+        for index, _ in self._chars:
+            # Only blanks: IBM lets a NUL end a name, and what follows it must still come out again as it went in.
+            values[index] = values[index].rstrip(b" ")
+        return dict(zip(self.fields, values, strict=True))
+
+    def pack(self, values: Sequence[Any], byte_order: ByteOrder) -> bytes:
+        """The structure's bytes; ``values`` in the order of :attr:`fields`.
+
+        :raises MalformedHeader: a value does not fit its field.
+        """
+        row = list(values)
+        for index, width in self._chars:
+            value = row[index]
+            if len(value) > width:
+                self._refuse(index, f"takes {width} bytes, {value!r} has {len(value)}")
+            row[index] = value.ljust(width)
+        for index, width in self._bytes:
+            if len(row[index]) != width:
+                self._refuse(index, f"takes exactly {width} bytes, not {len(row[index])}")
+        try:
+            return self._structs[byte_order].pack(self.struc_id, *row)
+        except struct.error:
+            for index, value in enumerate(row):
+                if isinstance(value, int) and not -0x80000000 <= value <= 0x7FFFFFFF:
+                    self._refuse(index, f"takes a signed 32-bit number, not {value}")
+            raise
+
+    def _refuse(self, index: int, rule: str) -> None:
+        field = self.fields[index]
+        raise MalformedHeader(self.name, self.offsets[field], f"{field} {rule}")
+
+
+def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Sequence[int]) -> ByteOrder:
+    """The byte order in which the Version field (the 4 bytes after StrucId) is one of ``versions``.
+
+    Versions are small numbers, so at most one order fits.
+
+    :raises MalformedHeader: neither does, or the buffer ends before.
+    """
+    field = bytes(buffer[offset + 4 : offset + 8])
+    if len(field) < 4:
+        raise MalformedHeader(structure, offset, "the buffer ends before the Version field")
+    if int.from_bytes(field, "little") in versions:
+        return "little"
+    if int.from_bytes(field, "big") in versions:
+        return "big"
+    known = " or ".join(map(str, versions))
+    raise MalformedHeader(structure, offset + 4, f"Version is {known} in neither byte order: {field.hex()}")
+
+
+def byte_order_of(encoding: int, structure: str, offset: int = 0) -> ByteOrder:
+    """The byte order that an Encoding value announces for the structure it describes.
+
+    :param structure: named in the error, as is ``offset``.
+    :raises MalformedHeader: the integer part of the encoding is neither normal nor reversed.
+    """
+    integers = encoding & cmqc.MQENC_INTEGER_MASK
+    if integers == cmqc.MQENC_INTEGER_REVERSED:
+        return "little"
+    if integers == cmqc.MQENC_INTEGER_NORMAL:
+        return "big"
+    raise MalformedHeader(structure, offset, f"it is described by Encoding {encoding}, whose integer part is undefined")
