@@ -7,7 +7,6 @@ the same), MQTT 3.1.1 section 1.5.3 (strings).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NoReturn
 
 from .errors import MalformedPacket
@@ -91,9 +90,13 @@ class Body:
         # NUL is a character to UTF-8 but not to MQTT; surrogates Python refuses by itself.
         if 0 in raw:
             self.fail(f"MQTT-1.5.3-2: {field} contains U+0000", back=len(raw) + 2)
-        with suppress(UnicodeDecodeError):
-            return raw.decode()
-        self.fail(f"MQTT-1.5.3-1: {field} is not UTF-8", back=len(raw) + 2)
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            text = None
+        if text is None:
+            self.fail(f"MQTT-1.5.3-1: {field} is not UTF-8", back=len(raw) + 2)
+        return text
 
     def rest(self) -> bytes:
         """Read all that is left."""

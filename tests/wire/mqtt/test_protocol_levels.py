@@ -1,0 +1,172 @@
+"""MQTT 3.1 beside MQTT 3.1.1: bits which the one does not use and the other reserves, and unknown protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.wire.mqtt import (
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+    encode,
+)
+
+CONNECT_3_1 = encode(Connect("c", "MQIsdp", 3))
+CONNECT_3_1_1 = encode(Connect("c"))
+
+# Bytes, and what MQTT 3.1 makes of them; each is malformed in MQTT 3.1.1.
+UNUSED_BITS_TO_SERVER = [
+    ("6a 02 000a", Pubrel(10, True)),
+    ("63 02 000a", Pubrel(10)),
+    ("8a 06 000a 000161 00", Subscribe(10, (("a", 0),), True)),
+    ("83 06 000a 000161 00", Subscribe(10, (("a", 0),))),
+    ("82 06 000a 000161 fd", Subscribe(10, (("a", 1),))),
+    ("aa 0c 000a 0003612f62 0003632f64", Unsubscribe(10, ("a/b", "c/d"), True)),
+    ("a3 0c 000a 0003612f62 0003632f64", Unsubscribe(10, ("a/b", "c/d"))),
+    ("4f 02 000a", Puback(10)),
+    ("51 02 000a", Pubrec(10)),
+    ("72 02 000a", Pubcomp(10)),
+    ("c8 00", Pingreq()),
+    ("e1 00", Disconnect()),
+    ("38 05 0003612f62", Publish("a/b", b"")),
+    ("39 06 0003612f62 00", Publish("a/b", b"\0", 0, True)),
+]
+UNUSED_BITS_TO_CLIENT = [
+    ("2f 02 00 00", Connack()),
+    ("20 02 ff 00", Connack()),
+    ("20 02 01 05", Connack(5)),
+    ("98 03 000a 01", Suback(10, (1,))),
+    ("b2 02 000a", Unsuback(10)),
+    ("d1 00", Pingresp()),
+    ("6a 02 000a", Pubrel(10, True)),
+]
+
+
+@pytest.mark.parametrize(("wire", "packet"), UNUSED_BITS_TO_SERVER)
+def test_server_learns_from_connect_whether_unused_bits_matter(wire: str, packet: Packet) -> None:
+    data = bytes.fromhex(wire)
+    old = Decoder()
+    assert old.feed(CONNECT_3_1 + data)[1:] == [packet]
+    assert (old.error, old.protocol_level) == (None, 3)
+    new = Decoder()
+    assert new.feed(CONNECT_3_1_1 + data)[1:] == []
+    assert new.error is not None
+    assert new.protocol_level == 4
+    unknown = Decoder()
+    assert unknown.feed(data) == []
+    assert unknown.error is not None
+
+
+@pytest.mark.parametrize(("wire", "packet"), UNUSED_BITS_TO_CLIENT)
+def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) -> None:
+    data = bytes.fromhex(wire)
+    old = Decoder(server=False, protocol_level=3)
+    assert old.feed(data) == [packet]
+    assert old.error is None
+    new = Decoder(server=False, protocol_level=4)
+    assert new.feed(data) == []
+    assert new.error is not None
+
+
+@pytest.mark.parametrize(
+    ("wire", "packet", "offset", "rule"),
+    [
+        ("60 02 000a", "PUBREL", 0, "seed 001"),
+        ("80 06 000a 000161 00", "SUBSCRIBE", 0, "seed 001"),
+        ("a4 0c 000a 0003612f62 0003632f64", "UNSUBSCRIBE", 0, "seed 001"),
+        ("8e 06 000a 000161 00", "SUBSCRIBE", 0, "seed 001"),
+        ("36 07 0003612f62 000a", "PUBLISH", 0, "MQTT-3.3.1-4"),
+        ("3e 07 0003612f62 000a", "PUBLISH", 0, "MQTT-3.3.1-4"),
+        ("82 06 000a 000161 03", "SUBSCRIBE", 7, "MQTT-3.8.3-4"),
+        ("a2 05 0000 000161", "UNSUBSCRIBE", 2, "MQTT-2.3.1-1"),
+        ("40 03 000a 00", "PUBACK", 4, "MQTT 3.1.1 section 2.2.3"),
+    ],
+)
+def test_mqtt_3_1_has_rules_too(wire: str, packet: str, offset: int, rule: str) -> None:
+    decoder = Decoder()
+    assert len(decoder.feed(CONNECT_3_1 + bytes.fromhex(wire))) == 1
+    assert decoder.error is not None
+    assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
+    assert decoder.error.rule.startswith(rule)
+
+
+MQISDP_3 = "00064d5149736470 03"
+
+
+@pytest.mark.parametrize(
+    ("wire", "connect"),
+    [
+        pytest.param(f"1f 0f {MQISDP_3} 02 0000 000163", Connect("c", "MQIsdp", 3), id="flags of the header"),
+        pytest.param(f"10 0f {MQISDP_3} 03 0000 000163", Connect("c", "MQIsdp", 3), id="reserved connect flag"),
+        pytest.param(f"10 0f {MQISDP_3} 3a 0000 000163", Connect("c", "MQIsdp", 3), id="flags of a will not there"),
+        pytest.param(f"10 0f {MQISDP_3} c2 0000 000163", Connect("c", "MQIsdp", 3), id="user name flag, no field"),
+        pytest.param(
+            f"10 12 {MQISDP_3} c2 0000 000163 000175",
+            Connect("c", "MQIsdp", 3, user_name="u"),
+            id="password flag, no field",
+        ),
+    ],
+)
+def test_connect_of_mqtt_3_1_may_have_bits_set_at_random(wire: str, connect: Connect) -> None:
+    decoder = Decoder()
+    assert decoder.feed(bytes.fromhex(wire)) == [connect]
+    assert decoder.error is None
+
+
+@pytest.mark.parametrize(("flags", "rule"), [("1e", "MQTT-3.1.2-14"), ("42", "MQTT-3.1.2-22")])
+def test_connect_of_mqtt_3_1_is_malformed_all_the_same(flags: str, rule: str) -> None:
+    decoder = Decoder()
+    assert decoder.feed(bytes.fromhex(f"10 14 {MQISDP_3} {flags} 0000 000163 000177 0000")) == []
+    assert decoder.error is not None
+    assert decoder.error.offset == 11
+    assert decoder.error.rule.startswith(rule)
+
+
+@pytest.mark.parametrize(("name", "level"), [("MQIsdp", 4), ("MQTT", 3)])
+def test_mixed_name_and_level_are_left_to_the_server(name: str, level: int) -> None:
+    decoder = Decoder()
+    connect = Connect("c", name, level)
+    assert decoder.feed(encode(connect)) == [connect]
+    assert decoder.error is None
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [("MQTT", 0), ("MQTT", 2), ("MQTT", 5), ("MQTT", 255), ("MQIsdp", 0x83), ("MQTT", 0x84), ("mqtt", 4), ("", 3)],
+)
+def test_unknown_protocol_is_read_like_mqtt_3_1_1(name: str, level: int) -> None:
+    decoder = Decoder()
+    connect = Connect("c", name, level, False, 10, Will("w", b"bye", 1, True), "u", b"p")
+    assert decoder.feed(encode(connect) + b"\xc0\x00") == [connect, Pingreq()]
+    assert (decoder.error, decoder.protocol_level) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("wire", "name", "level"),
+    [
+        pytest.param("10 07 00044d515454 05", "MQTT", 5, id="nothing behind the level"),
+        pytest.param("10 10 00044d515454 05 02 003c 00 000361 6263", "MQTT", 5, id="a real CONNECT of MQTT 5"),
+        pytest.param("10 15 00044d515454 05 02 003c 05 1100000064 000361 6263", "MQTT", 5, id="MQTT 5 with a property"),
+        pytest.param("11 0d 00044d515454 05 02 0000 000163", "MQTT", 5, id="flags of the header"),
+        pytest.param("10 0d 00044d515454 84 03 0000 000163", "MQTT", 0x84, id="reserved connect flag"),
+        pytest.param("10 0e 00044d515455 04 02 0000 000163 00", "MQTU", 4, id="something behind"),
+    ],
+)
+def test_unknown_protocol_that_cannot_be_read_keeps_name_and_level(wire: str, name: str, level: int) -> None:
+    decoder = Decoder()
+    assert decoder.feed(bytes.fromhex(wire)) == [Connect("", name, level)]
+    assert decoder.error is None
