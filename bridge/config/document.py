@@ -1,0 +1,93 @@
+"""A configuration file as a whole: loading it, its default, and what it says in plain words."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bridge.config import values
+from bridge.config.models import ChannelConfig, Configuration, clashes
+from bridge.config.problems import ConfigurationError, Problem, expectation
+from bridge.config.source import Source
+
+
+def load(path: Path) -> Configuration:
+    """The configuration in the YAML file `path`; what the file leaves out has its default, an empty file all of them.
+
+    Relative paths written in the file count from its directory. Raises ConfigurationError with all problems of the
+    file, in the order of its lines. After a syntax error nothing further can be told, so it is then the last.
+    """
+    source = Source(path)
+    problems = list(source.problems)
+    configuration: Configuration | None = None
+    try:
+        configuration = Configuration.model_validate(source.values, context={"directory": path.absolute().parent})
+    except ValidationError as error:
+        problems += _problems(source, error)
+    if problems or configuration is None:
+        raise ConfigurationError(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
+    return configuration
+
+
+def default_configuration() -> Configuration:
+    """The configuration of an empty file."""
+    return Configuration()
+
+
+def describe(configuration: Configuration) -> list[str]:
+    """What `configuration` makes the bridge do: a few lines in plain words, for `mqbridge check`."""
+    queue_manager, limits = configuration.queue_manager, configuration.limits
+    directory = queue_manager.data_directory
+    data = str(directory) if directory.is_absolute() else f"{directory} of the working directory"
+    lines = [
+        f"queue manager {queue_manager.name} ({queue_manager.type}), data in {data},"
+        f" messages of at most {values.size_text(queue_manager.max_message_length)}"
+    ]
+    if queue_manager.scripts:
+        lines.append(f"MQSC scripts run at start: {', '.join(map(str, queue_manager.scripts))}")
+    if listener := queue_manager.listener:
+        reach = "" if values.is_loopback(listener.address) else "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+        lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{reach}")
+    else:
+        lines.append("MQ applications of other processes connect through the Unix socket only")
+    lines += [_channel(channel) for channel in configuration.channels] or ["no channel: no MQTT client can connect"]
+    lines.append(f"messages for MQTT clients wait on {configuration.transmission_queue}")
+    lines.append(
+        f"each client: at most {limits.in_flight} messages in flight, {values.size_text(limits.pending_bytes)} unread,"
+        f" {limits.pending_publications} publications uncommitted; resend to MQTT 3.1 clients after"
+        f" {values.duration_text(limits.retry_interval)}"
+    )
+    lines.append(f"stopping takes at most {values.duration_text(limits.shutdown_timeout)}")
+    lines.append(f"log: {configuration.log.level} and above, as {configuration.log.format}")
+    return lines
+
+
+def _problems(source: Source, error: ValidationError) -> list[Problem]:
+    problems = []
+    for detail in error.errors(include_url=False, include_input=False):
+        if detail["type"] == "extra_forbidden":
+            problems.append(source.key_problem(detail["loc"], expectation(detail, Configuration)))
+        elif detail["type"] != "clash":
+            problems.append(source.problem(detail["loc"], expectation(detail, Configuration)))
+    # pydantic looks for clashes only when every value is right by itself; the writer of the file wants to know now.
+    problems += [source.problem(clash.location, clash.expected, clash.found) for clash in clashes(source.values)]
+    return problems
+
+
+def _channel(channel: ChannelConfig) -> str:
+    if channel.use_client_id:
+        identity = "as their client identifier"
+    elif channel.mcauser:
+        identity = f"as {channel.mcauser}"
+    else:
+        identity = "as their user name"
+    order = "" if channel.byte_order == "big" else ", little-endian"
+    reach = "" if values.is_loopback(channel.address) else "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+    return (
+        f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}"
+        f" at {_endpoint(channel.address, channel.port)}, at most {channel.max_clients} clients,"
+        f" acting {identity}{reach}"
+    )
+
+
+def _endpoint(address: str, port: int) -> str:
+    return values.endpoint(address, port) if port else f"any free port of {address}"

@@ -1,0 +1,240 @@
+"""The YAML file as typed models: what an operator may set, with meaning, unit, range and default.
+
+`Configuration()` is the configuration of an empty file. The models hold values only: they open no file, resolve no name
+and bind no port. Constructing one with a wrong value raises `pydantic.ValidationError`, whose message says what was
+expected; `bridge.config.load` raises `ConfigurationError` instead, with the place in the file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from bridge.config import values
+
+Protocol = Literal["MQTTV311", "MQTTV3"]
+"""A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
+MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
+
+ByteOrder = Literal["big", "little"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+# "Rules for naming IBM MQ objects": up to 48 characters of this set, up to 20 for a channel. Case matters.
+_OBJECT_NAME = values.text(r"[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %")
+_CHANNEL_NAME = values.text(r"[A-Za-z0-9._/%]{1,20}", "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %")
+_USER_NAME = values.text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters without blanks")
+
+ObjectName = Annotated[str, _OBJECT_NAME]
+ChannelName = Annotated[str, _CHANNEL_NAME]
+UserName = Annotated[str, _USER_NAME]
+Address = Annotated[str, values.address()]
+Port = Annotated[int, values.integer(0, 65535)]
+Truth = Annotated[bool, values.truth()]
+FilePath = Annotated[Path, values.path()]
+
+
+class Section(BaseModel):
+    """A mapping of the YAML file: it cannot be changed once read, and every key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ListenerConfig(Section):
+    """A TCP listener for MQ applications in other processes. It asks for no password: whoever reaches it is trusted."""
+
+    address: Address = "127.0.0.1"
+    """IP address or host name to listen on."""
+    port: Port = 1414
+    """TCP port; 0 takes any free one."""
+
+
+class QueueManagerConfig(Section):
+    """The queue manager that the bridge serves."""
+
+    # Of this release there is one type. When `ibm` comes, this class becomes the embedded one, a second class has
+    # `type: Literal["ibm"]`, and `Configuration.queue_manager` a union of the two, told apart by a
+    # `pydantic.Discriminator` that takes a missing `type` for `embedded`.
+    type: Annotated[
+        Literal["embedded"],
+        values.choice(Literal["embedded"], because=", because this release has the embedded queue manager only"),
+    ] = "embedded"
+    """What kind of queue manager it is."""
+    name: ObjectName = "MQB1"
+    """Its name (QMNAME), as MQ applications see it."""
+    data_directory: FilePath = Path("data")
+    """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
+    path written in the file from the directory of that file. Whether it was written shows in `model_fields_set`."""
+    listener: ListenerConfig | None = None
+    """TCP listener for MQ applications; None: they reach the queue manager through its Unix socket only."""
+    scripts: list[FilePath] = []
+    """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
+    max_message_length: Annotated[int, values.size(32 * values.KIB, 100 * values.MIB)] = 4 * values.MIB
+    """Longest message in bytes (the queue manager's MAXMSGL; range and default are MQ's)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_list(cls, data: Any) -> Any:
+        return _without_empty(data, "scripts")
+
+
+class ChannelConfig(Section):
+    """A telemetry channel: a listener for MQTT clients with its rules (MQ's `DEFINE CHANNEL CHLTYPE(MQTT)`)."""
+
+    name: ChannelName = "PLAIN.MQTT"
+    """Its name; no two channels share one."""
+    # Stands before `address`, whose check asks for it: pydantic validates in the order of definition.
+    allow_anonymous_remote: Truth = False
+    """Whether the channel may listen where other machines reach it, though it asks its clients for no password."""
+    address: Address = "127.0.0.1"
+    """IP address or host name to listen on; one that other machines reach needs `allow_anonymous_remote`."""
+    port: Port = 1883
+    """TCP port; 0 takes any free one."""
+    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = ["MQTTV311", "MQTTV3"]
+    """The protocols that it speaks: at least one, each once (MQ: PROTOCOL)."""
+    mcauser: UserName | None = None
+    """The user that its clients act as towards the queue manager (MQ: MCAUSER); None: each its own MQTT user name."""
+    use_client_id: Truth = False
+    """Whether each client acts as the user named like its client identifier (MQ: USECLTID); wins over `mcauser`."""
+    byte_order: Annotated[ByteOrder, values.choice(ByteOrder)] = "big"
+    """Order of the bytes of 16-bit numbers. MQTT's is `big`; `little` is for clients of the dialect before MQTT 3.1."""
+    max_clients: Annotated[int, values.integer(1, 1_000_000)] = 10_000
+    """How many clients may be connected at a time; one more is disconnected at once."""
+    backlog: Annotated[int, values.integer(1, 65535)] = 4096
+    """How many connections may wait to be accepted (MQ: BACKLOG)."""
+    connect_timeout: Annotated[float, values.duration(0.001)] = 10.0
+    """Seconds that a new connection may take until its CONNECT packet is there."""
+    max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
+    """Longest packet that a client may send: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_list(cls, data: Any) -> Any:
+        return _without_empty(data, "protocols")
+
+    @field_validator("address")
+    @classmethod
+    def _remote(cls, address: str, info: ValidationInfo) -> str:
+        # If allow_anonymous_remote is itself wrong it is not in `info.data`: its own error is the one to mend first.
+        if not values.is_loopback(address) and info.data.get("allow_anonymous_remote") is False:
+            raise values.refusal(
+                "a loopback address (127.0.0.1, ::1 or localhost), because this channel lets clients in without a"
+                " password (to let other machines in nonetheless, write 'allow_anonymous_remote: true' in this channel)"
+            )
+        return address
+
+    @field_validator("protocols")
+    @classmethod
+    def _each_once(cls, protocols: list[Protocol]) -> list[Protocol]:
+        if not protocols or len(set(protocols)) < len(protocols):
+            raise values.refusal("a list of at least one of MQTTV311 and MQTTV3, each at most once")
+        return protocols
+
+
+class LimitsConfig(Section):
+    """What one client may hold up, and how long the bridge waits."""
+
+    in_flight: Annotated[int, values.integer(1, 65535)] = 20
+    """Messages sent to one client and not yet acknowledged by it (65535 packet identifiers are all MQTT has)."""
+    pending_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
+    """Bytes written to one client's connection that it has not read; above this the bridge stops sending to it, and
+    QoS 0 publications for it are dropped."""
+    pending_publications: Annotated[int, values.integer(1, 1_000_000)] = 1000
+    """Publications of one client that the queue manager has not yet committed; above this its socket is not read."""
+    retry_interval: Annotated[float, values.duration(0.001)] = 20.0
+    """Seconds until an unacknowledged message is sent again to a connected MQTT 3.1 (`MQIsdp`) client. Clients of 3.1.1
+    get theirs again after they reconnect (MQTT 3.1.1, section 4.4)."""
+    shutdown_timeout: Annotated[float, values.duration(0)] = 10.0
+    """Seconds that a stopping bridge waits for what is under way."""
+
+
+class LogConfig(Section):
+    """The log, which goes to standard error."""
+
+    level: Annotated[LogLevel, values.choice(LogLevel)] = "info"
+    """The least severe entries that are written."""
+    format: Annotated[LogFormat, values.choice(LogFormat)] = "text"
+    """`text` for people, `json` for programs: one object to a line."""
+
+
+class Configuration(Section):
+    """The whole file."""
+
+    queue_manager: QueueManagerConfig = Field(default_factory=QueueManagerConfig)
+    channels: list[ChannelConfig] = Field(default_factory=lambda: [ChannelConfig()])
+    """The telemetry channels. By default there is one, PLAIN.MQTT; with an empty list no MQTT client can connect."""
+    transmission_queue: ObjectName = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    """The queue where messages for MQTT clients wait: the queue manager's default transmission queue (DEFXMITQ)."""
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, data: Any) -> Any:
+        return _without_empty(data, "queue_manager", "channels", "limits", "log")
+
+    @model_validator(mode="after")
+    def _no_clashes(self) -> Self:
+        found = clashes(self.model_dump())
+        if found:
+            sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
+            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences})
+        return self
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Two parts of the file, each right by itself, that cannot stand together."""
+
+    location: tuple[str | int, ...]
+    """The later of the two, like `("channels", 1, "name")`."""
+    expected: str
+    found: str
+
+
+def clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """The channels in `data` (plain values of a file) that share a name, and the listeners that share address and port.
+
+    It takes plain values rather than models, and passes over what is not of the right type, so that a file with other
+    mistakes is told of its clashes at the same time.
+    """
+    listed = data.get("channels")
+    names: dict[str, int] = {}
+    endpoints: dict[tuple[str, int], str] = {}
+    found = []
+    queue_manager = data.get("queue_manager")
+    listener = queue_manager.get("listener") if isinstance(queue_manager, Mapping) else None
+    if isinstance(listener, Mapping) and (bound := _endpoint(listener, ListenerConfig())):
+        endpoints[bound] = "queue_manager.listener"
+    for index, channel in enumerate(listed if isinstance(listed, list) else []):
+        if not isinstance(channel, Mapping):
+            continue
+        name = channel.get("name", ChannelConfig().name)
+        if isinstance(name, str) and names.setdefault(name, index) != index:
+            again = f"{name!r} again, which is the name of channels[{names[name]}]"
+            found.append(Clash(("channels", index, "name"), "a name that no other channel has", again))
+        bound = _endpoint(channel, ChannelConfig())
+        owner = f"channels[{index}]"
+        if bound and endpoints.setdefault(bound, owner) != owner:
+            again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
+            expected = "an address and port where nothing else in this file listens"
+            found.append(Clash(("channels", index, "port"), expected, again))
+    return found
+
+
+def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:
+    """Where `section` listens; None if that is not known, or is any free port (which clashes with nothing)."""
+    address, port = section.get("address", defaults.address), section.get("port", defaults.port)
+    if not isinstance(address, str) or not isinstance(port, int) or port == 0:
+        return None
+    return values.same_address(address), port
+
+
+def _without_empty(data: Any, *keys: str) -> Any:
+    """`data` without those of `keys` that have no value: a heading whose lines are all commented out means defaults."""
+    if not isinstance(data, Mapping):
+        return data
+    return {key: value for key, value in data.items() if value is not None or key not in keys}

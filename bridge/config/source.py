@@ -1,0 +1,249 @@
+"""The YAML text of a file, read into plain values each of which knows its line and column.
+
+PyYAML's safe loader composes the text into nodes; the nodes become values here, for three reasons: to keep
+positions, to refuse duplicate keys (PyYAML lets the last one win), and to read numbers as people write them (in
+YAML 1.1 `01414` is octal and `12:30` is base 60).
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from bridge.config.problems import ConfigurationError, Location, Problem, dotted, quoted
+from bridge.config.values import MIB, size_text
+
+MAX_BYTES = MIB
+"""Longest file that is read."""
+MAX_NODES = 10_000
+"""Most values a file may hold with its aliases written out: a few lines of nested aliases can stand for billions."""
+MAX_DEPTH = 32
+"""Deepest nesting; the composer and this module recurse."""
+
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NOTHING = {"", "~", "null"}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,99})")
+_FRACTION = re.compile(r"[-+]?(?:[0-9]{1,99}\.[0-9]{0,99}|\.[0-9]{1,99})(?:[eE][-+]?[0-9]{1,3})?")
+_MERGE = "<<"
+
+# How PyYAML says what is wrong -> (what was expected, what was found). The first that matches is taken.
+_SYNTAX = [
+    (r"found character '\\t' that cannot start any token", "spaces for indentation", "a tab"),
+    (r"found character '(?P<c>.*)' that cannot start any token", "a value, in quotes if it begins with {c}", "{c}"),
+    (r"mapping values are not allowed here", "one 'key: value' to a line, indented like its neighbours", "another ':'"),
+    (r"could not find expected ':'", "a key with ':' and a blank after it", "none"),
+    (r"found unexpected end of stream", "a closing quote to the one that opens here", "the end of the file"),
+    (r"expected <block end>, but found .*", "the same indentation as the lines before", "another, or text too many"),
+    (r"expected ',' or '(?P<c>.)', but got .*", "',' or a closing '{c}'", "neither"),
+    (r"found undefined alias '(?P<c>.*)'", "an alias whose anchor stands before it", "*{c}"),
+    (r"found unknown escape character '(?P<c>.*)'", "an escape that YAML knows (or single quotes)", "\\{c}"),
+    (r"found duplicate anchor '(?P<c>[^']*)'.*", "each anchor once", "another &{c}"),
+    (r"second occurrence", "each anchor once", "it again"),
+]
+
+
+class Source:
+    """A file that was read: its values, where each stands, and the mistakes found on the way.
+
+    Raises ConfigurationError if the file cannot be read at all, or if it is no YAML.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.values: dict[str, Any] = {}
+        """The whole file; empty for an empty file."""
+        self.problems: list[Problem] = []
+        """Mistakes that the values do not show: duplicate keys, tags."""
+        self._nodes: dict[Location, yaml.Node] = {}
+        self._keys: dict[Location, yaml.Node] = {}
+        self._count = 0
+        text = self._decoded(self._bytes())
+        try:
+            self._inspect(text)
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            self._refuse_syntax(error)
+        except yaml.reader.ReaderError as error:
+            before = text[: error.position]
+            self._refuse(*_end(before), "characters that can be printed", f"U+{ord(text[error.position]):04X}")
+        except (ValueError, OverflowError):  # PyYAML's own slip, for instance of "\\U00110000"
+            self._refuse(None, None, "YAML", "an escape or a number in it that stands for nothing")
+        if root is not None and not _is_nothing(root):
+            if not isinstance(root, yaml.MappingNode):
+                self._refuse_node(root, "a mapping (lines of 'key: value')", _shown(root))
+            self.values = self._mapping(root, (), 0)
+
+    def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
+        """The problem that `expected` should stand at `location`. `found` is what stands there, unless it is told."""
+        # What is not written stands, so to say, where its section begins.
+        written = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
+        if not written:  # an empty file
+            return Problem(self.file, None, None, dotted(location), expected, found or "nothing")
+        node = self._nodes[written[0]]
+        return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or _shown(node))
+
+    def key_problem(self, location: Location, expected: str) -> Problem:
+        """The problem that the key at `location`, rather than its value, is wrong."""
+        place = _place(self._keys[location].start_mark)
+        return Problem(self.file, *place, dotted(location), expected, quoted(str(location[-1])))
+
+    def _bytes(self) -> bytes:
+        try:
+            with self.file.open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            self._refuse(None, None, "a configuration file", "no file of this name")
+        except IsADirectoryError:
+            self._refuse(None, None, "a configuration file", "a directory")
+        except PermissionError:
+            self._refuse(None, None, "a configuration file that this user may read", "that permission is denied")
+        except OSError as error:
+            self._refuse(None, None, "a configuration file that can be read", f"the error {error.strerror!r}")
+        if len(data) > MAX_BYTES:
+            self._refuse(None, None, f"a file of at most {size_text(MAX_BYTES)}", "a longer one")
+        return data
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            before = error.object[: error.start].decode("utf-8")
+            self._refuse(*_end(before), "text in UTF-8", f"the byte 0x{error.object[error.start]:02X}")
+
+    def _inspect(self, text: str) -> None:
+        """Look at the text event by event before anything is built of it: size, depth, tags, second documents."""
+        count = depth = documents = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            place = _place(event.start_mark)
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self._refuse(*place, "one document in the file", "a second, after '---'")
+            elif isinstance(event, yaml.NodeEvent):
+                count += 1
+                if count > MAX_NODES:
+                    self._refuse(*place, f"at most {MAX_NODES} values in the file", "more")
+                if tag := getattr(event, "tag", None):
+                    short = tag.replace("tag:yaml.org,2002:", "!!")
+                    self.problems.append(Problem(self.file, *place, "", "a value without a tag", short))
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    self._refuse(*place, f"at most {MAX_DEPTH} levels of nesting", "more")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+
+    def _value(self, node: yaml.Node, location: Location, depth: int) -> Any:
+        self._nodes[location] = node
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, location, depth)
+        self._count_in(node, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*location, index), depth + 1) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        return _scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, location: Location, depth: int) -> dict[str, Any]:
+        self._nodes.setdefault(location, node)
+        self._count_in(node, depth)
+        result: dict[str, Any] = {}
+        first: dict[str, int] = {}
+        for key_node, value_node in node.value:  # first what is merged in, because the mapping's own keys win over it
+            if _is_merge(key_node):
+                result.update(self._merged(value_node, location, depth + 1))
+        for key_node, value_node in node.value:
+            place = _place(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                found = _shown(key_node)
+                self.problems.append(Problem(self.file, *place, dotted(location), "a key that is text", found))
+                continue
+            key: str = key_node.value
+            if key in first:
+                found = f"it again, after line {first[key]}"
+                self.problems.append(Problem(self.file, *place, dotted((*location, key)), "each key once", found))
+                continue
+            first[key] = place[0]
+            if not _is_merge(key_node):
+                self._keys[*location, key] = key_node
+                result[key] = self._value(value_node, (*location, key), depth + 1)
+        return result
+
+    def _merged(self, node: yaml.Node, location: Location, depth: int) -> dict[str, Any]:
+        """The values that `<<: *anchor` or `<<: [*one, *other]` brings into the mapping at `location`."""
+        self._count_in(node, depth)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, location, depth)
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if not all(isinstance(part, yaml.MappingNode) for part in parts):
+            self._refuse_node(node, "a mapping, or a list of mappings, to merge", _shown(node))
+        result: dict[str, Any] = {}
+        for part in reversed(parts):  # of these the first wins
+            result.update(self._mapping(part, location, depth + 1))
+        return result
+
+    def _count_in(self, node: yaml.Node, depth: int) -> None:
+        self._count += 1
+        if self._count > MAX_NODES:
+            self._refuse_node(node, f"at most {MAX_NODES} values in the file, aliases written out", "more")
+        if depth > MAX_DEPTH:  # only an alias inside its own anchor comes here: the text itself has been looked at
+            self._refuse_node(node, f"at most {MAX_DEPTH} levels of nesting, aliases written out", "more")
+
+    def _refuse_node(self, node: yaml.Node, expected: str, found: str) -> NoReturn:
+        self._refuse(*_place(node.start_mark), expected, found)
+
+    def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
+        said = error.problem or "something else"
+        unclosed = said == "found unexpected end of stream"  # it helps nobody to be shown the end of the file
+        place = _place(error.context_mark if unclosed else error.problem_mark)
+        for pattern, expected, found in _SYNTAX:
+            if match := re.fullmatch(pattern, said, re.DOTALL):
+                words = match.groupdict()
+                self._refuse(*place, expected.format(**words), found.format(**words))
+        self._refuse(*place, "YAML", f"what is not: {said}")
+
+    def _refuse(self, line: int | None, column: int | None, expected: str, found: str) -> NoReturn:
+        raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found)])
+
+
+def _place(mark: Any) -> tuple[int, int]:
+    """Line and column of a PyYAML mark, from 1. Every node and event of a text has one, whatever its type says."""
+    return mark.line + 1, mark.column + 1
+
+
+def _end(text: str) -> tuple[int, int]:
+    """Line and column, from 1, of what comes after `text`."""
+    return text.count("\n") + 1, len(text) - text.rfind("\n")
+
+
+def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
+    """The value of a scalar. Words without quotes may be numbers, truth values or nothing; all else is text."""
+    word: str = node.value
+    if node.style is not None:
+        return word
+    if word.lower() in _NOTHING:
+        return None
+    if word.lower() in _TRUTHS:
+        return _TRUTHS[word.lower()]
+    if _INTEGER.fullmatch(word):
+        return int(word.replace("_", ""))
+    if _FRACTION.fullmatch(word):
+        return float(word)
+    return word
+
+
+def _is_nothing(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and _scalar(node) is None
+
+
+def _is_merge(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None and node.value == _MERGE
+
+
+def _shown(node: yaml.Node) -> str:
+    """What stands in the file, as a phrase: text in quotes, other words as they were written."""
+    if not isinstance(node, yaml.ScalarNode):
+        return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
+    if isinstance(_scalar(node), str):
+        return quoted(node.value)
+    return str(node.value) or "nothing"

@@ -1,0 +1,206 @@
+"""The kinds of value the YAML file may hold: how each is written, its unit, and its range.
+
+Each kind is a pydantic validator that refuses a wrong value in the words an operator reads: what was expected, in full.
+pydantic's own checks of the same types would say it in several pieces ("valid integer", "less than or equal to"), so
+the validators here run before them and leave them nothing to refuse.
+"""
+
+import ipaddress
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BeforeValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+DAY = 86_400.0
+"""A day, in seconds: the longest duration that any option takes."""
+
+SIZE_UNITS = {"B": 1, "KB": 1000, "KiB": KIB, "MB": 1000**2, "MiB": MIB, "GB": 1000**3, "GiB": GIB}
+"""Bytes in each unit of size. KB, MB and GB are powers of 1000 (IEC 80000-13); MQ's "100 MB" is 100 MiB here."""
+
+DURATION_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600)}
+"""Seconds in each unit of duration."""
+
+_SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
+# The digits are bounded because int() itself refuses more than 4300 of them, with an error of its own.
+_QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\Z))+")
+
+
+def refusal(expected: str) -> PydanticCustomError:
+    """The error that says a value is not what was `expected`; the reader of the file adds where, and what it found."""
+    return PydanticCustomError("expected", "expected {expected}", {"expected": expected})
+
+
+def integer(low: int, high: int) -> BeforeValidator:
+    """A whole number from `low` to `high`. Text, fractions and truth values are refused, even if Python takes them."""
+
+    def check(value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        raise refusal(f"an integer from {low} to {high}")
+
+    return BeforeValidator(check)
+
+
+def size(low: int, high: int) -> BeforeValidator:
+    """A number of bytes from `low` to `high`: an integer, or text like `64 KiB`, `1 MB`, `1.5mib` (in any case)."""
+    expected = (
+        f"a size from {size_text(low)} to {size_text(high)}"
+        f" (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
+    )
+
+    def check(value: object) -> int:
+        number: Fraction | None = None
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = Fraction(value)
+        elif isinstance(value, str) and (match := _QUANTITY.fullmatch(value)) and match[2].lower() in _SIZES:
+            number = Fraction(match[1]) * _SIZES[match[2].lower()]
+        if number is None or number.denominator != 1 or not low <= number <= high:
+            raise refusal(expected)
+        return int(number)
+
+    return BeforeValidator(check)
+
+
+def duration(low: float, high: float = DAY) -> BeforeValidator:
+    """A time span from `low` to `high` seconds: a number of seconds, or text like `500 ms`, `10 s`, `2 min`, `1 h`."""
+    expected = (
+        f"a duration from {duration_text(low)} to {duration_text(high)}"
+        f" (a number of seconds, or a number with {_either(DURATION_UNITS)})"
+    )
+
+    def check(value: object) -> float:
+        number: float | Fraction | None = None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, str) and (match := _QUANTITY.fullmatch(value)) and match[2] in DURATION_UNITS:
+            number = Fraction(match[1]) * DURATION_UNITS[match[2]]
+        # Written so that NaN, which compares with nothing, is refused too.
+        if number is None or not low <= number <= high:
+            raise refusal(expected)
+        return float(number)
+
+    return BeforeValidator(check)
+
+
+def text(pattern: str, expected: str) -> BeforeValidator:
+    """Text that matches the whole of `pattern`; `expected` says the rule in words."""
+    compiled = re.compile(pattern)
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and compiled.fullmatch(value):
+            return value
+        # `name: 1234` and `name: NO` look right to their writer, but YAML reads a number and a truth value.
+        raise refusal(f"{expected}, in quotes" if isinstance(value, int | float) else expected)
+
+    return BeforeValidator(check)
+
+
+def choice(literal: Any, because: str = "") -> BeforeValidator:
+    """One of the words of the `Literal` type `literal`; `because` ends the refusal with a reason."""
+    words: tuple[str, ...] = get_args(literal)
+    expected = _either(words) + because
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise refusal(expected)
+
+    return BeforeValidator(check)
+
+
+def truth() -> BeforeValidator:
+    """true or false. Numbers and quoted words are refused."""
+
+    def check(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise refusal("true or false")
+
+    return BeforeValidator(check)
+
+
+def path() -> BeforeValidator:
+    """A path. A relative one counts from the validation context's `directory`, which is that of the YAML file."""
+
+    def check(value: object, info: ValidationInfo) -> Path:
+        # Neither NUL nor lone surrogates, which YAML's escapes can make, reach the operating system's calls.
+        if not isinstance(value, str | Path) or not str(value) or not str(value).isprintable():
+            raise refusal("a path")
+        return Path(info.context["directory"], value) if info.context else Path(value)
+
+    return BeforeValidator(check)
+
+
+def address() -> BeforeValidator:
+    """An address to listen on: an IPv4 or IPv6 address (no brackets), or a host name."""
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and (_ip(value) is not None or _is_host_name(value)):
+            return value
+        raise refusal("an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)")
+
+    return BeforeValidator(check)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only programs of this machine reach `address`. Of the host names, `localhost` alone is believed."""
+    parsed = _ip(address)
+    return parsed.is_loopback if parsed is not None else address.lower() == "localhost"
+
+
+def same_address(address: str) -> str:
+    """A form of `address` that is equal for equal addresses: `::1` and `0:0::1`, `localhost` and `127.0.0.1`."""
+    parsed = _ip(address)
+    if parsed is not None:
+        return str(parsed)
+    return "127.0.0.1" if address.lower() == "localhost" else address.lower()
+
+
+def endpoint(address: str, port: int) -> str:
+    """`address:port`, with the brackets that an IPv6 address needs (RFC 3986, section 3.2.2)."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def size_text(number: int) -> str:
+    """`number` bytes in the largest binary unit that takes it whole: 4194304 is `4 MiB`, 4194305 is `4194305 B`."""
+    for name in ("GiB", "MiB", "KiB"):
+        if number and number % SIZE_UNITS[name] == 0:
+            return f"{number // SIZE_UNITS[name]} {name}"
+    return f"{number} B"
+
+
+def duration_text(seconds: float) -> str:
+    """`seconds` in the largest unit that takes it whole: 120.0 is `2 min`, 0.5 is `500 ms`."""
+    exact = Fraction(str(seconds))
+    for name in ("h", "min", "s"):
+        if exact and (exact / DURATION_UNITS[name]).denominator == 1:
+            return f"{exact / DURATION_UNITS[name]} {name}"
+    return f"{seconds * 1000:g} ms" if exact else "0 s"
+
+
+def listing(words: list[str], last: str) -> str:
+    """`words` as a phrase: `a, b or c` for `last` = "or"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def _either(words: tuple[str, ...] | dict[str, Any]) -> str:
+    return listing(list(words), "or")
+
+
+def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None
+
+
+def _is_host_name(name: str) -> bool:
+    # A last label of digits alone is a mistyped IPv4 address (RFC 1123, section 2.1, relies on it), such as 10.0.0.256.
+    return _HOST_NAME.fullmatch(name) is not None and not name.rpartition(".")[2].isdigit()

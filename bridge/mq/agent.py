@@ -1,0 +1,108 @@
+"""The agent: runs whole units of work for the telemetry service, many publications to a commit.
+
+IBM MQ's own agents execute MQI calls on behalf of applications; this one executes them on behalf of thousands of MQTT
+clients. It is asynchronous: everything is called on the event loop's thread, and answers come back there. What is below
+(the embedded queue manager in this process, or threads that own connections to IBM MQ) is not the caller's concern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from bridge.mapping.message import AnyMessage, PublicationMessage
+
+
+class Transmission(Protocol):
+    """A message on the transmission queue, waiting for the client that its MQXQH names."""
+
+    #: RemoteQMgrName: the client identifier
+    client_id: str
+    #: RemoteQName: the topic that an application put a direct message to
+    remote_queue: str
+    message: AnyMessage
+    #: topic string published with; None for a message put straight to the client
+    topic: str | None
+    #: user data of the subscription that it came for; None without a subscription
+    user_data: str | None
+    #: it comes as a retained publication
+    retained: bool
+    persistent: bool
+    #: last eight bytes of MQMD.MsgId on the transmission queue, as a number
+    msg_number: int
+
+    @property
+    def expired(self) -> bool:
+        """Whether the MQMD.Expiry of the message has run down."""
+
+
+class UnitOfWork:
+    """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
+
+    All of it takes effect together. `done(unit)` is called once, after the commit: `refusals` then holds a reason code
+    for each publication that the queue manager did not take (by index), and `failure` the reason for which nothing of
+    the unit took effect.
+    """
+
+    __slots__ = ("done", "failure", "owner", "publications", "refusals", "removals", "states")
+
+    def __init__(self, done: Callable[[UnitOfWork], None] | None = None, owner: Any = None) -> None:
+        #: (message, RETAIN flag)
+        self.publications: list[tuple[PublicationMessage, bool]] = []
+        self.removals: list[Transmission] = []
+        #: client identifier -> record on SYSTEM.MQTT.PERSISTENT.STATE; None removes it
+        self.states: dict[str, bytes | None] = {}
+        self.refusals: dict[int, int] = {}
+        self.failure = 0
+        self.done = done
+        self.owner = owner
+
+
+class ClientSubscription(msgspec.Struct):
+    """A subscription of an MQTT client as the queue manager holds it."""
+
+    client_id: str
+    topic_filter: str
+    user_data: str
+    durable: bool
+
+
+Consumer = Callable[[Sequence[Transmission]], None]
+
+
+class Agent(Protocol):
+    """What the telemetry service asks of a queue manager."""
+
+    def start(self, consumer: Consumer) -> None:
+        """Open the transmission queue for exclusive input; hand its messages, in batches, to `consumer` from now on.
+
+        Messages already on the queue come first. Raises MQError when an object is missing or in use.
+        """
+
+    def execute(self, unit: UnitOfWork) -> None:
+        """Run a unit of work. Units take effect, and `done` is called, in the order given."""
+
+    def subscribe(
+        self, client_id: str, filters: Sequence[tuple[str, int]], durable: bool, done: Callable[[list[int]], None]
+    ) -> None:
+        """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each filter.
+
+        Retained publications of the filters go to the transmission queue once `done` has been called.
+        """
+
+    def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
+        """Remove subscriptions of a client; filters that it did not subscribe to are no error."""
+
+    def subscriptions(self) -> list[ClientSubscription]:
+        """All subscriptions of MQTT clients."""
+
+    def states(self) -> dict[str, bytes]:
+        """The records on SYSTEM.MQTT.PERSISTENT.STATE, by client identifier."""
+
+    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+        """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason."""
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Close the transmission queue; `done` is called when every unit given has ended."""

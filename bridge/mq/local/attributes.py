@@ -1,0 +1,210 @@
+"""Attributes of queue manager objects: MQSC keywords, what they may be, and their defaults.
+
+Source: IBM MQ documentation, "MQSC commands reference" (DEFINE QLOCAL, QALIAS, QREMOTE, TOPIC, SUB; ALTER QMGR).
+Values are held as MQSC shows them: numbers as int, all else as text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Value = str | int
+
+
+class AttributeRefused(ValueError):
+    """A keyword or value that an object does not take; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words; the first is the default unless another is named."""
+
+    words: tuple[str, ...]
+    default: str
+    #: other spellings that MQSC accepts for a word
+    synonyms: tuple[tuple[str, str], ...] = ()
+
+    def read(self, keyword: str, text: str) -> Value:
+        word = dict(self.synonyms).get(text.upper(), text.upper())
+        if word not in self.words:
+            raise AttributeRefused(f"{keyword} is one of {', '.join(self.words)}, not {text!r}")
+        return word
+
+
+@dataclass(frozen=True)
+class Number:
+    """A whole number in a range; some take a word as well."""
+
+    low: int
+    high: int
+    default: Value
+    words: tuple[str, ...] = ()
+
+    def read(self, keyword: str, text: str) -> Value:
+        if text.upper() in self.words:
+            return text.upper()
+        try:
+            number = int(text)
+        except ValueError:
+            number = self.low - 1
+        if not self.low <= number <= self.high:
+            also = f" or {' or '.join(self.words)}" if self.words else ""
+            raise AttributeRefused(f"{keyword} is a number from {self.low} to {self.high}{also}, not {text!r}")
+        return number
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text up to a number of characters; `name` holds it to the characters of MQ object names."""
+
+    length: int
+    default: str = ""
+    name: bool = False
+
+    def read(self, keyword: str, text: str) -> Value:
+        text = text.rstrip(" ")
+        if len(text) > self.length:
+            raise AttributeRefused(f"{keyword} has at most {self.length} characters, not {len(text)}")
+        if self.name and (wrong := invalid_name_character(text)):
+            raise AttributeRefused(f"{keyword} holds {wrong!r}, which no MQ object name has")
+        return text
+
+
+Attribute = Choice | Number | Text
+
+#: Characters of MQ object names ("Rules for naming IBM MQ objects").
+NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/%")
+MQ_OBJECT_NAME_LENGTH = 48
+
+
+def invalid_name_character(name: str) -> str | None:
+    """The first character of `name` that no MQ object name has, or None."""
+    return next((character for character in name if character not in NAME_CHARACTERS), None)
+
+
+_ENABLED = Choice(("ENABLED", "DISABLED"), "ENABLED")
+_YES_NO = Choice(("YES", "NO"), "NO")
+_DEFPSIST = Choice(("NO", "YES"), "NO")
+_NAME = Text(48, name=True)
+_DESCR = Text(64)
+_ENABLED_ASPARENT = Choice(("ASPARENT", "ENABLED", "DISABLED"), "ASPARENT")
+_DELIVERY = Choice(("ASPARENT", "ALL", "ALLAVAIL", "ALLDUR"), "ASPARENT")
+_NUMBER = 999_999_999
+
+ATTRIBUTES: dict[str, dict[str, Attribute]] = {
+    "QMGR": {
+        "DESCR": _DESCR,
+        "DEADQ": _NAME,
+        "DEFXMITQ": _NAME,
+        "MAXMSGL": Number(32_768, 104_857_600, 104_857_600),
+        "MAXHANDS": Number(0, _NUMBER, 10_000),
+        "MAXUMSGS": Number(1, _NUMBER, 100_000),
+        "CCSID": Number(1, 65_535, 1208),
+    },
+    "QLOCAL": {
+        "DESCR": _DESCR,
+        "PUT": _ENABLED,
+        "GET": _ENABLED,
+        "DEFPRTY": Number(0, 9, 0),
+        "DEFPSIST": _DEFPSIST,
+        "MAXDEPTH": Number(0, _NUMBER, 5_000),
+        "MAXMSGL": Number(0, 104_857_600, 4_194_304),
+        "MSGDLVSQ": Choice(("PRIORITY", "FIFO"), "PRIORITY"),
+        "USAGE": Choice(("NORMAL", "XMITQ"), "NORMAL"),
+        "SHARE": Choice(("YES", "NO"), "YES"),
+        "DEFSOPT": Choice(("SHARED", "EXCL"), "SHARED"),
+        "BOTHRESH": Number(0, _NUMBER, 0),
+        "BOQNAME": _NAME,
+        "PROPCTL": Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT"),
+        "TRIGGER": Choice(("NO", "YES"), "NO"),
+        "NPMCLASS": Choice(("NORMAL", "HIGH"), "NORMAL"),
+        "CUSTOM": Text(128),
+    },
+    "QALIAS": {
+        "DESCR": _DESCR,
+        "PUT": _ENABLED,
+        "GET": _ENABLED,
+        "DEFPRTY": Number(0, 9, 0),
+        "DEFPSIST": _DEFPSIST,
+        "TARGET": _NAME,
+        "TARGTYPE": Choice(("QUEUE", "TOPIC"), "QUEUE"),
+        "PROPCTL": Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT"),
+    },
+    "QREMOTE": {
+        "DESCR": _DESCR,
+        "PUT": _ENABLED,
+        "DEFPRTY": Number(0, 9, 0),
+        "DEFPSIST": _DEFPSIST,
+        "RNAME": Text(48),
+        "RQMNAME": Text(48),
+        "XMITQ": _NAME,
+    },
+    "TOPIC": {
+        "DESCR": _DESCR,
+        "TOPICSTR": Text(10_240),
+        "PUB": _ENABLED_ASPARENT,
+        "SUB": _ENABLED_ASPARENT,
+        "DEFPSIST": Choice(("ASPARENT", "NO", "YES"), "ASPARENT"),
+        "DEFPRTY": Number(0, 9, "ASPARENT", ("ASPARENT",)),
+        "DURSUB": Choice(("ASPARENT", "YES", "NO"), "ASPARENT"),
+        "PMSGDLV": _DELIVERY,
+        "NPMSGDLV": _DELIVERY,
+        "USEDLQ": Choice(("ASPARENT", "YES", "NO"), "ASPARENT"),
+        "WILDCARD": Choice(("PASSTHRU", "BLOCK"), "PASSTHRU"),
+        "CUSTOM": Text(128),
+    },
+    "SUB": {
+        "TOPICSTR": Text(10_240),
+        "TOPICOBJ": _NAME,
+        "DEST": Text(48),
+        "DESTQMGR": Text(48),
+        "DESTCORL": Text(48),
+        "USERDATA": Text(10_240),
+        "SUBLEVEL": Number(0, 9, 1),
+        "EXPIRY": Number(0, _NUMBER, "UNLIMITED", ("UNLIMITED",)),
+        "WSCHEMA": Choice(("TOPIC", "CHAR"), "TOPIC"),
+        "SUBUSER": Text(12),
+    },
+}
+
+#: Keywords that MQSC knows under two names.
+SYNONYMS = {
+    "DESCRIPTION": "DESCR",
+    "TARGQ": "TARGET",
+    "TOPICSTRING": "TOPICSTR",
+    "DESTINATION": "DEST",
+    "SUBNAME": "SUB",
+}
+
+#: Keywords without a value that stand for a keyword with one.
+FLAGS = {
+    "SHARE": ("SHARE", "YES"),
+    "NOSHARE": ("SHARE", "NO"),
+    "TRIGGER": ("TRIGGER", "YES"),
+    "NOTRIGGER": ("TRIGGER", "NO"),
+}
+
+#: What SYSTEM.BASE.TOPIC says where no administrative topic object says otherwise.
+BASE_TOPIC: dict[str, Value] = {
+    "PUB": "ENABLED",
+    "SUB": "ENABLED",
+    "DEFPSIST": "NO",
+    "DEFPRTY": 0,
+    "DURSUB": "YES",
+    "PMSGDLV": "ALLDUR",
+    "NPMSGDLV": "ALLAVAIL",
+    "USEDLQ": "YES",
+}
+
+
+def defaults(kind: str) -> dict[str, Value]:
+    """Attributes of a new object of a kind (QLOCAL, TOPIC …)."""
+    return {keyword: attribute.default for keyword, attribute in ATTRIBUTES[kind].items()}
+
+
+def read(kind: str, keyword: str, text: str) -> Value:
+    """The value of an attribute from its MQSC text. Raises AttributeRefused."""
+    attribute = ATTRIBUTES[kind].get(keyword)
+    if attribute is None:
+        raise AttributeRefused(f"{keyword} is no attribute of {kind} that this queue manager has")
+    return attribute.read(keyword, text)

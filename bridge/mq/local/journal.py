@@ -1,0 +1,350 @@
+"""Commits: units of work that end together, one write to disk for all that wait.
+
+While one group syncs on the journal's thread, what is submitted gathers for the next; there is no fixed delay. Units end
+in the order they were submitted, also those that need no disk, so that no publication overtakes another.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bridge.mq.local.queue import Queue
+from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Put, Row, Store
+from bridge.mq.local.stored import StoredMessage
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+
+class Unit:
+    """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
+
+    __slots__ = ("definitions", "done", "effects", "gets", "puts", "retained")
+
+    def __init__(self) -> None:
+        self.puts: list[StoredMessage] = []
+        #: messages taken, unlinked from their queues until the unit ends
+        self.gets: list[StoredMessage] = []
+        #: (kind, name, JSON or None) rows of the object table
+        self.definitions: list[tuple[str, str, str | None]] = []
+        #: topic string -> its new retained publication, None for none
+        self.retained: dict[str, StoredMessage | None] = {}
+        #: run when the unit takes effect, before messages become available
+        self.effects: list[Callable[[], None]] = []
+        #: called with MQRC_NONE, or the reason for which nothing took effect
+        self.done: Callable[[int], None] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.puts or self.gets or self.definitions or self.retained or self.effects)
+
+
+class Journal:
+    """Ends units of work: writes what must be on disk, then makes it all visible.
+
+    `lock` is the queue manager's; `dispatch` runs a function where the queue manager is at home (the event loop of the
+    bridge; without one, the journal's thread).
+    """
+
+    def __init__(self, store: Store, lock: threading.RLock, retained: dict[str, StoredMessage]) -> None:
+        self._store = store
+        self._lock = lock
+        #: retained publications in force, by topic string; replaced in the order of commits
+        self.retained = retained
+        self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
+        #: live messages are looked up here when a row is rewritten
+        self.queues: Callable[[], Iterable[Queue]] = tuple
+        self._waiting: list[Unit] = []
+        self._busy = False
+        self._ending = False
+        self._rows: dict[int, Row] = {}
+        self._dead: list[Row] = []
+        self._logged = 0
+        self._live = 0
+        self._size = 0
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def close(self) -> None:
+        """Wait until every unit submitted has ended, then end the thread and close the store."""
+        idle = threading.Event()
+        with self._lock:
+            last = Unit()
+            last.done = lambda _reason: idle.set()
+            self.submit(last)
+        if self._thread is not threading.current_thread():
+            idle.wait(30)
+            self._work.put(None)
+            self._thread.join(30)
+        self._store.close()
+
+    def submit(self, unit: Unit) -> None:
+        """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
+        self._waiting.append(unit)
+        if not self._busy and not self._ending:
+            self._advance()
+
+    def _advance(self) -> None:
+        while self._waiting and not self._busy:
+            units, self._waiting = self._waiting, []
+            batch, definitions, logged, moved = self._record(units)
+            if batch is None and not definitions:
+                self._end(units, cmqc.MQRC_NONE)
+                continue
+            dead = [row.id for row in self._dead] if len(self._dead) >= DEAD_ROWS or self._size > COMPACTION_FLOOR else []
+            self._busy = True
+
+            def write(
+                units: list[Unit] = units,
+                batch: Batch | None = batch,
+                definitions: list[tuple[str, str, str | None]] = definitions,
+                logged: list[StoredMessage] = logged,
+                moved: list[StoredMessage] = moved,
+                dead: list[int] = dead,
+            ) -> None:
+                row, reason = None, cmqc.MQRC_NONE
+                try:
+                    row_id, size = self._store.write(batch, definitions, dead)
+                    row = Row(row_id, size) if batch is not None else None
+                except sqlite3.Error as error:
+                    log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
+                    reason = cmqc.MQRC_RESOURCE_PROBLEM
+                self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
+
+            self._work.put(write)
+
+    def _record(
+        self, units: list[Unit]
+    ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
+        """What a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
+        retained = self.retained
+        for unit in units:
+            for topic, replacement in unit.retained.items():
+                old = retained.pop(topic, None)
+                if old is not None:
+                    if old.linked:
+                        old.queue.take(old)
+                        unit.gets.append(old)
+                    else:
+                        _drop(units, old)
+                if replacement is not None:
+                    retained[topic] = replacement
+        moved = self._to_move()
+        logged: list[StoredMessage] = []
+        removed: list[int] = []
+        definitions: list[tuple[str, str, str | None]] = []
+        for unit in units:
+            for stored in unit.puts:
+                if stored.durable:
+                    logged.append(stored)
+            for stored in unit.gets:
+                if stored.row is not None:
+                    removed.append(stored.msg_number)
+            if unit.definitions:
+                definitions += unit.definitions
+        if not logged and not removed and not moved:
+            return None, definitions, logged, moved
+        return Batch(_puts(moved) + _puts(logged), removed), definitions, logged, moved
+
+    def _to_move(self) -> list[StoredMessage]:
+        """Messages of rows that hold little else than removed ones: they are logged again, so that the rows can go."""
+        if self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
+            return []
+        chosen = {row for row in self._rows.values() if row.live and row.live * 4 <= row.logged}
+        return [one for queue in self.queues() for one in queue.messages() if one.row in chosen]
+
+    def _written(
+        self,
+        units: list[Unit],
+        logged: list[StoredMessage],
+        moved: list[StoredMessage],
+        deleted: list[int],
+        row: Row | None,
+        reason: int,
+    ) -> None:
+        with self._lock:
+            if reason == cmqc.MQRC_NONE:
+                self._delete(deleted)
+                if row is not None:
+                    self._account(row, logged, moved, [one for unit in units for one in unit.gets])
+            self._end(units, reason)
+            self._busy = False
+            self._advance()
+
+    def _account(
+        self, row: Row, logged: list[StoredMessage], moved: list[StoredMessage], removed: list[StoredMessage]
+    ) -> None:
+        self._rows[row.id] = row
+        self._size += row.size
+        row.live = row.logged = len(logged) + len(moved)
+        self._logged += row.logged
+        self._live += len(logged)
+        for stored in moved:
+            old = stored.row
+            stored.row = row
+            if old is not None:
+                self._lose(old)
+        for stored in logged:
+            stored.row = row
+        for stored in removed:
+            self.account_removal(stored, row)
+        if not row.live and not row.tombstones:
+            self._dead.append(row)
+
+    def account_removal(self, stored: StoredMessage, remover: Row) -> None:
+        """Note that `remover` records the removal of a message."""
+        row = stored.row
+        if row is None:
+            return
+        stored.row = None
+        self._live -= 1
+        if row is not remover:
+            row.removed_by[remover] = row.removed_by.get(remover, 0) + 1
+            remover.tombstones += 1
+        self._lose(row)
+
+    def _lose(self, row: Row) -> None:
+        row.live -= 1
+        if not row.live and not row.tombstones and row.id in self._rows:
+            self._dead.append(row)
+
+    def _delete(self, row_ids: list[int]) -> None:
+        if not row_ids:
+            return
+        gone = set(row_ids)
+        deleted = [row for row in self._dead if row.id in gone]
+        self._dead = [row for row in self._dead if row.id not in gone]
+        for row in deleted:
+            del self._rows[row.id]
+            self._size -= row.size
+            self._logged -= row.logged
+            for remover, count in row.removed_by.items():
+                remover.tombstones -= count
+                if not remover.tombstones and not remover.live and remover.id in self._rows:
+                    self._dead.append(remover)
+
+    def _end(self, units: list[Unit], reason: int) -> None:
+        """Make units take effect (or undo them), tell their owners, then let their messages be got."""
+        self._ending = True
+        arrived: dict[Queue, list[StoredMessage]] = {}
+        for unit in units:
+            if reason == cmqc.MQRC_NONE:
+                for stored in unit.gets:
+                    taken_from = stored.queue
+                    taken_from.depth -= 1
+                for effect in unit.effects:
+                    effect()
+                for stored in unit.puts:
+                    target = stored.queue
+                    target.append(stored)
+                    batch = arrived.get(target)
+                    if batch is None:
+                        arrived[target] = [stored]
+                    else:
+                        batch.append(stored)
+            else:
+                undo(unit)
+                for topic, replacement in unit.retained.items():
+                    if self.retained.get(topic) is replacement:
+                        self.retained.pop(topic, None)
+                for stored in unit.gets:
+                    if stored.retained and stored.topic is not None:
+                        self.retained.setdefault(stored.topic, stored)
+            if unit.done is not None:
+                try:
+                    unit.done(reason)
+                except Exception:
+                    log.exception("a unit of work ended, but what follows it failed")
+        self._ending = False
+        for target, messages in arrived.items():
+            if target.consumer is not None:
+                target.consumer(messages)
+            target.announce()
+
+    def replay(self, make: Callable[[Put, Delivery], StoredMessage | None]) -> dict[int, StoredMessage]:
+        """Read the log: the messages that are still on queues, by number, in order. Called once, before anything else.
+
+        `make` creates a message of the log; None drops it (its queue was deleted).
+        """
+        messages: dict[int, StoredMessage] = {}
+        for row, batch in self._store.batches():
+            self._rows[row.id] = row
+            self._size += row.size
+            for put in batch.puts:
+                for delivery in put.deliveries:
+                    stored = make(put, delivery)
+                    if stored is None:
+                        continue
+                    again = messages.pop(delivery.msg_number, None)
+                    if again is not None and again.row is not None:
+                        self._lose(again.row)
+                        self._live -= 1
+                    stored.row = row
+                    row.live += 1
+                    row.logged += 1
+                    self._logged += 1
+                    self._live += 1
+                    messages[delivery.msg_number] = stored
+            for number in batch.removed:
+                stored = messages.pop(number, None)
+                if stored is not None:
+                    self.account_removal(stored, row)
+            if not row.live and not row.tombstones:
+                self._dead.append(row)
+        self._dead = list(dict.fromkeys(self._dead))
+        return dict(sorted(messages.items()))
+
+
+def undo(unit: Unit) -> None:
+    """Back a unit of work out: what it put never was, what it got is there again with one backout more."""
+    for stored in unit.puts:
+        stored.queue.depth -= 1
+    for stored in unit.gets:
+        stored.backout_count += 1
+        stored.queue.restore(stored)
+    for queue_ in {id(stored.queue): stored.queue for stored in unit.gets}.values():
+        queue_.announce()
+
+
+def _drop(units: list[Unit], old: StoredMessage) -> None:
+    """Take a put out of the group that holds it: a retained publication replaced before it was ever committed."""
+    for unit in units:
+        if old in unit.puts:
+            unit.puts.remove(old)
+            old.queue.depth -= 1
+
+
+def _puts(messages: list[StoredMessage]) -> list[Put]:
+    """Log records; deliveries of one publication, which stand next to each other, share its message."""
+    records: list[Put] = []
+    last: Put | None = None
+    for stored in messages:
+        delivery = Delivery(
+            stored.msg_number, stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data,
+            stored.correl_id, stored.retained,
+        )  # fmt: skip
+        if (
+            last is not None
+            and last.message is stored.message
+            and last.topic == stored.topic
+            and last.msg_id == stored.msg_id
+        ):
+            last.deliveries.append(delivery)
+            continue
+        last = Put(
+            stored.message, [delivery], stored.priority, stored.put_time, stored.topic, stored.expires_at,
+            stored.msg_id, stored.put_application,
+        )  # fmt: skip
+        records.append(last)
+    return records

@@ -1,0 +1,183 @@
+"""A local queue: messages in priority and arrival order, its depth, and who waits at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bridge.mq.local.attributes import Value
+from bridge.mq.local.stored import StoredMessage
+from bridge.wire import cmqc
+
+
+class _Chain:
+    """A doubly linked list of messages of one priority; linking and unlinking cost the same however long it is."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self) -> None:
+        self.first: StoredMessage | None = None
+        self.last: StoredMessage | None = None
+
+    def append(self, stored: StoredMessage) -> None:
+        last = self.last
+        stored.previous = last
+        if last is None:
+            self.first = stored
+        else:
+            last.following = stored
+        self.last = stored
+        stored.linked = True
+
+    def restore(self, stored: StoredMessage) -> None:
+        """Link a message that was taken before, at its old place: before the first one that arrived later."""
+        after: StoredMessage | None = self.first
+        while after is not None and after.msg_number < stored.msg_number:
+            after = after.following
+        if after is None:
+            self.append(stored)
+            return
+        before = after.previous
+        stored.previous, stored.following = before, after
+        after.previous = stored
+        if before is None:
+            self.first = stored
+        else:
+            before.following = stored
+        stored.linked = True
+
+    def unlink(self, stored: StoredMessage) -> None:
+        before, after = stored.previous, stored.following
+        if before is None:
+            self.first = after
+        else:
+            before.following = after
+        if after is None:
+            self.last = before
+        else:
+            after.previous = before
+        stored.previous = stored.following = None
+        stored.linked = False
+
+
+class Queue:
+    """A QLOCAL and the messages on it.
+
+    `depth` counts as CURDEPTH does: every message put, committed or not, until the get of it is committed.
+    """
+
+    __slots__ = (
+        "attributes",
+        "browsers",
+        "chains",
+        "consumer",
+        "depth",
+        "fifo",
+        "inputs",
+        "exclusive",
+        "is_transmission",
+        "max_depth",
+        "max_length",
+        "name",
+        "outputs",
+        "put_enabled",
+        "temporary",
+        "uncommitted",
+        "waiters",
+    )
+
+    def __init__(self, name: str, attributes: dict[str, Value]) -> None:
+        self.name = name
+        self.depth = 0
+        #: messages put or got in units of work that are not committed
+        self.uncommitted = 0
+        self.chains: dict[int, _Chain] = {}
+        #: takes every message as it arrives, instead of gets (the telemetry service at its transmission queue)
+        self.consumer: Callable[[Sequence[StoredMessage]], None] | None = None
+        #: called, once each, when messages arrive
+        self.waiters: list[Callable[[], None]] = []
+        #: open handles for input, browse and output, as IPPROCS and OPPROCS count them
+        self.inputs = 0
+        self.exclusive = False
+        self.browsers = 0
+        self.outputs = 0
+        #: a managed destination: goes with its subscription, never to disk
+        self.temporary = False
+        self.attributes = attributes
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take over attributes after an ALTER."""
+        attributes = self.attributes
+        self.max_depth = int(attributes["MAXDEPTH"])
+        self.max_length = int(attributes["MAXMSGL"])
+        self.put_enabled = attributes["PUT"] == "ENABLED"
+        self.fifo = attributes["MSGDLVSQ"] == "FIFO"
+        self.is_transmission = attributes["USAGE"] == "XMITQ"
+
+    def refusal(self, length: int) -> int:
+        """The reason code for which a message of `length` bytes cannot be put, or MQRC_NONE."""
+        if not self.put_enabled:
+            return cmqc.MQRC_PUT_INHIBITED
+        if self.depth >= self.max_depth:
+            return cmqc.MQRC_Q_FULL
+        if length > self.max_length:
+            return cmqc.MQRC_MSG_TOO_BIG_FOR_Q
+        return cmqc.MQRC_NONE
+
+    def _chain(self, stored: StoredMessage) -> _Chain:
+        priority = 0 if self.fifo else stored.priority
+        chain = self.chains.get(priority)
+        if chain is None:
+            self.chains[priority] = chain = _Chain()
+            self.chains = dict(sorted(self.chains.items(), reverse=True))
+        return chain
+
+    def append(self, stored: StoredMessage) -> None:
+        """Make a message available, behind those of its priority. Whoever waits is told by `announce`."""
+        self._chain(stored).append(stored)
+
+    def announce(self) -> None:
+        """Wake those who wait for a message."""
+        waiters, self.waiters = self.waiters, []
+        for wake in waiters:
+            wake()
+
+    def take(self, stored: StoredMessage) -> None:
+        """Unlink a message: nobody else can get it. The unit of work ends with `forget` or `restore`."""
+        self._chain(stored).unlink(stored)
+
+    def restore(self, stored: StoredMessage) -> None:
+        """Put a message back at its place after a backout."""
+        self._chain(stored).restore(stored)
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Available messages in the order that gets take them. Messages may be taken while iterating."""
+        for chain in list(self.chains.values()):
+            stored = chain.first
+            while stored is not None:
+                following = stored.following
+                yield stored
+                stored = following
+
+    def after(self, cursor: StoredMessage | None) -> Iterator[StoredMessage]:
+        """Available messages behind a browse cursor (None: from the first)."""
+        if cursor is None:
+            yield from self.messages()
+            return
+        if cursor.linked:
+            stored = cursor.following
+            while stored is not None:
+                yield stored
+                stored = stored.following
+            priority = 0 if self.fifo else cursor.priority
+            for level, chain in list(self.chains.items()):
+                if level < priority:
+                    stored = chain.first
+                    while stored is not None:
+                        yield stored
+                        stored = stored.following
+            return
+        place = (0 if self.fifo else -cursor.priority, cursor.msg_number)
+        for stored in self.messages():
+            if (0 if self.fifo else -stored.priority, stored.msg_number) > place:
+                yield stored

@@ -1,0 +1,183 @@
+"""A message on a queue of the embedded queue manager, and how it looks to an application that gets it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationMessage, mqps_folder
+from bridge.wire import cmqc
+from bridge.wire.mq import (
+    MQMD,
+    MQXQH,
+    RFH2,
+    MalformedHeader,
+    decode_rfh2,
+    encode_mqxqh,
+    encode_rfh2,
+)
+
+if TYPE_CHECKING:
+    from bridge.mq.local.queue import Queue
+    from bridge.mq.local.store import Row
+
+
+class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
+    """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
+
+    It serves as the agent's Transmission when it lies on the transmission queue.
+    """
+
+    queue: Queue
+    #: unique in this queue manager for all time; the last eight bytes of the MsgId it generates
+    msg_number: int
+    message: AnyMessage
+    persistent: bool
+    priority: int
+    #: seconds since the epoch
+    put_time: float
+    #: RemoteQMgrName and RemoteQName when it lies on a transmission queue
+    client_id: str = ""
+    remote_queue: str = ""
+    topic: str | None = None
+    user_data: str | None = None
+    retained: bool = False
+    #: MQMD.CorrelId that the subscription prescribes; None leaves the message's own
+    correl_id: bytes | None = None
+    #: the MsgId that the putter gave; None for one that the queue manager generates
+    msg_id: bytes | None = None
+    #: seconds since the epoch; 0 for a message that does not expire
+    expires_at: float = 0.0
+    #: must be on disk before its unit of work is committed
+    durable: bool = False
+    #: the row of the store that holds it, once it is on disk
+    row: Row | None = None
+    backout_count: int = 0
+    put_application: str = ""
+    #: place in the queue's list; a message is linked while it can be got
+    linked: bool = False
+    previous: Any = None
+    following: Any = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether its MQMD.Expiry has run down."""
+        return bool(self.expires_at) and time.time() >= self.expires_at
+
+
+class Appearance:
+    """Makes the MQMD and data that applications see, for one queue manager name."""
+
+    def __init__(self, queue_manager_name: str) -> None:
+        self._prefix = b"AMQ " + queue_manager_name.encode("ascii")[:12].ljust(12)
+
+    def msg_id(self, stored: StoredMessage) -> bytes:
+        """MQMD.MsgId: the putter's, or `AMQ `, twelve characters of the queue manager's name and eight unique bytes."""
+        return stored.msg_id or self.generated(stored.msg_number)
+
+    def generated(self, number: int) -> bytes:
+        """The identifier that the queue manager makes of a message number."""
+        return self._prefix + number.to_bytes(8, "big")
+
+    def is_matched(self, stored: StoredMessage, msg_id: bytes, correl_id: bytes) -> bool:
+        """Whether a message has the MsgId and CorrelId asked for; all zero asks for any."""
+        if stored.client_id and stored.queue.is_transmission:
+            own_id, own_correlation = self.generated(stored.msg_number), self.msg_id(stored)
+        else:
+            own_id = self.msg_id(stored)
+            own_correlation = stored.correl_id if stored.correl_id is not None else stored.message.md.CorrelId
+        return msg_id in (cmqc.MQMI_NONE, own_id) and correl_id in (cmqc.MQCI_NONE, own_correlation)
+
+    def descriptor(self, stored: StoredMessage) -> MQMD:
+        """The MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""
+        put_time = time.gmtime(stored.put_time)
+        hundredths = int(stored.put_time * 100) % 100
+        expiry = cmqc.MQEI_UNLIMITED
+        if stored.expires_at:
+            expiry = max(1, int((stored.expires_at - time.time()) * 10))
+        md = stored.message.md
+        return msgspec.structs.replace(
+            md,
+            MsgId=self.msg_id(stored),
+            CorrelId=stored.correl_id if stored.correl_id is not None else md.CorrelId,
+            Persistence=cmqc.MQPER_PERSISTENT if stored.persistent else cmqc.MQPER_NOT_PERSISTENT,
+            Priority=stored.priority,
+            Expiry=expiry,
+            BackoutCount=stored.backout_count,
+            PutDate=time.strftime("%Y%m%d", put_time).encode(),
+            PutTime=(time.strftime("%H%M%S", put_time) + f"{hundredths:02d}").encode(),
+            PutApplType=md.PutApplType or cmqc.MQAT_UNIX,
+            PutApplName=md.PutApplName or stored.put_application.encode()[:28],
+        )
+
+    def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
+        """MQMD and data as a get returns them.
+
+        `properties` asks for the properties of a publication as an RFH2 also where its putter wrote none
+        (MQGMO_PROPERTIES_FORCE_MQRFH2).
+        """
+        md = self.descriptor(stored)
+        md, data = _with_properties(stored, md, properties or stored.queue.is_transmission)
+        if not stored.queue.is_transmission or not stored.client_id:
+            return md, data
+        header = MQXQH(RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=md)
+        outer = MQMD(
+            Format=cmqc.MQFMT_XMIT_Q_HEADER,
+            CodedCharSetId=CCSID_UTF8,
+            MsgId=self.generated(stored.msg_number),
+            CorrelId=md.MsgId,
+            Persistence=md.Persistence,
+            Priority=md.Priority,
+            Expiry=md.Expiry,
+            UserIdentifier=md.UserIdentifier,
+            BackoutCount=stored.backout_count,
+            PutApplType=cmqc.MQAT_QMGR,
+            PutApplName=self._prefix[4:].rstrip(),
+            PutDate=md.PutDate,
+            PutTime=md.PutTime,
+        )
+        return outer, encode_mqxqh(header) + data
+
+
+def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
+    message = stored.message
+    if isinstance(message, PublicationMessage):
+        return md, message.data_as(retained=stored.retained, user_data=stored.user_data)
+    if stored.topic is None:
+        return md, message.data
+    mqps = mqps_folder(stored.topic, stored.retained, stored.user_data)
+    if md.Format == cmqc.MQFMT_RF_HEADER_2:
+        own = _leading_rfh2(message)
+        if own is not None:
+            header, rest = own
+            kept = tuple(folder for folder in header.folders if folder.name != "mqps")
+            byte_order = _byte_order(md.Encoding)
+            merged = msgspec.structs.replace(header, folders=(*kept, mqps))
+            return md, encode_rfh2(merged, byte_order=byte_order) + rest
+        return md, message.data
+    if not forced:
+        return md, message.data
+    header = RFH2(
+        Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, NameValueCCSID=CCSID_UTF8,
+        folders=(mqps,),
+    )  # fmt: skip
+    outer = msgspec.structs.replace(
+        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
+    )
+    return outer, encode_rfh2(header) + message.data
+
+
+def _byte_order(encoding: int) -> str:
+    reversed_integers = encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
+    return "little" if reversed_integers else "big"
+
+
+def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
+    """The RFH2 that the putter wrote, and what follows it; None where it cannot be read (the message goes as it is)."""
+    try:
+        header, end = decode_rfh2(message.data, 0, byte_order=_byte_order(message.md.Encoding))
+    except MalformedHeader:
+        return None
+    return header, message.data[end:]

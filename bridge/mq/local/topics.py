@@ -1,0 +1,228 @@
+"""The topic tree of the embedded queue manager: administrative topic objects, subscriptions, and routes.
+
+A topic string belongs to the nearest administrative topic object above it, at last to SYSTEM.BASE.TOPIC, and takes its
+attributes from there (seed 004; IBM MQ documentation, "Administrative topic objects"). A route is what a publication to
+one topic string needs to know; it is worked out once and remembered until an object or subscription changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bridge.mapping.topic import is_wildcard, matches
+from bridge.mq.local.attributes import BASE_TOPIC, Value
+
+if TYPE_CHECKING:
+    from bridge.mq.local.queue import Queue
+
+#: Routes remembered before all are forgotten: topic strings are chosen by clients, memory is not theirs to fill.
+ROUTE_LIMIT = 65_536
+
+
+class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
+    """A subscription and its destination. Field names in comments are those of MQSD and DISPLAY SUB."""
+
+    #: SUB
+    name: str
+    #: TOPICSTR, with the topic object's string in front where one was named
+    topic_filter: str
+    #: queue that publications are put to: the destination itself, or the transmission queue on the way to it
+    queue: Queue
+    #: DEST and DESTQMGR as given
+    destination: str
+    destination_manager: str
+    #: MQXQH fields when `queue` is a transmission queue
+    remote_queue: str = ""
+    client_id: str = ""
+    #: USERDATA
+    user_data: str | None = None
+    #: DESTCORL
+    correl_id: bytes | None = None
+    durable: bool = False
+    #: its publications need no disk: they mean nothing after a restart
+    ephemeral: bool = False
+    #: SUBLEVEL
+    level: int = 1
+    #: SUBUSER
+    user: str = ""
+    topic_object: str = ""
+    #: DISPLAY SUB SUBTYPE: API or ADMIN
+    kind: str = "API"
+    #: the destination was made by MQSO_MANAGED
+    managed: bool = False
+    #: seconds since the epoch at which it ends by SubExpiry; 0 never
+    expires_at: float = 0.0
+
+
+class Route:
+    """What a publication to one topic string needs: the subscriptions that match and the topic's effective attributes."""
+
+    __slots__ = (
+        "all_deliveries",
+        "default_persistent",
+        "dead_letters",
+        "priority",
+        "publish_enabled",
+        "retained",
+        "subscriptions",
+        "topic",
+    )
+
+    def __init__(self, topic: str, subscriptions: tuple[Subscription, ...], attributes: dict[str, Value]) -> None:
+        self.topic = topic
+        self.subscriptions = subscriptions
+        self.publish_enabled = attributes["PUB"] == "ENABLED"
+        self.default_persistent = attributes["DEFPSIST"] == "YES"
+        self.priority = int(attributes["DEFPRTY"])
+        #: PMSGDLV and NPMSGDLV: (not persistent, persistent)
+        self.all_deliveries = (str(attributes["NPMSGDLV"]), str(attributes["PMSGDLV"]))
+        self.dead_letters = attributes["USEDLQ"] == "YES"
+
+
+class _Level:
+    __slots__ = ("below", "subscriptions")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Level] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+
+
+class TopicTree:
+    """Administrative topic objects and subscriptions of one queue manager."""
+
+    def __init__(self) -> None:
+        #: topic object name -> attributes
+        self.objects: dict[str, dict[str, Value]] = {}
+        #: subscription name -> subscription
+        self.subscriptions: dict[str, Subscription] = {}
+        self._root = _Level()
+        #: filters with `#` before their end, which only MQ applications use
+        self._irregular: dict[str, Subscription] = {}
+        self._routes: dict[str, Route] = {}
+
+    def forget_routes(self) -> None:
+        """Work all routes out anew: an object or subscription has changed."""
+        self._routes.clear()
+
+    def add(self, subscription: Subscription) -> None:
+        """Let a subscription, new or altered, take part in routing."""
+        self.remove(subscription.name)
+        self.subscriptions[subscription.name] = subscription
+        levels = subscription.topic_filter.split("/")
+        if "#" in levels[:-1]:
+            self._irregular[subscription.name] = subscription
+        else:
+            level = self._root
+            for word in levels:
+                level = level.below.setdefault(word, _Level())
+            level.subscriptions[subscription.name] = subscription
+        self._routes.clear()
+
+    def remove(self, name: str) -> Subscription | None:
+        """Take a subscription out; None when there is none of that name."""
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is None:
+            return None
+        self._routes.clear()
+        if self._irregular.pop(name, None) is not None:
+            return subscription
+        path = []
+        level = self._root
+        for word in subscription.topic_filter.split("/"):
+            path.append((level, word))
+            level = level.below[word]
+        del level.subscriptions[name]
+        for above, word in reversed(path):
+            if above.below[word].below or above.below[word].subscriptions:
+                break
+            del above.below[word]
+        return subscription
+
+    def route(self, topic: str) -> Route:
+        """The route of a topic string."""
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= ROUTE_LIMIT:
+                self._routes.clear()
+            route = self._routes[topic] = Route(topic, self._matching(topic), self.attributes(topic))
+        return route
+
+    def _matching(self, topic: str) -> tuple[Subscription, ...]:
+        levels = topic.split("/")
+        found: list[Subscription] = []
+        self._collect(self._root, levels, 0, found)
+        found += [candidate for candidate in self._irregular.values() if matches(candidate.topic_filter, topic)]
+        blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
+        found = [one for one in found if not any(_is_blocked(one.topic_filter, block) for block in blocks)]
+        if any(one.level != 1 for one in found):
+            # IBM MQ, "Intercepting publications": only the highest SubLevel that the PubLevel reaches takes part.
+            highest = max(one.level for one in found)
+            found = [one for one in found if one.level == highest]
+        return tuple(found)
+
+    def _collect(self, level: _Level, levels: list[str], at: int, found: list[Subscription]) -> None:
+        hidden = at == 0 and levels[0].startswith("$")
+        rest = level.below.get("#")
+        if rest is not None and not hidden:
+            found += rest.subscriptions.values()
+        if at == len(levels):
+            found += level.subscriptions.values()
+            return
+        word = levels[at]
+        exact = level.below.get(word)
+        if exact is not None and word not in ("+", "#"):
+            self._collect(exact, levels, at + 1, found)
+        single = level.below.get("+")
+        if single is not None and not hidden:
+            self._collect(single, levels, at + 1, found)
+
+    def _blocks(self) -> Iterator[str]:
+        for attributes in self.objects.values():
+            if attributes["WILDCARD"] == "BLOCK" and attributes["TOPICSTR"]:
+                yield str(attributes["TOPICSTR"])
+
+    def nearest(self, topic: str) -> str:
+        """Name of the administrative topic object that a topic string belongs to."""
+        return next(self._above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
+
+    def _above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
+        """Topic objects at or above a topic string, the nearest first."""
+        by_string = {str(attributes["TOPICSTR"]): name for name, attributes in self.objects.items()}
+        levels = topic.split("/")
+        for length in range(len(levels), 0, -1):
+            name = by_string.get("/".join(levels[:length]))
+            if name is not None and name != "SYSTEM.BASE.TOPIC":
+                yield name, self.objects[name]
+        if "SYSTEM.BASE.TOPIC" in self.objects:
+            yield "SYSTEM.BASE.TOPIC", self.objects["SYSTEM.BASE.TOPIC"]
+
+    def attributes(self, topic: str) -> dict[str, Value]:
+        """The attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
+        effective = dict(BASE_TOPIC)
+        for _, attributes in reversed(list(self._above(topic))):
+            for keyword in effective:
+                if attributes[keyword] != "ASPARENT":
+                    effective[keyword] = attributes[keyword]
+        return effective
+
+    def retained_matching(self, topic_filter: str, retained: dict[str, object]) -> list[str]:
+        """Topic strings of `retained` that a filter names."""
+        if not is_wildcard(topic_filter):
+            return [topic_filter] if topic_filter in retained else []
+        return [topic for topic in retained if matches(topic_filter, topic)]
+
+
+def _is_blocked(topic_filter: str, block: str) -> bool:
+    """Whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
+    if not is_wildcard(topic_filter):
+        return False
+    literal = []
+    for level in topic_filter.split("/"):
+        if level in ("+", "#"):
+            break
+        literal.append(level)
+    fixed = "/".join(literal)
+    return not (fixed == block or fixed.startswith(block + "/"))

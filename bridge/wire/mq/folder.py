@@ -1,0 +1,318 @@
+"""One folder of an MQRFH2: its bytes as they came, and what they say.
+
+A folder's NameValueData is a small XML-like text: one element named like the folder, in it elements with values or with
+further elements, at the end blanks up to a multiple of four bytes. It is *not* parsed as XML at large: there are no
+declarations, comments or entities beyond the five predefined ones and character references, so nothing expands.
+
+What is not asked for is not parsed, and what cannot be parsed still travels: the bytes are the folder.
+Source: IBM MQ, "MQRFH2 - Rules and formatting header 2", NameValueData.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from bridge.wire.mq.errors import MalformedHeader
+from bridge.wire.mq.namevalue import Value, Writable, read_value, write_value
+from bridge.wire.mq.structure import ByteOrder
+
+UTF_8: Final = 1208
+UTF_16: Final = frozenset({1200, 13488, 17584})
+"""The other CCSIDs that a NameValueCCSID may have; UTF-16 (once UCS-2) in the byte order of the header."""
+
+MAX_DEPTH: Final = 100
+"""Elements within elements; deeper is refused, since whoever walks the content does it by recursion."""
+
+_CACHED_LENGTH: Final = 512  # longer folders (large usr data) rarely repeat, and would make the cache's size unbounded
+
+# Possessive quantifiers throughout: hostile text must cost no more than its length.
+_S: Final = r"[ \t\r\n]"
+_NAME: Final = r"[^ \t\r\n<>/='\"&!?\x00]++"
+_ATTRIBUTE: Final = rf"{_S}++{_NAME}{_S}*+={_S}*+(?:\"[^\"<]*+\"|'[^'<]*+')"
+_OPENING: Final = re.compile(rf"<({_NAME})((?:{_ATTRIBUTE})*+){_S}*+(/?)>")
+_CLOSING: Final = re.compile(rf"</({_NAME}){_S}*+>")
+_EACH_ATTRIBUTE: Final = re.compile(rf"({_NAME}){_S}*+={_S}*+(?:\"([^\"]*+)\"|'([^']*+)')")
+_START: Final = re.compile(rf"(?:\ufeff)?{_S}*+<({_NAME})")
+_START_UTF_8: Final = re.compile(rf"(?:\xef\xbb\xbf)?{_S}*+<({_NAME})".encode())
+_REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));|&")
+_WRITTEN_NAME: Final = re.compile(r"[^\W\d][\w.$:-]*")
+_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
+_SPACE: Final = " \t\r\n"
+_LEADING: Final = _SPACE + "\ufeff"  # a byte order mark is no text
+_PADDING: Final = _SPACE + "\0"  # blanks by the book; NULs by programs that fill a C buffer
+
+
+class Folder(msgspec.Struct, frozen=True, gc=False):
+    """A folder: ``NameValueData`` is all of it, the padding included. Two folders are equal when their bytes are.
+
+    ``byte_order`` is that of the header; it matters to UTF-16 only and is "little" for everything else.
+    """
+
+    NameValueData: bytes
+    NameValueCCSID: int = UTF_8
+    byte_order: ByteOrder = "little"
+
+    @classmethod
+    def build(
+        cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None
+    ) -> Folder:
+        """A folder in UTF-8 (CCSID 1208) with the given content.
+
+        Values: ``str`` is written without a dt, ``bool`` as boolean, ``int`` as i4 or i8, ``float`` as r8, ``bytes`` as
+        bin.hex, None as an empty element with ``xsi:nil='true'``, :class:`~bridge.wire.mq.namevalue.Typed` with its own
+        dt. A mapping becomes an element with elements in it (an empty one reads back as ``""``), a list or tuple the
+        same element repeated.
+
+        :param attributes: of the folder element, such as ``{"content": "properties"}``.
+        :raises MalformedHeader: a name or value cannot be written. The offset is 0.
+        :raises TypeError: a value of a type that no dt stands for.
+        """
+        _check_name(name)
+        parts = [f"<{name}"]
+        for key, text in (attributes or {}).items():
+            _check_name(key)
+            parts.append(f" {key}='{text.translate(_ESCAPES)}'")
+        parts.append(">")
+        _write_elements(parts, content, 1)
+        parts.append(f"</{name}>")
+        text = "".join(parts)
+        if "\0" in text:
+            _fail(0, f"folder {name}: U+0000 cannot be written")
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise MalformedHeader("MQRFH2", 0, f"folder {name}: {error.reason}") from error
+        return cls(data + b" " * (-len(data) % 4))
+
+    @property
+    def name(self) -> str:
+        """The name of the folder element: "mqps", "usr", ...; "" when the bytes do not begin with an element.
+
+        What comes after the name is not looked at, so a folder that cannot be parsed has its name nonetheless.
+        """
+        if self.NameValueCCSID == UTF_8:
+            found = _START_UTF_8.match(self.NameValueData)
+            return found[1].decode(errors="replace") if found else ""
+        try:
+            start = _START.match(_decode(self.NameValueData, self.NameValueCCSID, self.byte_order))
+        except MalformedHeader:
+            return ""
+        return start[1] if start else ""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes of the folder element.
+
+        :raises MalformedHeader: as :attr:`content`.
+        """
+        return dict(self._parsed()[0])
+
+    @property
+    def content(self) -> dict[str, Value]:
+        """Element name -> value, a dict again for an element with elements, a list for an element that is repeated.
+
+        The dict is the caller's own. It is parsed when asked for (equal bytes are remembered for a while).
+
+        :raises MalformedHeader: the text is not well formed, or a value is not of its dt, or NameValueCCSID is none of
+            1208, 1200, 13488, 17584. The offset counts from the start of NameValueData.
+        """
+        return _copy(self._parsed()[1])
+
+    def _parsed(self) -> tuple[dict[str, str], dict[str, Value]]:
+        parse = _parse if len(self.NameValueData) > _CACHED_LENGTH else _parse_cached
+        return parse(self.NameValueData, self.NameValueCCSID, self.byte_order)
+
+
+def _decode(data: bytes, ccsid: int, byte_order: ByteOrder) -> str:
+    if ccsid == UTF_8:
+        codec = "utf-8"
+    elif ccsid in UTF_16:
+        codec = "utf-16-le" if byte_order == "little" else "utf-16-be"
+    else:
+        _fail(0, f"NameValueCCSID {ccsid} is none of 1208, 1200, 13488, 17584")
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError as error:
+        raise MalformedHeader("MQRFH2", error.start, f"NameValueData is not CCSID {ccsid}: {error.reason}") from error
+
+
+def _parse(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[dict[str, str], dict[str, Value]]:
+    text = _decode(data, ccsid, byte_order)
+    try:
+        return _scan(text)
+    except _ScanError as error:
+        prefix = text[: error.position]
+        offset = len(prefix.encode("utf-8" if ccsid == UTF_8 else "utf-16-le"))
+        raise MalformedHeader("MQRFH2", offset, error.rule) from None
+
+
+_parse_cached = lru_cache(maxsize=1024)(_parse)
+
+
+class _ScanError(Exception):
+    def __init__(self, position: int, rule: str) -> None:
+        super().__init__(rule)
+        self.position = position
+        self.rule = rule
+
+
+def _scan(text: str) -> tuple[dict[str, str], dict[str, Value]]:
+    """(attributes, content) of the one element in ``text``.
+
+    Each turn of the loop takes the text up to a "<" and the tag that begins there. ``path`` holds the open elements:
+    name, attributes and the children found so far.
+    """
+    position = len(text) - len(text.lstrip(_LEADING))
+    opening = _OPENING.match(text, position)
+    if opening is None:
+        raise _ScanError(position, "a folder begins with the opening tag of its element")
+    name = opening[1]
+    attributes = _read_attributes(opening[2], position)
+    children: dict[str, Value] = {}
+    root = (attributes, children)
+    position = opening.end()
+    path: list[tuple[str, dict[str, str], dict[str, Value]]] = []
+    while not opening[3]:  # an empty root element has nothing to loop over
+        bracket = text.find("<", position)
+        if bracket < 0:
+            raise _ScanError(len(text), f"element {name} is not closed")
+        between = text[position:bracket]
+        closing = _CLOSING.match(text, bracket)
+        if closing is not None:
+            if closing[1] != name:
+                raise _ScanError(bracket, f"</{closing[1]}> closes element {name}")
+            position = closing.end()
+            if (children or not path) and between.strip(_SPACE):
+                raise _ScanError(bracket - len(between), f"element {name} has text beside elements")
+            if not path:
+                break
+            value = children or _leaf(between, attributes, bracket - len(between))
+            if children and _is_nil(attributes):
+                raise _ScanError(bracket, f"element {name} is nil, yet has elements")
+            closed = name
+            name, attributes, children = path.pop()
+            _add(children, closed, value)
+            continue
+        tag = _OPENING.match(text, bracket)
+        if tag is None:
+            raise _ScanError(bracket, f"no tag: {text[bracket : bracket + 20]!r}")
+        if between.strip(_SPACE):
+            raise _ScanError(bracket - len(between), f"element {name} has text beside elements")
+        inner = _read_attributes(tag[2], bracket) if tag[2] else {}
+        position = tag.end()
+        if tag[3]:
+            _add(children, tag[1], _leaf("", inner, bracket))
+            continue
+        if len(path) + 2 > MAX_DEPTH:
+            raise _ScanError(bracket, f"more than {MAX_DEPTH} elements within each other")
+        path.append((name, attributes, children))
+        name, attributes, children = tag[1], inner, {}
+    if text[position:].strip(_PADDING):
+        raise _ScanError(position, f"something follows the closing tag of folder {name}")
+    return root
+
+
+def _add(children: dict[str, Value], name: str, value: Value) -> None:
+    if name not in children:
+        children[name] = value
+        return
+    there = children[name]
+    if isinstance(there, list):  # only a repetition makes a list: no element's value is one
+        there.append(value)
+    else:
+        children[name] = [there, value]
+
+
+def _leaf(text: str, attributes: dict[str, str], position: int) -> Value:
+    text = _unescape(text, position)
+    if not attributes:
+        return text
+    if _is_nil(attributes):
+        if text.strip(_SPACE):
+            raise _ScanError(position, "an element is nil, yet has text")
+        return None
+    try:
+        return read_value(text, attributes.get("dt"))
+    except ValueError as error:
+        raise _ScanError(position, str(error)) from error
+
+
+def _is_nil(attributes: dict[str, str]) -> bool:
+    return attributes.get("xsi:nil") in ("true", "1")
+
+
+def _read_attributes(text: str, position: int) -> dict[str, str]:
+    attributes: dict[str, str] = {}
+    for match in _EACH_ATTRIBUTE.finditer(text):
+        if match[1] in attributes:
+            raise _ScanError(position, f"attribute {match[1]} stands there twice")
+        attributes[match[1]] = _unescape(match[2] or match[3] or "", position)
+    return attributes
+
+
+def _unescape(text: str, position: int) -> str:
+    if "&" not in text:
+        return text
+
+    def character(match: re.Match[str]) -> str:
+        if match[1]:
+            return _ENTITIES[match[1]]
+        number = int(match[2]) if match[2] else int(match[3], 16) if match[3] else 0
+        if not 0 < number <= 0x10FFFF or 0xD800 <= number <= 0xDFFF:
+            raise _ScanError(position + match.start(), f"no such reference: {text[match.start() :][:12]!r}")
+        return chr(number)
+
+    return _REFERENCE.sub(character, text)
+
+
+def _copy(children: dict[str, Value]) -> dict[str, Value]:
+    """A copy down to the scalars: what :attr:`Folder.content` gives away must not be what the cache keeps."""
+    return {name: _copy_value(value) if type(value) in (dict, list) else value for name, value in children.items()}
+
+
+def _copy_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _copy(value)
+    if isinstance(value, list):
+        return [_copy_value(item) for item in value]
+    return value
+
+
+def _write_elements(parts: list[str], content: Mapping[str, Writable], depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        _fail(0, f"more than {MAX_DEPTH} elements within each other")
+    for name, value in content.items():
+        _check_name(name)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            _write_element(parts, name, item, depth)
+
+
+def _write_element(parts: list[str], name: str, value: Writable, depth: int) -> None:
+    if value is None:
+        parts.append(f"<{name} xsi:nil='true'></{name}>")
+    elif isinstance(value, Mapping):
+        parts.append(f"<{name}>")
+        _write_elements(parts, value, depth + 1)
+        parts.append(f"</{name}>")
+    else:
+        try:
+            text, dt = write_value(value)  # type: ignore[arg-type]  # refuses what is left of Sequence by TypeError
+        except ValueError as error:
+            raise MalformedHeader("MQRFH2", 0, f"element {name}: {error}") from error
+        parts.append(f"<{name}>" if dt is None else f"<{name} dt='{dt.translate(_ESCAPES)}'>")
+        parts.append(f"{text.translate(_ESCAPES)}</{name}>")
+
+
+def _check_name(name: str) -> None:
+    if not _WRITTEN_NAME.fullmatch(name):
+        _fail(0, f"{name!r} cannot be the name of an element or attribute")
+
+
+def _fail(offset: int, rule: str) -> NoReturn:
+    raise MalformedHeader("MQRFH2", offset, rule)

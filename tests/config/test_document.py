@@ -1,0 +1,215 @@
+"""Loading a file that is right, files that cannot be read, and the configuration in plain words."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bridge.config import (
+    ChannelConfig,
+    Configuration,
+    ConfigurationError,
+    LimitsConfig,
+    ListenerConfig,
+    LogConfig,
+    QueueManagerConfig,
+    default_configuration,
+    describe,
+    load,
+)
+
+
+def load_text(directory: Path, text: str) -> Configuration:
+    file = directory / "bridge.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load(file)
+
+
+def test_every_option_set(tmp_path: Path) -> None:
+    text = """\
+queue_manager:
+  type: embedded
+  name: QM.1
+  data_directory: store
+  listener: {address: "::1", port: 1415}
+  scripts: [one.mqsc, /etc/two.mqsc]
+  max_message_length: 1 MB
+channels:
+  - name: A/B%C_D.E
+    address: 0.0.0.0
+    allow_anonymous_remote: true
+    port: 2_883
+    protocols: [MQTTV3]
+    mcauser: mqttuser
+    use_client_id: yes
+    byte_order: little
+    max_clients: 5
+    backlog: 6
+    connect_timeout: 500 ms
+    max_packet_size: 64 KiB
+transmission_queue: XMIT
+limits: {in_flight: 1, pending_bytes: 2, pending_publications: 3, retry_interval: 2 min, shutdown_timeout: 0}
+log: {level: debug, format: json}
+"""
+    assert load_text(tmp_path, text) == Configuration(
+        queue_manager=QueueManagerConfig(
+            name="QM.1",
+            data_directory=tmp_path / "store",
+            listener=ListenerConfig(address="::1", port=1415),
+            scripts=[tmp_path / "one.mqsc", Path("/etc/two.mqsc")],
+            max_message_length=1_000_000,
+        ),
+        channels=[
+            ChannelConfig(
+                name="A/B%C_D.E",
+                address="0.0.0.0",
+                allow_anonymous_remote=True,
+                port=2883,
+                protocols=["MQTTV3"],
+                mcauser="mqttuser",
+                use_client_id=True,
+                byte_order="little",
+                max_clients=5,
+                backlog=6,
+                connect_timeout=0.5,
+                max_packet_size=65536,
+            )
+        ],
+        transmission_queue="XMIT",
+        limits=LimitsConfig(
+            in_flight=1, pending_bytes=2, pending_publications=3, retry_interval=120.0, shutdown_timeout=0.0
+        ),
+        log=LogConfig(level="debug", format="json"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n# nothing but a comment\n",
+        "---\n",
+        "~",
+        "{}",
+        "\ufeff",
+        "queue_manager:\nchannels:\nlimits:\nlog:\n",
+        "queue_manager: {listener: null, scripts: }",
+        "channels: [{mcauser: ~, protocols: }]",
+    ],
+)
+def test_what_is_left_out_has_its_default(text: str, tmp_path: Path) -> None:
+    assert load_text(tmp_path, text) == default_configuration()
+
+
+def test_no_channels_at_all(tmp_path: Path) -> None:
+    assert load_text(tmp_path, "channels: []").channels == []
+
+
+def test_relative_paths_count_from_the_directory_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "etc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    file = Path("etc/bridge.yaml")
+    file.write_text("queue_manager: {data_directory: data, scripts: [../a.mqsc]}")
+    queue_manager = load(file).queue_manager
+    assert queue_manager.data_directory == tmp_path / "etc" / "data"
+    assert queue_manager.scripts == [tmp_path / "etc" / ".." / "a.mqsc"]
+
+
+def test_whether_the_data_directory_was_written_can_be_told(tmp_path: Path) -> None:
+    assert (
+        "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
+    )
+    unwritten = load_text(tmp_path, "queue_manager: {name: A}").queue_manager
+    assert "data_directory" not in unwritten.model_fields_set
+    assert unwritten.data_directory == Path("data")
+
+
+def test_what_an_alias_stands_for_is_merged(tmp_path: Path) -> None:
+    text = """\
+channels:
+  - &first {name: A, port: 1, backlog: 7}
+  - &second {<<: *first, name: B, port: 2, max_clients: 8}
+  - {name: C, port: 3, <<: [*second, *first]}
+"""
+    channels = load_text(tmp_path, text).channels
+    assert [(c.name, c.port, c.backlog, c.max_clients) for c in channels] == [
+        ("A", 1, 7, 10_000),
+        ("B", 2, 7, 8),
+        ("C", 3, 7, 8),
+    ]
+
+
+def test_of_several_merged_mappings_the_first_wins(tmp_path: Path) -> None:
+    text = "channels: [&a {name: A, backlog: 1}, &b {name: B, port: 2, backlog: 2}, {<<: [*a, *b], name: C, port: 3}]"
+    assert load_text(tmp_path, text).channels[2].backlog == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("absent.yaml", "absent.yaml: expected a configuration file, found no file of this name"),
+        (".", ".: expected a configuration file, found a directory"),
+        (
+            "secret.yaml",
+            "secret.yaml: expected a configuration file that this user may read, found that permission is denied",
+        ),
+        ("loop.yaml", "loop.yaml: expected a configuration file that can be read, found the error '"),
+        ("escape.yaml", "escape.yaml: expected YAML, found an escape or a number in it that stands for nothing"),
+    ],
+)
+def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop.yaml").symlink_to("loop.yaml")
+    Path("escape.yaml").write_text(r'log: "\U00110000"')
+    if name == "secret.yaml":
+        Path(name).touch(mode=0)
+        if os.access(name, os.R_OK):  # root may read everything, so for root the refusal is made up
+
+            def denied(*args: object, **options: object) -> None:
+                raise PermissionError(13, "Permission denied")
+
+            monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(ConfigurationError) as raised:
+        load(Path(name))
+    [problem] = raised.value.problems
+    assert str(problem).startswith(told)
+    assert (problem.line, problem.column, problem.key) == (None, None, "")
+
+
+def test_the_default_in_words() -> None:
+    assert describe(default_configuration()) == [
+        "queue manager MQB1 (embedded), data in data of the working directory, messages of at most 4 MiB",
+        "MQ applications of other processes connect through the Unix socket only",
+        "channel PLAIN.MQTT: MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their user name",
+        "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
+        "each client: at most 20 messages in flight, 1 MiB unread, 1000 publications uncommitted;"
+        " resend to MQTT 3.1 clients after 20 s",
+        "stopping takes at most 10 s",
+        "log: info and above, as text",
+    ]
+
+
+def test_another_configuration_in_words() -> None:
+    remote = ChannelConfig(
+        name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little"
+    )
+    configuration = Configuration(
+        queue_manager=QueueManagerConfig(
+            data_directory=Path("/var/mq"), scripts=[Path("/a.mqsc")], listener=ListenerConfig(address="10.0.0.1")
+        ),
+        channels=[
+            remote,
+            ChannelConfig(name="B", port=0, mcauser="mqttuser"),
+            ChannelConfig(name="C", mcauser="mqttuser", use_client_id=True),
+        ],
+    )
+    assert describe(configuration)[:6] == [
+        "queue manager MQB1 (embedded), data in /var/mq, messages of at most 4 MiB",
+        "MQSC scripts run at start: /a.mqsc",
+        "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
+        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name;"
+        " OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
+        "channel B: MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
+        "channel C: MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
+    ]
+    assert "no channel: no MQTT client can connect" in describe(Configuration(channels=[]))

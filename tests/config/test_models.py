@@ -1,0 +1,89 @@
+"""The models by themselves: their defaults, and what they refuse when a program rather than a file makes them."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from bridge.config import ChannelConfig, Configuration, ListenerConfig, QueueManagerConfig, default_configuration
+
+
+def test_defaults() -> None:
+    assert default_configuration().model_dump() == {
+        "queue_manager": {
+            "name": "MQB1",
+            "type": "embedded",
+            "data_directory": Path("data"),
+            "listener": None,
+            "scripts": [],
+            "max_message_length": 4_194_304,
+        },
+        "channels": [
+            {
+                "name": "PLAIN.MQTT",
+                "address": "127.0.0.1",
+                "port": 1883,
+                "protocols": ["MQTTV311", "MQTTV3"],
+                "mcauser": None,
+                "use_client_id": False,
+                "allow_anonymous_remote": False,
+                "byte_order": "big",
+                "max_clients": 10_000,
+                "backlog": 4096,
+                "connect_timeout": 10.0,
+                "max_packet_size": 4_194_304,
+            }
+        ],
+        "transmission_queue": "SYSTEM.MQTT.TRANSMIT.QUEUE",
+        "limits": {
+            "in_flight": 20,
+            "pending_bytes": 1_048_576,
+            "pending_publications": 1000,
+            "retry_interval": 20.0,
+            "shutdown_timeout": 10.0,
+        },
+        "log": {"level": "info", "format": "text"},
+    }
+    assert ListenerConfig().model_dump() == {"address": "127.0.0.1", "port": 1414}
+
+
+def test_a_program_names_paths_from_the_working_directory() -> None:
+    made = QueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
+    assert (made.data_directory, made.scripts) == (Path("store"), [Path("a.mqsc")])
+
+
+def test_nothing_can_be_changed() -> None:
+    configuration = default_configuration()
+    with pytest.raises(ValidationError):
+        configuration.transmission_queue = "OTHER"
+    with pytest.raises(ValidationError):
+        configuration.channels[0].port = 1
+
+
+def test_each_default_is_its_own() -> None:
+    default_configuration().queue_manager.scripts.append(Path("a"))
+    default_configuration().channels[0].protocols.clear()
+    assert default_configuration() == Configuration()
+    assert default_configuration().channels[0].protocols == ["MQTTV311", "MQTTV3"]
+    assert default_configuration().queue_manager.scripts == []
+
+
+def test_two_channels_may_each_take_any_free_port() -> None:
+    Configuration(channels=[ChannelConfig(name="A", port=0), ChannelConfig(name="B", port=0)])
+
+
+def test_two_channels_may_share_a_port_of_different_addresses() -> None:
+    Configuration(channels=[ChannelConfig(name="A"), ChannelConfig(name="B", address="127.0.0.2")])
+
+
+def test_channels_that_clash() -> None:
+    with pytest.raises(ValidationError, match="expected a name that no other channel has, found 'A' again"):
+        Configuration(channels=[ChannelConfig(name="A", port=1), ChannelConfig(name="A", port=2)])
+    with pytest.raises(ValidationError, match=r"found 127\.0\.0\.1:5 again, where channels\[0\] listens"):
+        Configuration(channels=[ChannelConfig(name="A", port=5), ChannelConfig(name="B", address="localhost", port=5)])
+
+
+def test_a_remote_address_must_be_allowed() -> None:
+    with pytest.raises(ValidationError, match="write 'allow_anonymous_remote: true' in this channel"):
+        ChannelConfig(address="0.0.0.0")
+    assert ChannelConfig(address="0.0.0.0", allow_anonymous_remote=True).address == "0.0.0.0"

@@ -1,0 +1,156 @@
+"""How each kind of value is written, and what it comes to."""
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from bridge.config import values
+
+
+def read(kind: BeforeValidator, value: object) -> Any:
+    return TypeAdapter(Annotated[Any, kind]).validate_python(value)
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        (0, 0),
+        (65536, 65536),
+        ("0 B", 0),
+        ("7 b", 7),
+        ("64 KiB", 65536),
+        ("64kib", 65536),
+        ("64 KB", 64_000),
+        ("1 MB", 1_000_000),
+        ("10MiB", 10_485_760),
+        ("1.5 MiB", 1_572_864),
+        ("0.001 KB", 1),
+        ("1 GB", 1_000_000_000),
+        ("1 GiB", 1_073_741_824),
+    ],
+)
+def test_a_size(written: object, number: int) -> None:
+    assert read(values.size(0, values.GIB), written) == number
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        -1,
+        True,
+        1.0,
+        None,
+        "",
+        "1",
+        "KiB",
+        "1 Ki",
+        "1 TB",
+        "0.5 B",
+        "-1 B",
+        "1 KiB ",
+        "1,5 MiB",
+        "1e3 B",
+        "²B",
+        "9" * 30 + " B",
+        "1025 MiB",
+    ],
+)
+def test_no_size(written: object) -> None:
+    with pytest.raises(ValidationError, match="expected a size from 0 B to 1 GiB"):
+        read(values.size(0, values.GIB), written)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(10, 10.0), (0.25, 0.25), ("500 ms", 0.5), ("10 s", 10.0), ("2 min", 120.0), ("2min", 120.0), ("1.5 h", 5400.0)],
+)
+def test_a_duration(written: object, seconds: float) -> None:
+    result = read(values.duration(0), written)
+    assert result == seconds
+    assert isinstance(result, float)
+
+
+@pytest.mark.parametrize(
+    "written", [-1, True, None, "10", "s", "1 d", "10 S", "1 minute", "-1 s", "24.1 h", float("nan"), float("inf")]
+)
+def test_no_duration(written: object) -> None:
+    with pytest.raises(ValidationError, match="expected a duration from 0 s to 24 h"):
+        read(values.duration(0), written)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "a", "A_b"])
+def test_an_address(address: str) -> None:
+    assert read(values.address(), address) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        " ",
+        "[::1]",
+        "127.0.0.1:1883",
+        "10.0.0.256",
+        "127.1",
+        "-a",
+        "a-",
+        "a..b",
+        "a.",
+        ".a",
+        "é",
+        "*",
+        "a" * 64,
+        5,
+        None,
+        "a." * 127 + "ab",
+    ],
+)
+def test_no_address(address: object) -> None:
+    with pytest.raises(ValidationError, match="expected an IP address or a host name"):
+        read(values.address(), address)
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_loopback(address: str, loopback: bool) -> None:
+    assert values.is_loopback(address) is loopback
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(0, "0 B"), (1, "1 B"), (1024, "1 KiB"), (4 * 1024**2, "4 MiB"), (1024**3, "1 GiB"), (268_435_455, "268435455 B")],
+)
+def test_a_size_in_words(number: int, said: str) -> None:
+    assert values.size_text(number) == said
+    assert read(values.size(0, values.GIB), said) == number
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0, "0 s"),
+        (0.001, "1 ms"),
+        (0.5, "500 ms"),
+        (1.5, "1500 ms"),
+        (10.0, "10 s"),
+        (90.0, "90 s"),
+        (120.0, "2 min"),
+        (86400.0, "24 h"),
+    ],
+)
+def test_a_duration_in_words(seconds: float, said: str) -> None:
+    assert values.duration_text(seconds) == said
+    assert read(values.duration(0), said) == seconds
