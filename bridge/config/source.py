@@ -23,7 +23,7 @@ MAX_DEPTH = 32
 
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NOTHING = {"", "~", "null"}
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,99})")
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9](?:_?[0-9]){0,99})")
 _FRACTION = re.compile(r"[-+]?(?:[0-9]{1,99}\.[0-9]{0,99}|\.[0-9]{1,99})(?:[eE][-+]?[0-9]{1,3})?")
 _MERGE = "<<"
 
@@ -35,6 +35,9 @@ _SYNTAX = [
     (r"could not find expected ':'", "a key with ':' and a blank after it", "none"),
     (r"found unexpected end of stream", "a closing quote to the one that opens here", "the end of the file"),
     (r"expected <block end>, but found .*", "the same indentation as the lines before", "another, or text too many"),
+    (r"expected '<document start>', but .*", "the same indentation as the lines before", "another, or text too many"),
+    (r"sequence entries are not allowed here", "'- ' at the beginning of a line only", "it after other text"),
+    (r"expected the node content, but found '(?P<c>.*)'", "a value", "{c}"),
     (r"expected ',' or '(?P<c>.)', but got .*", "',' or a closing '{c}'", "neither"),
     (r"found undefined alias '(?P<c>.*)'", "an alias whose anchor stands before it", "*{c}"),
     (r"found unknown escape character '(?P<c>.*)'", "an escape that YAML knows (or single quotes)", "\\{c}"),
@@ -106,7 +109,7 @@ class Source:
 
     def _decoded(self, data: bytes) -> str:
         try:
-            return data.decode("utf-8-sig")
+            return data.decode("utf-8")
         except UnicodeDecodeError as error:
             before = error.object[: error.start].decode("utf-8")
             self._refuse(*_end(before), "text in UTF-8", f"the byte 0x{error.object[error.start]:02X}")
@@ -226,7 +229,7 @@ def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
     if word.lower() in _TRUTHS:
         return _TRUTHS[word.lower()]
     if _INTEGER.fullmatch(word):
-        return int(word.replace("_", ""))
+        return int(word)
     if _FRACTION.fullmatch(word):
         return float(word)
     return word

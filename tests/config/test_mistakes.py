@@ -122,7 +122,8 @@ KEYS = [
     ("channels:\n- Port: 1", "2:3: channels[0].Port: expected a known key (did you mean port?), found 'Port'"),
     ("port: 1", f"1:1: port: expected {KNOWN}, found 'port'"),
     ("1: 1", f"1:1: 1: expected {KNOWN}, found '1'"),
-    ('"\\e[2J": 1', f"1:1: '\\x1b[2J': expected {KNOWN}, found '\\x1b[2J'"),
+    ('"\\eM": 1', f"1:1: '\\x1bM': expected {KNOWN}, found '\\x1bM'"),
+    ('"a.b": 1', f"1:1: 'a.b': expected {KNOWN}, found 'a.b'"),
     ("log:\n  level: info\n  level: debug", "3:3: log.level: expected each key once, found it again, after line 2"),
     ("? [a]\n: 1", "1:3: expected a key that is text, found a list"),
     (
@@ -153,7 +154,8 @@ CLASHES = [
     ),
     (
         "channels:\n- port: 1414\nqueue_manager:\n  listener: {address: localhost}",
-        f"2:9: channels[0].port: expected {FREE_PLACE}, found 127.0.0.1:1414 again, where queue_manager.listener listens",
+        f"2:9: channels[0].port: expected {FREE_PLACE},"
+        " found 127.0.0.1:1414 again, where queue_manager.listener listens",
     ),
 ]
 
@@ -168,6 +170,12 @@ SYNTAX = [
     ),
     ("channels: [a, b\nlog: x", "2:4: expected ',' or a closing ']', found neither"),
     ("log: {level: info", "1:18: expected ',' or a closing '}', found neither"),
+    (
+        "  log: {}\nlimits: {}",
+        "2:1: expected the same indentation as the lines before, found another, or text too many",
+    ),
+    ("channels: - name: A", "1:11: expected '- ' at the beginning of a line only, found it after other text"),
+    ("log: ]", "1:6: expected a value, found ]"),
     ("log: %x", "1:6: expected a value, in quotes if it begins with %, found %"),
     ("log: *x", "1:6: expected an alias whose anchor stands before it, found *x"),
     ('log: "\\q"', "1:8: expected an escape that YAML knows (or single quotes), found \\q"),
