@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Unit:
     """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
 
-    __slots__ = ("definitions", "done", "effects", "gets", "puts", "retained")
+    __slots__ = ("definitions", "done", "effects", "gets", "latest", "puts")
 
     def __init__(self) -> None:
         self.puts: list[StoredMessage] = []
@@ -32,8 +32,8 @@ class Unit:
         self.gets: list[StoredMessage] = []
         #: (kind, name, JSON or None) rows of the object table
         self.definitions: list[tuple[str, str, str | None]] = []
-        #: topic string -> its new retained publication, None for none
-        self.retained: dict[str, StoredMessage | None] = {}
+        #: (map, key, message): the message becomes the one of that key, the one before it is removed; None only removes
+        self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
         #: run when the unit takes effect, before messages become available
         self.effects: list[Callable[[], None]] = []
         #: called with MQRC_NONE, or the reason for which nothing took effect
@@ -42,7 +42,7 @@ class Unit:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.puts or self.gets or self.definitions or self.retained or self.effects)
+        return not (self.puts or self.gets or self.definitions or self.latest or self.effects)
 
 
 class Journal:
@@ -52,11 +52,9 @@ class Journal:
     bridge; without one, the journal's thread).
     """
 
-    def __init__(self, store: Store, lock: threading.RLock, retained: dict[str, StoredMessage]) -> None:
+    def __init__(self, store: Store, lock: threading.RLock) -> None:
         self._store = store
         self._lock = lock
-        #: retained publications in force, by topic string; replaced in the order of commits
-        self.retained = retained
         self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
         #: live messages are looked up here when a row is rewritten
         self.queues: Callable[[], Iterable[Queue]] = tuple
@@ -128,25 +126,25 @@ class Journal:
         self, units: list[Unit]
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
         """What a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
-        retained = self.retained
         for unit in units:
-            for topic, replacement in unit.retained.items():
-                old = retained.pop(topic, None)
-                if old is not None:
-                    if old.linked:
-                        old.queue.take(old)
-                        unit.gets.append(old)
-                    else:
-                        _drop(units, old)
+            for kept, key, replacement in unit.latest:
+                old = kept.pop(key, None)
                 if replacement is not None:
-                    retained[topic] = replacement
+                    kept[key] = replacement
+                if old is None:
+                    continue
+                if old.linked:
+                    old.queue.take(old)
+                    unit.gets.append(old)
+                else:
+                    old.superseded = True
         moved = self._to_move()
         logged: list[StoredMessage] = []
         removed: list[int] = []
         definitions: list[tuple[str, str, str | None]] = []
         for unit in units:
             for stored in unit.puts:
-                if stored.durable:
+                if stored.durable and not stored.superseded:
                     logged.append(stored)
             for stored in unit.gets:
                 if stored.row is not None:
@@ -247,6 +245,9 @@ class Journal:
                     effect()
                 for stored in unit.puts:
                     target = stored.queue
+                    if stored.superseded:
+                        target.depth -= 1
+                        continue
                     target.append(stored)
                     batch = arrived.get(target)
                     if batch is None:
@@ -255,12 +256,13 @@ class Journal:
                         batch.append(stored)
             else:
                 undo(unit)
-                for topic, replacement in unit.retained.items():
-                    if self.retained.get(topic) is replacement:
-                        self.retained.pop(topic, None)
-                for stored in unit.gets:
-                    if stored.retained and stored.topic is not None:
-                        self.retained.setdefault(stored.topic, stored)
+                for kept, key, replacement in unit.latest:
+                    if kept.get(key) is replacement:
+                        kept.pop(key, None)
+                for kept, key, _ in unit.latest:
+                    before = next((one for one in unit.gets if one.linked and one.key == key), None)
+                    if before is not None:
+                        kept.setdefault(key, before)
             if unit.done is not None:
                 try:
                     unit.done(reason)
@@ -315,14 +317,6 @@ def undo(unit: Unit) -> None:
         stored.queue.restore(stored)
     for queue_ in {id(stored.queue): stored.queue for stored in unit.gets}.values():
         queue_.announce()
-
-
-def _drop(units: list[Unit], old: StoredMessage) -> None:
-    """Take a put out of the group that holds it: a retained publication replaced before it was ever committed."""
-    for unit in units:
-        if old in unit.puts:
-            unit.puts.remove(old)
-            old.queue.depth -= 1
 
 
 def _puts(messages: list[StoredMessage]) -> list[Put]:

@@ -33,6 +33,7 @@ from bridge.wire.mq import MQDLH, encode_mqdlh
 log = logging.getLogger(__name__)
 
 RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
+STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 #: Depth of queues that the queue manager makes for itself.
 SYSTEM_MAX_DEPTH = 999_999_999
 
@@ -73,12 +74,15 @@ class QueueManager:
         self.aliases: dict[str, dict[str, Value]] = {}
         self.remotes: dict[str, dict[str, Value]] = {}
         self.topics = TopicTree()
+        #: retained publications in force, by topic string
         self.retained: dict[str, StoredMessage] = {}
+        #: records of MQTT sessions, by client identifier
+        self.states: dict[str, StoredMessage] = {}
         store = Store(data_directory / "queuemanager.db")
         self._starts = store.starts
         #: next number for a message: the start count makes it unique over restarts
         self._next = (store.starts << 40) + 1
-        self.journal = Journal(store, self.lock, self.retained)
+        self.journal = Journal(store, self.lock)
         self.journal.queues = self.queues.values
         #: callables that run when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
@@ -108,6 +112,8 @@ class QueueManager:
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
                 self.retained[stored.topic] = stored
+            elif stored.queue.name == STATE_QUEUE:
+                self.states[stored.client_id] = stored
 
     def _install(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
         attributes = (defaults(kind) if kind in ("QMGR", "QLOCAL", "QALIAS", "QREMOTE", "TOPIC") else {}) | attributes
@@ -320,7 +326,7 @@ class QueueManager:
                 )  # fmt: skip
             )
         if clear_retained:
-            unit.retained[route.topic] = None
+            unit.latest.append((self.retained, route.topic, None))
         elif retain:
             queue = self.queues[RETAINED_QUEUE]
             queue.depth += 1
@@ -329,7 +335,7 @@ class QueueManager:
                 expires_at=expires_at, durable=persistent, put_application=application,
             )  # fmt: skip
             puts.append(kept)
-            unit.retained[route.topic] = kept
+            unit.latest.append((self.retained, route.topic, kept))
         return cmqc.MQRC_NONE
 
     def _undelivered(

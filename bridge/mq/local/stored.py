@@ -56,10 +56,17 @@ class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     row: Row | None = None
     backout_count: int = 0
     put_application: str = ""
+    #: replaced by a later one before it was ever committed: it never becomes available
+    superseded: bool = False
     #: place in the queue's list; a message is linked while it can be got
     linked: bool = False
     previous: Any = None
     following: Any = None
+
+    @property
+    def key(self) -> str:
+        """What it is the latest message of: a topic string (retained publications), a client identifier (states)."""
+        return self.topic or self.client_id
 
     @property
     def expired(self) -> bool:

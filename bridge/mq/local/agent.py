@@ -1,0 +1,193 @@
+"""The agent of the embedded queue manager: units of work run on the event loop itself, commits gather for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from bridge.mapping.message import Message
+from bridge.mq.agent import ClientSubscription, Consumer, Transmission, UnitOfWork
+from bridge.mq.errors import MQError
+from bridge.mq.local.journal import Unit
+from bridge.mq.local.queue import Queue
+from bridge.mq.local.queuemanager import STATE_QUEUE, QueueManager
+from bridge.mq.local.stored import StoredMessage
+from bridge.mq.local.topics import Subscription
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: RemoteQName of publications for MQTT clients (facts.md).
+PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+APPLICATION_NAME = "mqbridge"
+
+_STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+
+
+class LocalAgent:
+    """`bridge.mq.agent.Agent` on an embedded queue manager; call it on the thread of `loop`."""
+
+    def __init__(self, queue_manager: QueueManager, transmission_queue: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue_manager = queue_manager
+        self._transmission_queue = transmission_queue
+        self._loop = loop
+        queue_manager.journal.dispatch = loop.call_soon_threadsafe
+
+    def start(self, consumer: Consumer) -> None:
+        queue = self._queue()
+        if queue.inputs:
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
+        if STATE_QUEUE not in self._queue_manager.queues:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
+        queue.inputs += 1
+        queue.exclusive = True
+        queue.consumer = cast(Callable[[Sequence[StoredMessage]], None], consumer)
+        waiting = list(queue.messages())
+        if waiting:
+            queue.consumer(waiting)
+
+    def _queue(self) -> Queue:
+        queue = self._queue_manager.queues.get(self._transmission_queue)
+        if queue is None:
+            raise MQError(
+                cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+                f"no transmission queue {self._transmission_queue}; deploy/mq/bridge.mqsc defines it",
+            )
+        if not queue.is_transmission:
+            raise MQError(cmqc.MQRC_XMIT_Q_USAGE_ERROR, f"queue {queue.name} has USAGE(NORMAL)")
+        return queue
+
+    def execute(self, unit: UnitOfWork) -> None:
+        queue_manager = self._queue_manager
+        work = Unit()
+        with queue_manager.lock:
+            if unit.publications:
+                now = time.time()
+                publish, route_of = queue_manager.publish, queue_manager.topics.route
+                for index, (message, retain) in enumerate(unit.publications):
+                    route = route_of(message.topic)
+                    if not retain:
+                        reason = publish(work, route, message, now)
+                    else:
+                        # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
+                        empty = not message.payload
+                        reason = publish(work, route, message, now, retain=not empty, clear_retained=empty)
+                    if reason:
+                        unit.refusals[index] = reason
+            gets = work.gets
+            for transmission in cast("list[StoredMessage]", unit.removals):
+                if transmission.linked:
+                    transmission.queue.take(transmission)
+                    gets.append(transmission)
+            for client_id, record in unit.states.items():
+                self._save(work, client_id, record)
+
+            def done(reason: int) -> None:
+                unit.failure = reason
+                if unit.done is not None:
+                    unit.done(unit)
+
+            work.done = done
+            queue_manager.journal.submit(work)
+
+    def _save(self, work: Unit, client_id: str, record: bytes | None) -> None:
+        queue_manager = self._queue_manager
+        if record is None:
+            work.latest.append((queue_manager.states, client_id, None))
+            return
+        queue = queue_manager.queues[STATE_QUEUE]
+        stored = StoredMessage(
+            queue, queue_manager.next_number(), Message(_STATE_DESCRIPTOR, record), True, 0, time.time(), client_id,
+            durable=True, put_application=APPLICATION_NAME,
+        )  # fmt: skip
+        queue.depth += 1
+        work.puts.append(stored)
+        work.latest.append((queue_manager.states, client_id, stored))
+
+    def subscribe(
+        self, client_id: str, filters: Sequence[tuple[str, int]], durable: bool, done: Callable[[list[int]], None]
+    ) -> None:
+        queue_manager = self._queue_manager
+        work = Unit()
+        reasons: list[int] = []
+        with queue_manager.lock:
+            queue = self._queue()
+            for topic_filter, qos in filters:
+                attributes = queue_manager.topics.attributes(topic_filter)
+                if attributes["SUB"] != "ENABLED":
+                    reasons.append(cmqc.MQRC_SUB_INHIBITED)
+                    continue
+                if durable and attributes["DURSUB"] != "YES":
+                    reasons.append(cmqc.MQRC_DURABILITY_NOT_ALLOWED)
+                    continue
+                subscription = Subscription(
+                    name=subscription_name(client_id, topic_filter),
+                    topic_filter=topic_filter,
+                    queue=queue,
+                    destination=PUBLICATION_QUEUE,
+                    destination_manager=client_id,
+                    remote_queue=PUBLICATION_QUEUE,
+                    client_id=client_id,
+                    user_data=str(qos),
+                    durable=durable,
+                    ephemeral=not durable,
+                )
+                queue_manager.add_subscription(work, subscription)
+                queue_manager.put_retained(work, subscription)
+                reasons.append(cmqc.MQRC_NONE)
+            work.done = lambda reason: done([reason] * len(reasons) if reason else reasons)
+            queue_manager.journal.submit(work)
+
+    def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
+        queue_manager = self._queue_manager
+        work = Unit()
+        with queue_manager.lock:
+            for topic_filter in filters:
+                queue_manager.remove_subscription(work, subscription_name(client_id, topic_filter))
+            work.done = lambda _reason: done()
+            queue_manager.journal.submit(work)
+
+    def subscriptions(self) -> list[ClientSubscription]:
+        found = []
+        with self._queue_manager.lock:
+            for subscription in self._queue_manager.topics.subscriptions.values():
+                client_id, topic_filter = subscription.client_id, subscription.topic_filter
+                if client_id and subscription.name == subscription_name(client_id, topic_filter):
+                    found.append(
+                        ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
+                    )
+        return found
+
+    def states(self) -> dict[str, bytes]:
+        with self._queue_manager.lock:
+            return {client_id: stored.message.data for client_id, stored in self._queue_manager.states.items()}
+
+    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+        queue_manager = self._queue_manager
+        stored = cast(StoredMessage, transmission)
+        with queue_manager.lock:
+            work = Unit()
+            if not stored.linked or not queue_manager.dead_letter(
+                work, stored, reason, stored.remote_queue, stored.client_id
+            ):
+                return
+            stored.queue.take(stored)
+            work.gets.append(stored)
+            queue_manager.journal.submit(work)
+
+    def stop(self, done: Callable[[], None]) -> None:
+        queue_manager = self._queue_manager
+        with queue_manager.lock:
+            queue = self._queue()
+            queue.consumer = None
+            queue.inputs -= 1
+            queue.exclusive = False
+            last = Unit()
+            last.done = lambda _reason: done()
+            queue_manager.journal.submit(last)
+
+
+def subscription_name(client_id: str, topic_filter: str) -> str:
+    """Name of an MQTT client's subscription: `ClientIdentifier:Topic name` (seed 004)."""
+    return f"{client_id}:{topic_filter}"

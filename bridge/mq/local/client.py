@@ -1,0 +1,124 @@
+"""MQ connections to an embedded queue manager that runs in another process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from bridge.mapping.message import AnyMessage, Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQSD, CommandResponse, GetOptions, Got
+from bridge.mq.local import protocol
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+Result = TypeVar("Result")
+#: sun_path of a Unix socket address has room for 108 bytes; a longer path goes by way of the directory's descriptor.
+SUN_PATH = 100
+
+
+@contextmanager
+def socket_address(path: Path) -> Iterator[str]:
+    """An address for a Unix socket at `path`, however long the path is."""
+    if len(os.fsencode(path)) <= SUN_PATH:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+class RemoteConnection:
+    """`bridge.mq.interface.Connection` to the queue manager whose data directory or TCP address is given.
+
+    Raises MQError with MQRC_Q_MGR_NOT_AVAILABLE when no bridge runs there, MQRC_CONNECTION_BROKEN when it ends later.
+    """
+
+    def __init__(
+        self, where: Path | tuple[str, int], *, application: str = "mqbridge", queue_manager: str = ""
+    ) -> None:
+        try:
+            if isinstance(where, Path):
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                with socket_address(where / protocol.SOCKET_NAME) as address:
+                    self._socket.connect(address)
+            else:
+                self._socket = socket.create_connection(where, timeout=30)
+                self._socket.settimeout(None)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            self._socket.close() if hasattr(self, "_socket") else None
+            place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
+            raise MQError(
+                cmqc.MQRC_Q_MGR_NOT_AVAILABLE, f"no bridge answers at {place} ({error.strerror or error}); is it running?"
+            ) from error
+        self._buffer = bytearray()
+        connected = self._call(
+            protocol.Connect(protocol.PROTOCOL_VERSION, application, queue_manager), protocol.Connected
+        )
+        #: name of the queue manager
+        self.queue_manager = connected.queue_manager
+
+    def _call(self, request: protocol.Request, result: type[Result]) -> Result:
+        try:
+            self._socket.sendall(protocol.frame(request))
+            reply = msgspec.msgpack.decode(self._receive(), type=protocol.Reply)
+        except OSError as error:
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, str(error)) from error
+        if reply.comp_code == cmqc.MQCC_FAILED:
+            raise MQError(reply.reason, reply.detail)
+        return msgspec.msgpack.decode(reply.result, type=result)
+
+    def _receive(self) -> bytes:
+        header = self._read(protocol.LENGTH.size)
+        return self._read(protocol.LENGTH.unpack(header)[0])
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(1 << 20, size - len(data)))
+            if not piece:
+                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "the queue manager closed the connection")
+            data += piece
+        return bytes(data)
+
+    def open(self, od: MQOD, options: int) -> int:
+        return self._call(protocol.Open(od, options), int)
+
+    def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
+        self._call(protocol.Close(handle, options), type(None))
+
+    def put(self, handle: int, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+        return self._call(protocol.Put(handle, Message(message.md, message.data), options), MQMD)
+
+    def put1(self, od: MQOD, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+        return self._call(protocol.Put1(od, Message(message.md, message.data), options), MQMD)
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        return self._call(protocol.Get(handle, options), Got)
+
+    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
+        return self._call(protocol.Subscribe(sd, handle), tuple[int, int])
+
+    def commit(self) -> None:
+        self._call(protocol.Commit(), type(None))
+
+    def backout(self) -> None:
+        self._call(protocol.Backout(), type(None))
+
+    def command(self, text: str) -> list[CommandResponse]:
+        return self._call(protocol.Command(text), list[CommandResponse])
+
+    def disconnect(self) -> None:
+        try:
+            self._call(protocol.Disconnect(), type(None))
+        finally:
+            self._socket.close()

@@ -1,0 +1,102 @@
+"""What a process says to the embedded queue manager of another: frames of MessagePack over a stream socket.
+
+A frame is a length (four bytes, big-endian) and one value: a request, tagged with its verb, or the reply to it. One request
+is in flight on a connection; a connection is one MQ connection, and its end backs out its unit of work.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mq.interface import MQOD, MQSD, GetOptions
+
+#: Bytes of a frame at most: the largest message MQ knows, and room for headers.
+MAX_FRAME = 104_857_600 + 1_048_576
+LENGTH = struct.Struct(">I")
+#: The socket of a queue manager, in its data directory.
+SOCKET_NAME = "mqbridge.sock"
+PROTOCOL_VERSION = 1
+
+
+class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
+    version: int
+    application: str
+    #: blank for whichever queue manager it is
+    queue_manager: str = ""
+
+
+class Open(msgspec.Struct, tag="MQOPEN", array_like=True):
+    od: MQOD
+    options: int
+
+
+class Close(msgspec.Struct, tag="MQCLOSE", array_like=True):
+    handle: int
+    options: int
+
+
+class Put(msgspec.Struct, tag="MQPUT", array_like=True):
+    handle: int
+    message: Message
+    options: int
+
+
+class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
+    od: MQOD
+    message: Message
+    options: int
+
+
+class Get(msgspec.Struct, tag="MQGET", array_like=True):
+    handle: int
+    options: GetOptions
+
+
+class Subscribe(msgspec.Struct, tag="MQSUB", array_like=True):
+    sd: MQSD
+    handle: int | None
+
+
+class Commit(msgspec.Struct, tag="MQCMIT", array_like=True):
+    pass
+
+
+class Backout(msgspec.Struct, tag="MQBACK", array_like=True):
+    pass
+
+
+class Disconnect(msgspec.Struct, tag="MQDISC", array_like=True):
+    pass
+
+
+class Command(msgspec.Struct, tag="MQSC", array_like=True):
+    text: str
+
+
+Request = Connect | Open | Close | Put | Put1 | Get | Subscribe | Commit | Backout | Disconnect | Command
+
+
+class Reply(msgspec.Struct, array_like=True):
+    """Completion code and reason, words about it, and what the verb returns."""
+
+    comp_code: int
+    reason: int
+    detail: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class Connected(msgspec.Struct, array_like=True):
+    """What MQCONN returns: the queue manager's name and its process."""
+
+    queue_manager: str
+    process: int
+    version: str
+
+
+def frame(value: msgspec.Struct) -> bytes:
+    """A value as a frame."""
+    body = msgspec.msgpack.encode(value)
+    return LENGTH.pack(len(body)) + body
