@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     add("--payload", type=between(8, 100_000), default=default.payload, help="bytes per message (100)")
     window = between(1, Mosquitto.in_flight)
     add("--window", type=window, default=default.window, help="QoS 1/2: unacknowledged per publisher (100)")
-    add("--backlog", type=between(4, 100_000), default=default.backlog, help="in all: published, not received (4000)")
+    add("--backlog", type=counts, default=default.backlog, help="in all: published, not delivered (4000,4000,400)")
     add("--idle", type=between(0, 10_000), default=default.idle_clients, help="idle clients; 0: no such measure (1000)")
     add("--latency-rate", type=float, default=default.latency_rate, help="messages/s for the latency (500)")
     add("--latency-seconds", type=float, default=default.latency_seconds, help="0: no such measure (5)")

@@ -138,8 +138,7 @@ class Mosquitto(Server):
     """mosquitto with its default configuration, except that it drops nothing under this load.
 
     Its limit of messages in flight also applies to QoS 2 publishers: with the default (20) it disconnects one whose
-    window is larger.  1000 is above every window, and faster at QoS 2 than no limit at all (measured: 46 000/s against
-    40 000/s).
+    window is larger.  1000 is above every window the options allow.
     """
 
     name = "mosquitto"
