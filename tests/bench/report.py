@@ -78,6 +78,10 @@ def cases(results: Results) -> list[Case]:
         generator = statistics.median(float(run.figures["generator_cpu"]) for run in runs)
         if generator > 85 and server < 85 and broker != "relay":
             remarks.append("the generator may be the limit")
+        others = statistics.median(float(run.figures["other_cpu"]) for run in runs)
+        if others > 20 and server < 85 and broker != "relay":
+            # The server waited for a generator that did not get its core: its figure is too low, a ratio to it too high.
+            remarks.append("machine busy, not comparable")
         rows.append(
             Case(
                 broker=broker,
@@ -88,7 +92,7 @@ def cases(results: Results) -> list[Case]:
                 highest=max(rates),
                 server_cpu=server,
                 generator_cpu=generator,
-                other_cpu=statistics.median(float(run.figures["other_cpu"]) for run in runs),
+                other_cpu=others,
                 messages=int(statistics.median(int(run.figures["sent"]) for run in runs)),
                 valid=all(good for good, _ in judged),
                 remarks="; ".join(dict.fromkeys(remarks)),
