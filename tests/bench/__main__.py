@@ -126,8 +126,8 @@ def main() -> None:
             campaign.profile(options.profile)
     except KeyboardInterrupt:
         campaign.results.notes.append("interrupted: what was measured until then")
+    report.write(options.json, campaign.results, parameters, facts)  # first: the screen may be a pipe that has closed
     report.show(console, campaign.results, parameters)
-    report.write(options.json, campaign.results, parameters, facts)
     console.print(f"All figures: {options.json}", highlight=False)
 
 

@@ -80,7 +80,7 @@ def cases(results: Results) -> list[Case]:
             remarks.append("the generator may be the limit")
         others = statistics.median(float(run.figures["other_cpu"]) for run in runs)
         if others > 20 and server < 85 and broker != "relay":
-            # The server waited for a generator that did not get its core: its figure is too low, a ratio to it too high.
+            # The server waited for a generator that did not get its core: a figure too low, a ratio to it too high.
             remarks.append("machine busy, not comparable")
         rows.append(
             Case(
