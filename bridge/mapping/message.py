@@ -80,7 +80,7 @@ AnyMessage = Message | PublicationMessage
 
 def _mqtt_folder(client_id: str, qos: int, message_id: int) -> Folder:
     content: dict[str, object] = {"clientId": client_id, "qos": Typed(qos, "i4")}
-    if qos:
+    if qos and message_id:  # a will has a QoS, but no message id
         content["msgid"] = Typed(message_id, "i4")
     return Folder.build("mqtt", content)
 

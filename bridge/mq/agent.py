@@ -104,5 +104,8 @@ class Agent(Protocol):
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason."""
 
+    def flush(self, done: Callable[[], None]) -> None:
+        """Call `done` when every unit given so far has ended."""
+
     def stop(self, done: Callable[[], None]) -> None:
         """Close the transmission queue; `done` is called when every unit given has ended."""

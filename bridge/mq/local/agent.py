@@ -176,16 +176,19 @@ class LocalAgent:
             work.gets.append(stored)
             queue_manager.journal.submit(work)
 
+    def flush(self, done: Callable[[], None]) -> None:
+        with self._queue_manager.lock:
+            last = Unit()
+            last.done = lambda _reason: done()
+            self._queue_manager.journal.submit(last)
+
     def stop(self, done: Callable[[], None]) -> None:
-        queue_manager = self._queue_manager
-        with queue_manager.lock:
+        with self._queue_manager.lock:
             queue = self._queue()
             queue.consumer = None
             queue.inputs -= 1
             queue.exclusive = False
-            last = Unit()
-            last.done = lambda _reason: done()
-            queue_manager.journal.submit(last)
+            self.flush(done)
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:

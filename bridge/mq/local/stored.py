@@ -14,6 +14,7 @@ from bridge.wire.mq import (
     MQXQH,
     RFH2,
     MalformedHeader,
+    byte_order_of,
     decode_rfh2,
     encode_mqxqh,
     encode_rfh2,
@@ -160,7 +161,7 @@ def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQM
         if own is not None:
             header, rest = own
             kept = tuple(folder for folder in header.folders if folder.name != "mqps")
-            byte_order = _byte_order(md.Encoding)
+            byte_order = byte_order_of(md.Encoding, "MQRFH2")
             merged = msgspec.structs.replace(header, folders=(*kept, mqps))
             return md, encode_rfh2(merged, byte_order=byte_order) + rest
         return md, message.data
@@ -176,15 +177,10 @@ def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQM
     return outer, encode_rfh2(header) + message.data
 
 
-def _byte_order(encoding: int) -> str:
-    reversed_integers = encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
-    return "little" if reversed_integers else "big"
-
-
 def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
     """The RFH2 that the putter wrote, and what follows it; None where it cannot be read (the message goes as it is)."""
     try:
-        header, end = decode_rfh2(message.data, 0, byte_order=_byte_order(message.md.Encoding))
+        header = decode_rfh2(message.data, 0, byte_order=byte_order_of(message.md.Encoding, "MQRFH2"))
     except MalformedHeader:
         return None
-    return header, message.data[end:]
+    return header, message.data[header.StrucLength :]

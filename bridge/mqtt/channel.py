@@ -1,0 +1,262 @@
+"""Telemetry channels: listeners for MQTT clients, and the connections they accept. The thin asyncio shell of the sessions.
+
+What a connection carries is somebody else's business (`Gateway`); here are sockets, time-outs and flow control.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from bridge.config import ChannelConfig
+from bridge.mqtt.session import Session
+from bridge.wire.mqtt import Connack, Connect, ConnackCode, Decoder, Packet, Will, encode
+
+log = logging.getLogger(__name__)
+
+#: Seconds between looks at keep-alive, connect and retry time-outs.
+SWEEP_INTERVAL = 0.5
+#: The server gives a client one and a half times its keep-alive (MQTT-3.1.2-24).
+KEEP_ALIVE_GRACE = 1.5
+
+
+class Gateway(Protocol):
+    """What a connection hands its packets to."""
+
+    def connect(self, connection: Connection, packet: Connect) -> None:
+        """The first packet of a connection, always a CONNECT."""
+
+    def received(self, connection: Connection, packets: Sequence[Packet]) -> None:
+        """Packets of a connected client."""
+
+    def writable(self, connection: Connection) -> None:
+        """A client that was slow has read what was written."""
+
+    def sweep(self, connection: Connection, now: float) -> None:
+        """Time passes (about every half second)."""
+
+    def lost(self, connection: Connection) -> None:
+        """The connection of a connected client is gone."""
+
+
+class Connection(asyncio.Protocol):
+    """One network connection of an MQTT client."""
+
+    __slots__ = (
+        "_held",
+        "_transport",
+        "channel",
+        "client",
+        "closing",
+        "connecting",
+        "decoder",
+        "keep_alive",
+        "last_received",
+        "level",
+        "paused",
+        "pending",
+        "session",
+        "will",
+    )
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.decoder = Decoder(max_packet_size=channel.config.max_packet_size, byte_order=channel.config.byte_order)
+        self.session: Session | None = None
+        self.will: Will | None = None
+        #: seconds; 0 for none
+        self.keep_alive = 0.0
+        self.last_received = channel.loop.time()
+        self.level = 0
+        #: publications of this client that are not committed yet
+        self.pending = 0
+        self.paused = False
+        self.closing = False
+        #: CONNECT came, CONNACK is not sent yet
+        self.connecting = False
+        #: for log lines: client identifier and address
+        self.client = "?"
+        self._held: list[Packet] = []
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        channel = self.channel
+        peer = transport.get_extra_info("peername")
+        self.client = f"at {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "at ?"
+        transport.set_write_buffer_limits(high=channel.pending_bytes)
+        if len(channel.connections) >= channel.config.max_clients:
+            log.warning("channel %s: a connection %s is refused: max_clients (%d) are connected",
+                        channel.config.name, self.client, channel.config.max_clients)  # fmt: skip
+            self.refuse(ConnackCode.SERVER_UNAVAILABLE)
+            return
+        channel.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closing:
+            return
+        self.last_received = self.channel.loop.time()
+        decoder = self.decoder
+        packets = decoder.feed(data)
+        if packets:
+            if self.session is not None:
+                self.channel.gateway.received(self, packets)
+            else:
+                self._first(packets)
+        if decoder.error is not None and not self.closing:
+            self._malformed()
+
+    def _first(self, packets: list[Packet]) -> None:
+        if self.connecting:
+            self._held += packets
+            if len(self._held) > self.channel.pending_publications:
+                self.pause()
+            return
+        packet = packets[0]
+        if not isinstance(packet, Connect):
+            # MQTT-3.1.0-1
+            self.close(f"its first packet is a {type(packet).__name__.upper()}, not a CONNECT")
+            return
+        self.connecting = True
+        self._held = packets[1:]
+        self.channel.gateway.connect(self, packet)
+
+    def _malformed(self) -> None:
+        error = self.decoder.error
+        if self.connecting and self.session is None:
+            # What came before it is still to be answered.
+            self.channel.loop.call_soon(self.close, f"malformed packet: {error}")
+            return
+        self.close(f"malformed packet: {error}")
+
+    def accept(self, session: Session, *, session_present: bool, keep_alive: int) -> None:
+        """Send CONNACK 0, then take the packets that came behind the CONNECT."""
+        self.session = session
+        self.connecting = False
+        self.keep_alive = keep_alive * KEEP_ALIVE_GRACE
+        self.write(encode(Connack(ConnackCode.ACCEPTED, session_present and self.level >= 4), session.byte_order))
+        self.resume()
+
+    def take_held(self) -> None:
+        """Work on packets that came before CONNACK was sent."""
+        held, self._held = self._held, []
+        if held and not self.closing:
+            self.channel.gateway.received(self, held)
+
+    def refuse(self, code: ConnackCode) -> None:
+        """Send a CONNACK that refuses the client, and close (MQTT-3.2.2-5)."""
+        if self._transport is not None:
+            self.write(encode(Connack(code)))
+        self.close("")
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; nothing happens on a connection that is closing."""
+        if self._transport is not None and not self.closing:
+            self._transport.write(data)
+
+    def close(self, why: str) -> None:
+        """Close after what was written; `why` goes to the log (blank where it was logged already)."""
+        if self.closing:
+            return
+        self.closing = True
+        if why:
+            log.warning("channel %s: client %s is disconnected: %s", self.channel.config.name, self.client, why)
+        if self._transport is not None:
+            if self._transport.get_write_buffer_size():
+                # A client that does not read must not keep its connection open for ever.
+                self.channel.loop.call_later(self.channel.config.connect_timeout, self._transport.abort)
+            self._transport.close()
+
+    def pause(self) -> None:
+        """Stop reading: the client has sent more than is committed, or does not read itself."""
+        if not self.paused and self._transport is not None and not self.closing:
+            self.paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self.paused and self._transport is not None and not self.closing:
+            self.paused = False
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        if self.session is not None:
+            self.session.outbox.open = False
+        # It gets no more answers before it has read those it was sent.
+        self.pause()
+
+    def resume_writing(self) -> None:
+        if self.session is not None and self.session.connection is self:
+            self.session.outbox.open = True
+            self.channel.gateway.writable(self)
+        self.resume()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self.closing = True
+        self.channel.connections.discard(self)
+        if self.session is not None:
+            self.channel.gateway.lost(self)
+
+    def sweep(self, now: float) -> None:
+        """Close a connection that has been silent for too long."""
+        silent = now - self.last_received
+        if self.session is None:
+            if silent > self.channel.config.connect_timeout:
+                self.close(f"no CONNECT within {self.channel.config.connect_timeout:g} s")
+            return
+        if self.keep_alive and silent > self.keep_alive and not self.paused:
+            self.close(f"nothing came for {silent:.1f} s, its keep-alive is {self.keep_alive / KEEP_ALIVE_GRACE:g} s")
+            return
+        self.channel.gateway.sweep(self, now)
+
+
+class Channel:
+    """A listener with its rules."""
+
+    def __init__(
+        self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, pending_publications: int
+    ) -> None:
+        self.config = config
+        self.gateway = gateway
+        self.pending_bytes = pending_bytes
+        self.pending_publications = pending_publications
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def listen(self) -> tuple[str, int]:
+        """Start to listen; returns address and port. Raises OSError when that is not possible."""
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self.config.address, self.config.port, backlog=self.config.backlog
+        )
+        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+        listener = self._server.sockets[0]
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address, port = listener.getsockname()[:2]
+        return str(address), int(port)
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+
+    def stop_listening(self) -> None:
+        """Accept no more clients, and read no more from those connected."""
+        if self._server is not None:
+            self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections):
+            connection.pause()
+
+    def close(self) -> None:
+        """Close all connections once what was written to them is sent."""
+        for connection in list(self.connections):
+            connection.close("")

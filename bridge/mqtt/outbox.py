@@ -1,0 +1,286 @@
+"""Messages on their way to one client: the in-flight window, acknowledgements, and what is sent again (MQTT 3.1.1, 4.3, 4.4)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+
+from bridge.mapping.from_mq import DIRECT_MESSAGE_QOS, from_mq, message_id_from, subscription_qos
+from bridge.mqtt.transmission import Transmission
+from bridge.wire import cmqc
+from bridge.wire.mq import MalformedHeader
+from bridge.wire.mqtt import (
+    ByteOrder,
+    MalformedPacket,
+    PacketType,
+    encode_acknowledgement,
+    encode_publish,
+    encode_topic,
+)
+
+#: Encoded topic fields remembered; forgotten all at once when there are more.
+TOPIC_FIELDS = 8_192
+_topic_fields: dict[str, bytes] = {}
+
+
+def topic_field(topic: str) -> bytes:
+    """A topic name as PUBLISH carries it, remembered. Raises MalformedPacket for one that MQTT cannot carry."""
+    field = _topic_fields.get(topic)
+    if field is None:
+        if len(_topic_fields) >= TOPIC_FIELDS:
+            _topic_fields.clear()
+        field = _topic_fields[topic] = encode_topic(topic)
+    return field
+
+
+class Phase(IntEnum):
+    """How far the handshake of a message with QoS 1 or 2 has come."""
+
+    #: its message id is not the one that its MsgId prescribes, and must be on record before it is used
+    RECORDING = 0
+    #: PUBLISH sent; PUBACK or PUBREC awaited
+    SENT = 1
+    #: PUBREC came; its record is not committed yet
+    RELEASING = 2
+    #: PUBREL sent; PUBCOMP awaited
+    RELEASED = 3
+    #: PUBCOMP came; its record is not committed yet, so the message id is still taken
+    COMPLETING = 4
+
+
+class Outgoing(msgspec.Struct, gc=False, eq=False):
+    """A message with QoS 1 or 2 that the client has not acknowledged in full."""
+
+    transmission: Transmission | None
+    qos: int
+    field: bytes
+    payload: bytes
+    retain: bool
+    phase: Phase
+    sent_at: float = 0.0
+
+
+class Refusal(msgspec.Struct):
+    """A message that cannot become a publication, with the reason code for the dead-letter queue and words for the log."""
+
+    transmission: Transmission
+    reason: int
+    why: str
+
+
+class Outbox:
+    """The sending side of one session.
+
+    `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time. `record` is set when
+    something changed that must outlive a crash of the bridge (durable sessions only).
+    """
+
+    def __init__(self, window: int, *, durable: bool, byte_order: ByteOrder = "big") -> None:
+        self.window = window
+        self.durable = durable
+        self.byte_order: ByteOrder = byte_order
+        #: QoS of messages without a subscription; the client alters it by subscribing to DEFAULT.QoS
+        self.direct_qos = DIRECT_MESSAGE_QOS
+        self.in_flight: dict[int, Outgoing] = {}
+        #: of these, those in phase SENT or RECORDING
+        self.unacknowledged = 0
+        self.backlog: deque[Transmission] = deque()
+        #: the client is connected, and its connection takes more bytes
+        self.open = False
+        self.connected = False
+        #: publications with QoS 0 that a connected client was too slow for
+        self.dropped = 0
+        self.record = False
+        #: msg_number of the last message sent at QoS 1 or 2
+        self.sent_up_to = 0
+        #: message ids that differ from what the MsgId prescribes: msg_number -> message id (QoS 2)
+        self.assigned: dict[int, int] = {}
+
+    def deliver(self, batch: Iterable[Transmission], now: float, out: list[bytes], done: list[Transmission]) -> list[Refusal]:
+        """Take messages from the transmission queue, in order.
+
+        What can be sent is appended to `out`; transmissions that are finished (QoS 0, expired) to `done`.
+        """
+        refusals: list[Refusal] = []
+        backlog = self.backlog
+        for transmission in batch:
+            if backlog or not self.connected:
+                backlog.append(transmission)
+            elif not self._send(transmission, now, out, done, refusals):
+                backlog.append(transmission)
+        if backlog and not self.open and self.connected:
+            self._drop_unreliable(done)
+        return refusals
+
+    def pump(self, now: float, out: list[bytes], done: list[Transmission]) -> list[Refusal]:
+        """Send what waits as far as the window allows."""
+        refusals: list[Refusal] = []
+        backlog = self.backlog
+        while backlog and self.connected:
+            if not self._send(backlog[0], now, out, done, refusals):
+                break
+            backlog.popleft()
+        return refusals
+
+    def _send(
+        self, transmission: Transmission, now: float, out: list[bytes], done: list[Transmission], refusals: list[Refusal]
+    ) -> bool:
+        """Send one message; False when it has to wait."""
+        if not self.open or self.unacknowledged >= self.window:
+            if not self.open:
+                return False
+            if self._qos(transmission):
+                return False
+        if transmission.expired:
+            done.append(transmission)
+            return True
+        try:
+            publication = from_mq(
+                transmission.message,
+                topic=transmission.topic or transmission.remote_queue,
+                retained=transmission.retained,
+                persistent=transmission.persistent,
+                requested_qos=subscription_qos(transmission.user_data),
+                direct_qos=self.direct_qos,
+            )
+            field = topic_field(publication.topic)
+        except MalformedHeader as error:
+            refusals.append(Refusal(transmission, cmqc.MQRC_RFH_ERROR, str(error)))
+            return True
+        except MalformedPacket as error:
+            refusals.append(Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error)))
+            return True
+        qos = publication.qos
+        if not qos:
+            out.append(encode_publish(field, publication.payload, 0, publication.retain, False, 0, self.byte_order))
+            done.append(transmission)
+            return True
+        number = transmission.msg_number
+        in_flight = self.in_flight
+        message_id = self.assigned.get(number) or message_id_from(number, in_flight)
+        outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, Phase.SENT, now)
+        in_flight[message_id] = outgoing
+        self.unacknowledged += 1
+        if self.durable:
+            self.record = True
+            if qos == 2 and message_id != number & 0xFFFF and number not in self.assigned:
+                self.assigned[number] = message_id
+                outgoing.phase = Phase.RECORDING
+                return True
+        again = number <= self.sent_up_to
+        if not again:
+            self.sent_up_to = number
+        out.append(
+            encode_publish(field, publication.payload, qos, publication.retain, again, message_id, self.byte_order)
+        )
+        return True
+
+    def _qos(self, transmission: Transmission) -> int:
+        """QoS that a waiting message would go with; anything that cannot be told is treated as reliable."""
+        requested = subscription_qos(transmission.user_data)
+        if requested is None:
+            return self.direct_qos
+        if not requested:
+            return 0
+        source = getattr(transmission.message, "qos", None)
+        return min(requested, 2 if source is None else source)
+
+    def _drop_unreliable(self, done: list[Transmission]) -> None:
+        """Publications with QoS 0 do not wait for a client that does not read: at most once."""
+        kept: deque[Transmission] = deque()
+        for transmission in self.backlog:
+            if self._qos(transmission):
+                kept.append(transmission)
+            else:
+                done.append(transmission)
+                self.dropped += 1
+        self.backlog = kept
+
+    def acknowledge(self, message_id: int) -> Transmission | None:
+        """PUBACK: the message is the client's; None for a message id that is not awaited."""
+        outgoing = self.in_flight.get(message_id)
+        if outgoing is None or outgoing.qos != 1 or outgoing.phase is not Phase.SENT:
+            return None
+        del self.in_flight[message_id]
+        self.unacknowledged -= 1
+        return outgoing.transmission
+
+    def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
+        """PUBREC: (what to release, the message to remove). The PUBREL goes out when both are committed.
+
+        (None, None) says that PUBREL can be sent at once: the message id is unknown, or was released before.
+        """
+        outgoing = self.in_flight.get(message_id)
+        if outgoing is None or outgoing.phase is Phase.RELEASED:
+            return None, None
+        if outgoing.phase is not Phase.SENT:
+            return outgoing, None
+        transmission, outgoing.transmission = outgoing.transmission, None
+        outgoing.phase = Phase.RELEASING
+        outgoing.payload = b""
+        self.unacknowledged -= 1
+        self.assigned.pop(transmission.msg_number if transmission is not None else 0, None)
+        self.record = self.durable
+        return outgoing, transmission
+
+    def complete(self, message_id: int) -> bool:
+        """PUBCOMP: the handshake is over. True when the message id is free only once that is committed."""
+        outgoing = self.in_flight.get(message_id)
+        if outgoing is None or outgoing.phase is not Phase.RELEASED:
+            return False
+        if not self.durable:
+            del self.in_flight[message_id]
+            return False
+        outgoing.phase = Phase.COMPLETING
+        self.record = True
+        return True
+
+    def free(self, message_ids: Iterable[int]) -> None:
+        """The ends of these handshakes are committed: their message ids may be used again."""
+        for message_id in message_ids:
+            self.in_flight.pop(message_id, None)
+
+    def recorded(self, out: list[bytes], now: float) -> None:
+        """The record of unusual message ids is committed: the messages that waited for it are sent."""
+        for message_id, outgoing in self.in_flight.items():
+            if outgoing.phase is Phase.RECORDING:
+                outgoing.phase = Phase.SENT
+                self._repeat(message_id, outgoing, now, out, dup=False)
+
+    def resume(self, now: float, out: list[bytes]) -> None:
+        """Send again what the client did not acknowledge on its last connection, in the old order (MQTT-4.4.0-1)."""
+        for message_id, outgoing in self.in_flight.items():
+            if outgoing.phase is Phase.SENT:
+                self._repeat(message_id, outgoing, now, out, dup=True)
+            elif outgoing.phase is Phase.RELEASED:
+                out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+                outgoing.sent_at = now
+
+    def retry(self, now: float, interval: float, out: list[bytes]) -> None:
+        """Send again what has been unacknowledged for `interval` seconds (clients of MQTT 3.1 only)."""
+        for message_id, outgoing in self.in_flight.items():
+            if now - outgoing.sent_at < interval:
+                continue
+            if outgoing.phase is Phase.SENT:
+                self._repeat(message_id, outgoing, now, out, dup=True)
+            elif outgoing.phase is Phase.RELEASED:
+                out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+                outgoing.sent_at = now
+
+    def _repeat(self, message_id: int, outgoing: Outgoing, now: float, out: list[bytes], *, dup: bool) -> None:
+        outgoing.sent_at = now
+        if outgoing.transmission is not None:
+            self.sent_up_to = max(self.sent_up_to, outgoing.transmission.msg_number)
+        out.append(
+            encode_publish(
+                outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, dup, message_id, self.byte_order
+            )
+        )
+
+    def pending(self) -> list[Transmission]:
+        """Everything that is still on the transmission queue for this client."""
+        held = [one.transmission for one in self.in_flight.values() if one.transmission is not None]
+        return held + list(self.backlog)

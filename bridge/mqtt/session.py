@@ -1,0 +1,209 @@
+"""The session of one MQTT client: what outlives its connections. Bytes and packets in, bytes and work out; no I/O.
+
+A session takes packets in the batches in which they arrived and makes one `Work` of each: what the queue manager has to
+commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2.4, 4.1 and 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from bridge.mapping.message import PublicationMessage
+from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mqtt.outbox import Outbox, Outgoing, Phase
+from bridge.mqtt.transmission import Transmission
+from bridge.wire.mqtt import (
+    ByteOrder,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    encode,
+    encode_acknowledgement,
+)
+
+_PINGRESP = encode(Pingresp())
+
+
+class SessionRecord(msgspec.Struct, omit_defaults=True):
+    """What is kept of a durable session on SYSTEM.MQTT.PERSISTENT.STATE, as JSON."""
+
+    clientIdentifier: str
+    #: message ids received with QoS 2 and not released
+    received: list[int] = []
+    #: message ids for which PUBREL was sent and PUBCOMP has not come
+    released: list[int] = []
+    #: unusual message ids: [number of the message, message id]
+    assigned: list[tuple[int, int]] = []
+    #: number of the last message sent: up to it, messages go out again with DUP
+    sentUpTo: int = 0
+
+
+class Work:
+    """What one batch of packets asks of the queue manager, and what the client is told once that is committed."""
+
+    __slots__ = ("completed", "connection", "publications", "released", "removals", "replies")
+
+    def __init__(self, connection: Any) -> None:
+        #: the connection the packets came over: answers go nowhere else
+        self.connection = connection
+        self.publications: list[tuple[PublicationMessage, bool]] = []
+        self.removals: list[Transmission] = []
+        self.replies: list[bytes] = []
+        #: (message id, message) to release by PUBREL
+        self.released: list[tuple[int, Outgoing]] = []
+        #: message ids that are free once this is committed
+        self.completed: list[int] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.publications or self.removals or self.released or self.completed)
+
+
+class Session:
+    """A session, clean or durable, of one client identifier."""
+
+    def __init__(
+        self, identity: ClientIdentity, *, durable: bool, window: int, byte_order: ByteOrder = "big"
+    ) -> None:
+        self.identity = identity
+        self.client_id = identity.client_id
+        self.durable = durable
+        self.byte_order: ByteOrder = byte_order
+        self.outbox = Outbox(window, durable=durable, byte_order=byte_order)
+        #: message ids received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
+        self.received: set[int] = set()
+        #: topic filters subscribed to
+        self.filters: set[str] = set()
+        #: the connection that is attached, None while the client is away
+        self.connection: Any = None
+
+    def attach(self, connection: Any, identity: ClientIdentity, byte_order: ByteOrder) -> None:
+        """The client is connected."""
+        self.connection = connection
+        self.identity = identity
+        self.byte_order = self.outbox.byte_order = byte_order
+        self.outbox.connected = self.outbox.open = True
+
+    def detach(self) -> None:
+        """The connection is gone; a durable session lives on."""
+        self.connection = None
+        self.outbox.connected = self.outbox.open = False
+
+    def receive(self, packets: Sequence[Packet], start: int, work: Work) -> int:
+        """Take packets from index `start`, up to the first that is not about messages; returns its index."""
+        publications, replies, byte_order = work.publications, work.replies, self.byte_order
+        identity, outbox = self.identity, self.outbox
+        for index in range(start, len(packets)):
+            packet = packets[index]
+            kind = type(packet)
+            if kind is Publish:
+                qos = packet.qos  # type: ignore[union-attr]
+                if qos == 0:
+                    publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
+                elif qos == 1:
+                    publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
+                    replies.append(encode_acknowledgement(PacketType.PUBACK, packet.message_id, byte_order))  # type: ignore[union-attr]
+                else:
+                    self._receive_once(packet, work)  # type: ignore[arg-type]
+            elif kind is Puback:
+                transmission = outbox.acknowledge(packet.message_id)  # type: ignore[union-attr]
+                if transmission is not None:
+                    work.removals.append(transmission)
+            elif kind is Pubrec:
+                self._release(packet.message_id, work)  # type: ignore[union-attr]
+            elif kind is Pubrel:
+                # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
+                message_id = packet.message_id  # type: ignore[union-attr]
+                if message_id in self.received:
+                    self.received.discard(message_id)
+                    outbox.record = self.durable
+                replies.append(encode_acknowledgement(PacketType.PUBCOMP, message_id, byte_order))
+            elif kind is Pubcomp:
+                if outbox.complete(packet.message_id):  # type: ignore[union-attr]
+                    work.completed.append(packet.message_id)  # type: ignore[union-attr]
+            elif kind is Pingreq:
+                replies.append(_PINGRESP)
+            else:
+                return index
+        return len(packets)
+
+    def _receive_once(self, publish: Publish, work: Work) -> None:
+        message_id = publish.message_id
+        if message_id not in self.received:
+            self.received.add(message_id)
+            work.publications.append((to_mq(publish, self.identity), publish.retain))
+            self.outbox.record = self.durable
+        work.replies.append(encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order))
+
+    def _release(self, message_id: int, work: Work) -> None:
+        outgoing, transmission = self.outbox.receive(message_id)
+        if transmission is not None:
+            work.removals.append(transmission)
+        if outgoing is None:
+            work.replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+        elif transmission is not None:
+            work.released.append((message_id, outgoing))
+
+    def committed(self, work: Work, refused: Sequence[int], now: float) -> list[bytes]:
+        """What to send now that `work` is committed; `refused` are indices of publications that were not taken."""
+        for message_id, outgoing in work.released:
+            outgoing.phase = Phase.RELEASED
+            outgoing.sent_at = now
+        self.outbox.free(work.completed)
+        if self.connection is None:
+            return []
+        replies = work.replies if work.connection is self.connection else []
+        if refused:
+            replies = self._without(work, refused, replies)
+        for message_id, _ in work.released:
+            replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+        return replies
+
+    def _without(self, work: Work, refused: Sequence[int], replies: list[bytes]) -> list[bytes]:
+        """The answers to a batch without those to publications that were refused: these are not acknowledged."""
+        withheld = set()
+        for index in refused:
+            message = work.publications[index][0]
+            if message.qos == 1:
+                withheld.add(encode_acknowledgement(PacketType.PUBACK, message.message_id, self.byte_order))
+            elif message.qos == 2:
+                withheld.add(encode_acknowledgement(PacketType.PUBREC, message.message_id, self.byte_order))
+                self.received.discard(message.message_id)
+                self.outbox.record = self.durable
+        return [reply for reply in replies if reply not in withheld]
+
+    def record(self) -> bytes:
+        """The session as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+        outbox = self.outbox
+        outbox.record = False
+        record = SessionRecord(
+            self.client_id,
+            sorted(self.received),
+            [
+                message_id
+                for message_id, one in outbox.in_flight.items()
+                if one.phase in (Phase.RELEASING, Phase.RELEASED)
+            ],
+            list(outbox.assigned.items()),
+            outbox.sent_up_to,
+        )
+        return msgspec.json.encode(record)
+
+    def restore(self, data: bytes) -> None:
+        """Take over a record after a restart. Raises msgspec.DecodeError when it cannot be read."""
+        record = msgspec.json.decode(data, type=SessionRecord)
+        self.received = set(record.received)
+        self.outbox.assigned = dict(record.assigned)
+        self.outbox.sent_up_to = record.sentUpTo
+        for message_id in record.released:
+            self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.RELEASED)

@@ -1,0 +1,187 @@
+"""The bridge from start to end: queue manager, telemetry channels, signals, and what systemd is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from bridge import __version__
+from bridge.config import Configuration
+from bridge.mq.errors import MQError
+from bridge.mq.interface import CommandResponse
+from bridge.mq.local.agent import LocalAgent
+from bridge.mq.local.connection import LocalConnection
+from bridge.mq.local.queuemanager import DataDirectoryInUse, QueueManager
+from bridge.mq.local.script import prepare
+from bridge.mq.local.server import ApplicationServer
+from bridge.mq.local.store import StoreError
+from bridge.mqtt.channel import Channel
+from bridge.service.log import configure
+from bridge.service.supervisor import Supervisor
+from bridge.service.telemetry import TelemetryService
+
+log = logging.getLogger(__name__)
+
+#: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the journal's
+#: thread should not each wait for the default of 5 ms while the event loop is busy.
+SWITCH_INTERVAL = 0.0005
+
+
+class StartError(Exception):
+    """The bridge cannot start; the message says what is missing and what to do."""
+
+
+class Bridge:
+    """One running bridge. `start` and `stop` are called on its event loop."""
+
+    def __init__(self, configuration: Configuration, announce: Callable[[str], None] = print) -> None:
+        self.configuration = configuration
+        self.announce = announce
+        self.channels: list[Channel] = []
+        #: channel name -> (address, port) that it listens on
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self._ended = asyncio.Event()
+
+    async def start(self) -> None:
+        """Bring everything up. Raises StartError."""
+        loop = asyncio.get_running_loop()
+        configuration = self.configuration
+        settings = configuration.queue_manager
+        try:
+            self.queue_manager = QueueManager(
+                settings.name, Path(settings.data_directory), max_message_length=settings.max_message_length
+            )
+            prepare(self.queue_manager)
+            for script in settings.scripts:
+                self._run_script(Path(script))
+            self.agent = LocalAgent(self.queue_manager, configuration.transmission_queue, loop)
+            self.service = TelemetryService(
+                self.agent, configuration.limits, loop.time, queue_manager_name=settings.name
+            )
+            self.service.start()
+            self.server = ApplicationServer(self.queue_manager)
+            listener = settings.listener
+            places = await self.server.listen((listener.address, listener.port) if listener else None)
+        except (DataDirectoryInUse, StoreError, MQError) as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(f"data directory {settings.data_directory}: {error}") from error
+        self.announce(f"queue manager {settings.name} (embedded), data in {Path(settings.data_directory).resolve()}")
+        for place in places:
+            self.announce(f"MQ applications connect at {place}")
+        await self._listen()
+
+    def _run_script(self, path: Path) -> None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StartError(f"MQSC script {path}: {error}") from error
+        failed: list[CommandResponse] = []
+        connection = LocalConnection(self.queue_manager, "mqbridge")
+        for response in connection.command(text):
+            if not response.ok and not response.message.startswith("AMQ8150"):
+                failed.append(response)
+        connection.disconnect()
+        if failed:
+            lines = "; ".join(f"line {one.line}: {one.message}" for one in failed)
+            raise StartError(f"MQSC script {path}: {lines}")
+
+    async def _listen(self) -> None:
+        limits = self.configuration.limits
+        for config in self.configuration.channels:
+            channel = Channel(
+                config,
+                self.service,
+                pending_bytes=limits.pending_bytes,
+                pending_publications=limits.pending_publications,
+            )
+            try:
+                address, port = await channel.listen()
+            except OSError as error:
+                raise StartError(
+                    f"channel {config.name} cannot listen on {config.address}:{config.port}: {error.strerror or error}; "
+                    "is another broker running there? --port 0 takes any free port"
+                ) from error
+            self.channels.append(channel)
+            self.addresses[config.name] = (address, port)
+            shown = f"[{address}]" if ":" in address else address
+            self.announce(f"channel {config.name} listens for MQTT clients on {shown}:{port}")
+
+    async def stop(self) -> None:
+        """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
+        for channel in self.channels:
+            channel.stop_listening()
+        await self._idle()
+        for channel in self.channels:
+            channel.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
+                while any(channel.connections for channel in self.channels):
+                    await asyncio.sleep(0.01)
+        ended = asyncio.get_running_loop().create_future()
+        self.agent.stop(lambda: ended.set_result(None))
+        await ended
+        await self.server.close()
+
+    async def _idle(self) -> None:
+        """Wait until every unit of work given so far has ended and its answers are written."""
+        ended = asyncio.get_running_loop().create_future()
+        self.agent.flush(lambda: ended.set_result(None))
+        await ended
+
+    async def run(self, supervisor: Supervisor) -> None:
+        """Start, run until SIGTERM or SIGINT, stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ended.set)
+        try:
+            await self.start()
+            self._greet()
+            supervisor.ready(f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}")
+            with supervisor.watched(loop):
+                await self._ended.wait()
+            supervisor.stopping()
+            self.announce("stopping: what is in flight is finished first")
+            await self.stop()
+        finally:
+            if hasattr(self, "queue_manager"):
+                await loop.run_in_executor(None, self.queue_manager.close)
+        self.announce("stopped")
+
+    def _greet(self) -> None:
+        if not self.addresses:
+            return
+        address, port = next(iter(self.addresses.values()))
+        data_directory = Path(self.configuration.queue_manager.data_directory)
+        host = "" if address in ("127.0.0.1", "0.0.0.0") else f" -h {address}"
+        self.announce("try next, each in a terminal of its own:")
+        self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
+        self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' --data-dir {data_directory}")
+
+
+def run(configuration: Configuration) -> int:
+    """Run the bridge in the foreground until it is told to stop; returns the exit status."""
+    configure(configuration.log)
+    log.debug("mqbridge %s", __version__)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    # Messages are made and forgotten by the thousand; the default thresholds would look for cycles all the time.
+    gc.set_threshold(50_000, 20, 100)
+
+    def announce(line: str) -> None:
+        print(line, flush=True)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Bridge(configuration, announce).run(Supervisor()))
+    except StartError as error:
+        print(f"mqbridge: {error}", file=sys.stderr)
+        return 1
+    return 0

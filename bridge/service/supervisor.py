@@ -1,0 +1,61 @@
+"""What the service tells systemd: readiness, watchdog, stopping (sd_notify(3), Type=notify)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """The notification socket that systemd names in NOTIFY_SOCKET; without one, nothing is told to anybody."""
+
+    def __init__(self) -> None:
+        address = os.environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        watchdog = os.environ.get("WATCHDOG_USEC", "")
+        pid = os.environ.get("WATCHDOG_PID", "")
+        meant = not pid or pid == str(os.getpid())
+        #: seconds between signs of life: half of what systemd allows
+        self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
+
+    def _tell(self, state: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
+                notifier.connect(self._address)
+                notifier.send(state.encode())
+        except OSError as error:
+            log.warning("systemd cannot be told %r: %s", state.split("\n")[0], error)
+
+    def ready(self, status: str) -> None:
+        """The channels listen and the queue manager answers."""
+        self._tell(f"READY=1\nSTATUS={status}")
+
+    def stopping(self) -> None:
+        """The service ends in order."""
+        self._tell("STOPPING=1\nSTATUS=finishing what is in flight")
+
+    @contextlib.contextmanager
+    def watched(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Give signs of life from the event loop: when it hangs, systemd restarts the service."""
+        if not self.interval:
+            yield
+            return
+
+        def beat() -> None:
+            nonlocal timer
+            self._tell("WATCHDOG=1")
+            timer = loop.call_later(self.interval, beat)
+
+        timer = loop.call_soon(beat)
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -1,0 +1,442 @@
+"""The telemetry service: MQTT clients as publish/subscribe applications of a queue manager.
+
+It owns the sessions, turns their work into units of work for the queue manager's agent, and hands the messages that the
+transmit-queue poller brings to the sessions they are for.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import msgspec
+
+from bridge.config import LimitsConfig
+from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
+from bridge.mapping.to_mq import ClientIdentity, to_mq, user_identifier
+from bridge.mapping.topic import topic_filter_error
+from bridge.mq.agent import Agent, UnitOfWork
+from bridge.mq.agent import Transmission as QueuedTransmission
+from bridge.mqtt.channel import Connection
+from bridge.mqtt.outbox import Refusal
+from bridge.mqtt.session import Session, Work
+from bridge.wire import cmqc
+from bridge.wire.mqtt import (
+    SUBACK_FAILURE,
+    Connect,
+    ConnackCode,
+    Disconnect,
+    Packet,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+#: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
+PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4)}
+#: Longest client identifier of MQTT 3.1, in characters.
+CLIENT_ID_LENGTH_3_1 = 23
+#: A client identifier is a queue manager name to MQ: MQ_Q_MGR_NAME_LENGTH bytes.
+CLIENT_ID_BYTES = 48
+
+
+class TelemetryService:
+    """Sessions between telemetry channels and an agent; everything on one event loop."""
+
+    def __init__(
+        self, agent: Agent, limits: LimitsConfig, clock: Callable[[], float], *, queue_manager_name: str
+    ) -> None:
+        self.agent = agent
+        self.limits = limits
+        self.clock = clock
+        self.queue_manager_name = queue_manager_name
+        self.sessions: dict[str, Session] = {}
+
+    # Start and end ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up the durable sessions, then take over the transmission queue. Raises MQError."""
+        for client_id, data in self.agent.states().items():
+            session = self._new_session(ClientIdentity(client_id, b""), durable=True)
+            try:
+                session.restore(data)
+            except msgspec.DecodeError as error:
+                log.error("the record of session %s cannot be read and is ignored: %s", client_id, error)
+        for subscription in self.agent.subscriptions():
+            if not subscription.durable:
+                continue
+            found = self.sessions.get(subscription.client_id)
+            if found is None:
+                found = self._new_session(ClientIdentity(subscription.client_id, b""), durable=True)
+            found.filters.add(subscription.topic_filter)
+            if subscription.topic_filter == DEFAULT_QOS_TOPIC and subscription.user_data in ("0", "1", "2"):
+                found.outbox.direct_qos = int(subscription.user_data)
+        self.agent.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
+
+    def _new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
+        session = Session(identity, durable=durable, window=self.limits.in_flight)
+        self.sessions[identity.client_id] = session
+        return session
+
+    # Connecting ------------------------------------------------------------------------------------------------------
+
+    def connect(self, connection: Connection, packet: Connect) -> None:
+        """CONNECT (MQTT 3.1.1 section 3.1.4): refuse, take over, or begin."""
+        config = connection.channel.config
+        connection.level = packet.protocol_level
+        if (packet.protocol_name, packet.protocol_level) not in {PROTOCOLS[word] for word in config.protocols}:
+            self._refuse(
+                connection,
+                ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
+                f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
+            )
+            return
+        client_id = packet.client_id
+        if why := self._identifier_error(packet):
+            self._refuse(connection, ConnackCode.IDENTIFIER_REJECTED, why)
+            return
+        if not client_id:
+            client_id = "auto-" + secrets.token_hex(9)
+        connection.client = f"{client_id!r} {connection.client}"
+        identity = ClientIdentity(
+            client_id,
+            user_identifier(
+                client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id
+            ),
+        )
+        existing = self.sessions.get(client_id)
+        if existing is not None and existing.connection is not None:
+            # MQTT-3.1.4-2
+            old: Connection = existing.connection
+            old.close(f"taken over by a new connection {connection.client}")
+            self.lost(old)
+            existing = self.sessions.get(client_id)
+        connection.will = packet.will
+        durable = not packet.clean_session
+        if existing is not None and durable:
+            self._begin(connection, existing, identity, packet, present=True)
+            return
+        if existing is not None:
+            self._purge(existing)
+        session = self._new_session(identity, durable=durable)
+        session.connection = connection
+
+        def committed(unit: UnitOfWork) -> None:
+            if unit.failure:
+                self._refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
+            elif connection.closing or self.sessions.get(client_id) is not session:
+                self._abandon(session)
+            else:
+                self._begin(connection, session, identity, packet, present=False)
+
+        unit = UnitOfWork(committed)
+        if durable:
+            unit.states[client_id] = session.record()
+        self.agent.execute(unit)
+
+    def _identifier_error(self, packet: Connect) -> str | None:
+        client_id = packet.client_id
+        if not client_id:
+            if packet.protocol_level == 3:
+                return "MQTT 3.1 asks for a client identifier of 1 to 23 characters"
+            return None if packet.clean_session else "an empty client identifier needs a clean session"
+        if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
+            return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
+        if len(client_id.encode()) > CLIENT_ID_BYTES:
+            return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
+        if client_id == self.queue_manager_name:
+            return "the client identifier is the name of the queue manager itself"
+        return None
+
+    def _refuse(self, connection: Connection, code: ConnackCode, why: str) -> None:
+        log.warning(
+            "channel %s: client %s is refused, CONNACK %d (%s): %s",
+            connection.channel.config.name, connection.client, code, code.name.replace("_", " ").lower(), why,
+        )  # fmt: skip
+        connection.refuse(code)
+
+    def _begin(
+        self, connection: Connection, session: Session, identity: ClientIdentity, packet: Connect, *, present: bool
+    ) -> None:
+        session.attach(connection, identity, connection.channel.config.byte_order)
+        connection.accept(session, session_present=present, keep_alive=packet.keep_alive)
+        log.info(
+            "client %s connected: %s session%s", connection.client,
+            "durable" if session.durable else "clean", ", present" if present else "",
+        )  # fmt: skip
+        out: list[bytes] = []
+        session.outbox.resume(self.clock(), out)
+        if out:
+            connection.write(b"".join(out))
+        self._pump(session)
+        connection.take_held()
+
+    def _abandon(self, session: Session) -> None:
+        """The client went away before CONNACK."""
+        if self.sessions.get(session.client_id) is session:
+            session.detach()
+            if not session.durable:
+                self._purge(session)
+
+    # Packets ---------------------------------------------------------------------------------------------------------
+
+    def received(self, connection: Connection, packets: Sequence[Packet]) -> None:
+        """Packets of a connected client, in the order they came."""
+        session = connection.session
+        assert session is not None
+        index, count = 0, len(packets)
+        while True:
+            work = Work(connection)
+            index = session.receive(packets, index, work)
+            self._submit(session, work)
+            if index >= count:
+                return
+            self._control(connection, session, packets[index])
+            index += 1
+            if connection.closing or index >= count:
+                return
+
+    def _submit(self, session: Session, work: Work) -> None:
+        """Send what the window now allows, and have the work committed."""
+        outbox = session.outbox
+        connection: Connection = work.connection
+        if outbox.backlog and outbox.open:
+            out: list[bytes] = []
+            refusals = outbox.pump(self.clock(), out, work.removals)
+            if out:
+                connection.write(b"".join(out))
+            if refusals:
+                self._dead_letter(session, refusals)
+        if work.empty and not outbox.record:
+            if work.replies:
+                connection.write(b"".join(work.replies))
+            return
+        unit = UnitOfWork(self._committed, (session, work))
+        unit.publications = work.publications
+        unit.removals = cast("list[QueuedTransmission]", work.removals)
+        if outbox.record:
+            unit.states[session.client_id] = session.record()
+        connection.pending += len(work.publications)
+        if connection.pending > self.limits.pending_publications:
+            connection.pause()
+        self.agent.execute(unit)
+
+    def _committed(self, unit: UnitOfWork) -> None:
+        """A unit of work of one session has ended: answer its client."""
+        session, work = cast("tuple[Session, Work]", unit.owner)
+        connection: Connection = work.connection
+        connection.pending -= len(work.publications)
+        if connection.paused and connection.pending * 2 < self.limits.pending_publications and session.outbox.open:
+            connection.resume()
+        if unit.failure:
+            session.received.difference_update(
+                message.message_id for message, _ in work.publications if message.qos == 2
+            )
+            connection.close(
+                f"its messages cannot be committed: {cmqc.reason_name(unit.failure)} ({unit.failure}); "
+                "nothing was acknowledged"
+            )
+            return
+        replies = session.committed(work, list(unit.refusals), self.clock())
+        if session.outbox.assigned:
+            session.outbox.recorded(replies, self.clock())
+        if replies and session.connection is not None:
+            session.connection.write(b"".join(replies))
+        if unit.refusals:
+            self._refused(session, work, unit)
+
+    def _refused(self, session: Session, work: Work, unit: UnitOfWork) -> None:
+        """MQTT 3.1.1 has no negative PUBACK: publications that MQ refuses stay unacknowledged, the connection is closed."""
+        index, reason = next(iter(unit.refusals.items()))
+        message = work.publications[index][0]
+        if session.outbox.record:
+            self._save(session)
+        what = f"publication to {message.topic!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        if all(work.publications[index][0].qos == 0 for index in unit.refusals):
+            log.warning("client %s: %s; it had QoS 0 and is gone", work.connection.client, what)
+            return
+        work.connection.close(f"{what}; it is not acknowledged")
+
+    def _save(self, session: Session) -> None:
+        unit = UnitOfWork()
+        unit.states[session.client_id] = session.record()
+        self.agent.execute(unit)
+
+    def _control(self, connection: Connection, session: Session, packet: Packet) -> None:
+        if isinstance(packet, Subscribe):
+            self._subscribe(connection, session, packet)
+        elif isinstance(packet, Unsubscribe):
+            self._unsubscribe(connection, session, packet)
+        elif isinstance(packet, Disconnect):
+            connection.will = None  # MQTT-3.14.4-3
+            log.info("client %s disconnected", connection.client)
+            connection.close("")
+        else:
+            # MQTT-3.1.0-2: a second CONNECT is a protocol violation.
+            connection.close(f"it sent a {type(packet).__name__.upper()} where none belongs")
+
+    def _subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
+        codes: list[int] = []
+        wanted: list[tuple[int, str, int]] = []
+        for topic_filter, qos in packet.topics:
+            why = topic_filter_error(topic_filter)
+            if why is not None:
+                log.warning("client %s: subscription to %r is refused: %s", connection.client, topic_filter, why)
+            else:
+                wanted.append((len(codes), topic_filter, qos))
+            codes.append(SUBACK_FAILURE)
+
+        def done(reasons: list[int]) -> None:
+            for (position, topic_filter, qos), reason in zip(wanted, reasons, strict=True):
+                if reason:
+                    log.warning(
+                        "client %s: subscription to %r is refused: %s (%d)",
+                        connection.client, topic_filter, cmqc.reason_name(reason), reason,
+                    )  # fmt: skip
+                    continue
+                codes[position] = qos
+                session.filters.add(topic_filter)
+                if topic_filter == DEFAULT_QOS_TOPIC:
+                    session.outbox.direct_qos = qos
+            connection.write(encode(Suback(packet.message_id, tuple(codes)), session.byte_order))
+
+        self.agent.subscribe(
+            session.client_id, [(topic_filter, qos) for _, topic_filter, qos in wanted], session.durable, done
+        )
+
+    def _unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+        session.filters.difference_update(packet.topics)
+        if DEFAULT_QOS_TOPIC in packet.topics:
+            session.outbox.direct_qos = 2
+        self.agent.unsubscribe(
+            session.client_id,
+            packet.topics,
+            lambda: connection.write(encode(Unsuback(packet.message_id), session.byte_order)),
+        )
+
+    # Disconnecting ---------------------------------------------------------------------------------------------------
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone: publish its will unless it said DISCONNECT, end a clean session."""
+        session = connection.session
+        connection.session = None
+        if session is None or session.connection is not connection:
+            return
+        session.detach()
+        if connection.will is not None:
+            self._publish_will(connection, session)
+        if session.durable:
+            if session.outbox.record:
+                self._save(session)
+        else:
+            self._purge(session)
+
+    def _publish_will(self, connection: Connection, session: Session) -> None:
+        will = connection.will
+        assert will is not None
+        connection.will = None
+        message = to_mq(Publish(will.topic, will.payload, will.qos, will.retain), session.identity)
+
+        def done(unit: UnitOfWork) -> None:
+            reason = unit.failure or unit.refusals.get(0, 0)
+            if reason:
+                log.error(
+                    "the will of client %s, a publication to %r, is refused: %s (%d)",
+                    connection.client, will.topic, cmqc.reason_name(reason), reason,
+                )  # fmt: skip
+
+        unit = UnitOfWork(done)
+        unit.publications.append((message, will.retain))
+        self.agent.execute(unit)
+
+    def _purge(self, session: Session) -> None:
+        """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+        if session.filters:
+            self.agent.unsubscribe(session.client_id, list(session.filters), lambda: None)
+        unit = UnitOfWork()
+        unit.removals = cast("list[QueuedTransmission]", session.outbox.pending())
+        if session.durable:
+            unit.states[session.client_id] = None
+        if unit.removals or unit.states:
+            self.agent.execute(unit)
+
+    # Delivering ------------------------------------------------------------------------------------------------------
+
+    def deliver(self, batch: Sequence[QueuedTransmission]) -> None:
+        """Messages that the transmit-queue poller found: each to its session."""
+        sessions = self.sessions
+        grouped: dict[Session, list[QueuedTransmission]] = {}
+        unit = UnitOfWork()
+        for transmission in batch:
+            session = sessions.get(transmission.client_id)
+            if session is None:
+                self._unclaimed(transmission, unit)
+                continue
+            waiting = grouped.get(session)
+            if waiting is None:
+                grouped[session] = [transmission]
+            else:
+                waiting.append(transmission)
+        now = self.clock()
+        for session, waiting in grouped.items():
+            out: list[bytes] = []
+            refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
+            if out:
+                session.connection.write(b"".join(out))
+            if session.outbox.record:
+                unit.states[session.client_id] = session.record()
+            if refusals:
+                self._dead_letter(session, refusals)
+        if unit.removals or unit.states:
+            unit.done = self._sent
+            unit.owner = [session for session in grouped if session.outbox.assigned]
+            self.agent.execute(unit)
+
+    def _sent(self, unit: UnitOfWork) -> None:
+        for session in unit.owner:
+            replies: list[bytes] = []
+            session.outbox.recorded(replies, self.clock())
+            if replies and session.connection is not None:
+                session.connection.write(b"".join(replies))
+
+    def _unclaimed(self, transmission: QueuedTransmission, unit: UnitOfWork) -> None:
+        """A message for a client that has no session."""
+        if transmission.user_data is not None:
+            # It came for a subscription of a clean session that has ended: it ended with it.
+            unit.removals.append(transmission)
+            return
+        self.agent.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+
+    def _dead_letter(self, session: Session, refusals: Sequence[Refusal]) -> None:
+        for refusal in refusals:
+            log.warning("a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
+            self.agent.dead_letter(cast(QueuedTransmission, refusal.transmission), refusal.reason)
+
+    def _pump(self, session: Session) -> None:
+        """Send what waits as far as the window allows."""
+        work = Work(session.connection)
+        self._submit(session, work)
+
+    def writable(self, connection: Connection) -> None:
+        """A slow client has read what it was sent."""
+        if connection.session is not None:
+            self._pump(connection.session)
+
+    def sweep(self, connection: Connection, now: float) -> None:
+        """Clients of MQTT 3.1 get unacknowledged messages again after a time (facts.md, "MQTT in the wild")."""
+        session = connection.session
+        if connection.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
+            return
+        out: list[bytes] = []
+        session.outbox.retry(self.clock(), self.limits.retry_interval, out)
+        if out:
+            connection.write(b"".join(out))
