@@ -70,6 +70,8 @@ class QueueManager:
         self.lock = threading.RLock()
         self.appearance = Appearance(name)
         self.attributes: dict[str, Value] = defaults("QMGR") | {"MAXMSGL": max_message_length}
+        #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
+        self.altered: dict[str, Value] = {}
         self.queues: dict[str, Queue] = {}
         self.aliases: dict[str, dict[str, Value]] = {}
         self.remotes: dict[str, dict[str, Value]] = {}
@@ -116,10 +118,12 @@ class QueueManager:
                 self.states[stored.client_id] = stored
 
     def _install(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
-        attributes = (defaults(kind) if kind in ("QMGR", "QLOCAL", "QALIAS", "QREMOTE", "TOPIC") else {}) | attributes
         if kind == "QMGR":
+            self.altered.update(attributes)
             self.attributes.update(attributes)
-        elif kind == "QLOCAL":
+            return
+        attributes = defaults(kind) | attributes
+        if kind == "QLOCAL":
             self.queues[name] = Queue(name, attributes)
         elif kind == "QALIAS":
             self.aliases[name] = attributes
@@ -149,9 +153,12 @@ class QueueManager:
         self._held.close()
 
     def next_number(self) -> int:
-        """A number for a message, never used before by this queue manager."""
+        """A number for a message, never used before by this queue manager.
+
+        None ends in sixteen zero bits: the number's last two bytes serve as MQTT message id, which is never 0.
+        """
         number = self._next
-        self._next = number + 1
+        self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
         return number
 
     # Names -----------------------------------------------------------------------------------------------------------
@@ -316,7 +323,7 @@ class QueueManager:
                     return reason
                 continue
             number = self._next
-            self._next = number + 1
+            self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
             queue.depth += 1
             puts.append(
                 StoredMessage(
@@ -349,7 +356,7 @@ class QueueManager:
                 queue, self.next_number(), message, persistent, 0, now, subscription.client_id,
                 subscription.remote_queue, route.topic, subscription.user_data,
             )  # fmt: skip
-            destination = subscription.client_id and subscription.remote_queue or queue.name
+            destination = (subscription.client_id and subscription.remote_queue) or queue.name
             if self.dead_letter(unit, refused, reason, destination, subscription.client_id):
                 return cmqc.MQRC_NONE
         policy = route.all_deliveries[persistent]
@@ -453,7 +460,7 @@ class QueueManager:
             durable=True,
             level=int(attributes.get("SUBLEVEL", 1)),
             user=str(attributes.get("SUBUSER") or ""),
-            topic_object=str(attributes.get("TOPICOBJ") or ""),
+            topic_object=str(attributes.get("TOPICOBJ") or attributes.get("OBJECT") or ""),
             kind=str(attributes.get("SUBTYPE", "ADMIN")),
             managed=bool(attributes.get("MANAGED")),
             expires_at=float(attributes.get("EXPIRES", 0)),
@@ -463,6 +470,7 @@ class QueueManager:
         """A durable subscription as a row of the object table."""
         attributes: dict[str, Value | float | bool] = {
             "TOPICSTR": subscription.topic_filter,
+            "OBJECT": subscription.topic_object,
             "DEST": subscription.destination,
             "DESTQMGR": subscription.destination_manager,
             "USERDATA": subscription.user_data or "",

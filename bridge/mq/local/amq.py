@@ -1,0 +1,55 @@
+"""AMQ messages: what the queue manager answers to commands, under the numbers that IBM MQ gives its own answers.
+
+Scripts look at the number, people read the text. Source: IBM MQ documentation, "AMQ8xxx: Administration"; the texts are
+this queue manager's.
+"""
+
+from __future__ import annotations
+
+TEXTS = {
+    "AMQ8005I": "Queue manager {name} changed.",
+    "AMQ8006I": "Queue {name} created.",
+    "AMQ8007I": "Queue {name} deleted.",
+    "AMQ8008I": "Queue {name} changed.",
+    #: IBM MQ's number for CLEAR QLOCAL; here CLEAR TOPICSTR answers with it too
+    "AMQ8022I": "{what} cleared.",
+    "AMQ8094I": "Subscription {name} created.",
+    "AMQ8095I": "Subscription {name} changed.",
+    "AMQ8096I": "Display subscription details.",
+    "AMQ8097I": "Subscription {name} deleted.",
+    "AMQ8099I": "Display subscription status details.",
+    #: refusals for which IBM MQ has many numbers; the text says which
+    "AMQ8101E": "The command failed: {detail}.",
+    "AMQ8143E": "Queue {name} is not empty: {detail}.",
+    "AMQ8147E": "{kind} {name} not found.",
+    "AMQ8148E": "{kind} {name} is in use: {detail}.",
+    "AMQ8150E": "{kind} {name} already exists.",
+    "AMQ8405I": "Syntax error at line {line}, column {column}{near}: {detail}.",
+    "AMQ8408I": "Display queue manager details.",
+    "AMQ8409I": "Display queue details.",
+    "AMQ8415I": "Queue manager {name} is running.",
+    "AMQ8424E": "Error in the name {name!r}: {detail}.",
+    "AMQ8450I": "Display queue status details.",
+    "AMQ8469E": "Subscription {name} is in use: {detail}.",
+    "AMQ8560I": "Accepted without effect: the embedded queue manager has no authorities to refresh.",
+    "AMQ8633I": "Display topic details.",
+    "AMQ8690I": "Topic {name} created.",
+    "AMQ8691I": "Topic {name} changed.",
+    "AMQ8692I": "Topic {name} deleted.",
+    "AMQ8754I": "Display topic status details.",
+    "AMQ8862I": "Accepted without effect: the embedded queue manager has no authorities.",
+    "AMQ8877I": "Accepted without effect: the embedded queue manager has no channel authentication.",
+}
+
+
+def message(number: str, **inserts: object) -> str:
+    """An AMQ message, such as `AMQ8006I: Queue APP.IN created.`"""
+    return f"{number}: {TEXTS[number].format(**inserts)}"
+
+
+class CommandRefused(Exception):
+    """A command that is not executed; nothing has changed. Its text is the AMQ message to answer."""
+
+    def __init__(self, number: str, **inserts: object) -> None:
+        super().__init__(message(number, **inserts))
+        self.number = number

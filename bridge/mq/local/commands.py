@@ -1,0 +1,122 @@
+"""MQSC commands at work on the embedded queue manager.
+
+Source: IBM MQ documentation, "MQSC commands reference". Commands that only an IBM MQ queue manager can act on are
+refused, but for those that a script shared with one has to hold for its security (SET AUTHREC, SET CHLAUTH, REFRESH
+SECURITY): they are answered as accepted, and the answer says that they have no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bridge.mapping.topic import is_wildcard
+from bridge.mq.errors import MQError
+from bridge.mq.interface import CommandResponse
+from bridge.mq.local import mqsc
+from bridge.mq.local.amq import CommandRefused, message
+from bridge.mq.local.definitions import Answer, Definitions
+from bridge.mq.local.display import Display
+from bridge.mq.local.journal import Unit
+from bridge.mq.local.mqsc import Command, MQSCSyntaxError
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.subscriptions import Subscriptions
+
+_WITHOUT_EFFECT = {
+    ("SET", "AUTHREC"): "AMQ8862I",
+    ("SET", "CHLAUTH"): "AMQ8877I",
+    ("REFRESH", "SECURITY"): "AMQ8560I",
+}
+
+
+class Commands:
+    """Reads and runs MQSC commands for one queue manager."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+        self._display = Display(queue_manager)
+        definitions = Definitions(queue_manager)
+        subscriptions = Subscriptions(queue_manager)
+        self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
+            ("ALTER", "QMGR"): definitions.alter_queue_manager,
+            ("CLEAR", "QLOCAL"): definitions.clear,
+            ("CLEAR", "TOPICSTR"): self._clear_topic_string,
+            ("PING", "QMGR"): self._ping,
+            ("DEFINE", "SUB"): subscriptions.define,
+            ("ALTER", "SUB"): subscriptions.alter,
+            ("DELETE", "SUB"): subscriptions.delete,
+        }
+        for noun in ("QLOCAL", "QALIAS", "QREMOTE", "TOPIC"):
+            self._runs["DEFINE", noun] = definitions.define
+            self._runs["ALTER", noun] = definitions.alter
+            self._runs["DELETE", noun] = definitions.delete
+
+    def read(self, text: str) -> list[Command]:
+        """The commands of a script. One that is no MQSC is among them and answers with its syntax error."""
+        return mqsc.read(text)
+
+    def run(self, command: Command) -> tuple[CommandResponse, Unit | None]:
+        """Run one command, with the queue manager's lock held.
+
+        What it changes takes effect, in memory and on disk, when the unit that is returned ends; the caller submits it
+        to the journal. A command that is refused changes nothing.
+        """
+        response = CommandResponse(command=command.text, message="", ok=True, line=command.line)
+        unit = None
+        try:
+            if command.problem is not None:
+                raise command.problem
+            if command.verb == "DISPLAY" and self._display.knows(command.noun):
+                number, shown = self._display.show(command)
+                response.message = message(number)
+                response.objects = shown
+            else:
+                response.message, unit = self._run(command)
+        except MQSCSyntaxError as error:
+            response.ok = False
+            near = f", near {error.near!r}" if error.near else ""
+            response.message = message(
+                "AMQ8405I", line=error.where.line, column=error.where.column, near=near, detail=error.detail
+            )
+        except CommandRefused as error:
+            response.ok = False
+            response.message = str(error)
+        except MQError as error:
+            response.ok = False
+            response.message = message("AMQ8101E", detail=error)
+        return response, unit
+
+    def _run(self, command: Command) -> Answer:
+        accepted = _WITHOUT_EFFECT.get((command.verb, command.noun))
+        if accepted is not None:
+            return message(accepted), None
+        run = self._runs.get((command.verb, command.noun))
+        if run is None:
+            detail = f"the embedded queue manager has no command {command.verb} {command.noun}"
+            raise MQSCSyntaxError(detail, command.where, command.noun)
+        return run(command)
+
+    def _ping(self, command: Command) -> Answer:
+        return message("AMQ8415I", name=self._queue_manager.name), None
+
+    def _clear_topic_string(self, command: Command) -> Answer:
+        """CLEAR TOPICSTR; one without a retained publication is no error (IBM MQ, "CLEAR TOPICSTR")."""
+        topic = command.name
+        if not topic:
+            raise MQSCSyntaxError("TOPICSTR takes a topic string in parentheses", command.where, "TOPICSTR")
+        kind = command.parameter("CLRTYPE")
+        if kind is None or kind.value != "RETAINED":
+            where = command.where if kind is None else kind.where
+            raise MQSCSyntaxError("CLEAR TOPICSTR takes CLRTYPE(RETAINED)", where, "CLRTYPE")
+        for parameter in command.parameters:
+            if parameter.keyword != "CLRTYPE" and (parameter.keyword, parameter.value) != ("SCOPE", "LOCAL"):
+                detail = f"CLEAR TOPICSTR knows no {parameter.keyword}"
+                raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
+        queue_manager = self._queue_manager
+        answer = message("AMQ8022I", what=f"Retained publication of {topic!r}")
+        found = queue_manager.topics.retained_matching(topic, queue_manager.retained)  # type: ignore[arg-type]
+        if not found:
+            return answer, None
+        unit = Unit()
+        unit.latest += [(queue_manager.retained, one, None) for one in found]
+        what = f"Retained publications of {len(found)} topic strings" if is_wildcard(topic) else None
+        return message("AMQ8022I", what=what) if what else answer, unit

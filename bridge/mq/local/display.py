@@ -1,0 +1,242 @@
+"""DISPLAY: the objects and status of a queue manager as MQSC shows them.
+
+Source: IBM MQ documentation, "DISPLAY QUEUE", "DISPLAY TPSTATUS" and the like. Without ALL and without attributes asked
+for, a generic name shows names and types only, as runmqsc does; status commands then show everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from bridge.mapping.topic import matches
+from bridge.mq.local.amq import CommandRefused
+from bridge.mq.local.attributes import ATTRIBUTES, BASE_TOPIC, SYNONYMS, Value
+from bridge.mq.local.filter import Filter, is_named
+from bridge.mq.local.mqsc import Command, MQSCSyntaxError
+from bridge.mq.local.printed import render as render
+from bridge.mq.local.queue import Queue
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.topics import Subscription
+
+Shown = dict[str, Value]
+
+_QUEUE_STATUS = ("CURDEPTH", "IPPROCS", "OPPROCS")
+_SUBSCRIPTION = (
+    "DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBLEVEL", "SUBTYPE", "SUBUSER", "TOPICOBJ",
+    "TOPICSTR", "USERDATA", "WSCHEMA",
+)  # fmt: skip
+#: noun -> attributes it shows, beside the first and TYPE
+_KEYWORDS: dict[str, frozenset[str]] = {
+    "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS)),
+    "QALIAS": frozenset(ATTRIBUTES["QALIAS"]),
+    "QREMOTE": frozenset(ATTRIBUTES["QREMOTE"]),
+    "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS)),
+    "QMGR": frozenset(ATTRIBUTES["QMGR"]),
+    "QSTATUS": frozenset((*_QUEUE_STATUS, "MSGAGE", "UNCOM")),
+    "SBSTATUS": frozenset(("DURABLE", "SUBTYPE", "SUBUSER", "TOPICSTR")),
+    "SUB": frozenset(_SUBSCRIPTION),
+    "TOPIC": frozenset(ATTRIBUTES["TOPIC"]),
+    "TPSTATUS": frozenset((*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT")),
+}
+#: noun -> (keyword of the name, AMQ message, what it names)
+_HEADS = {
+    "QLOCAL": ("QUEUE", "AMQ8409I", "Queue"),
+    "QALIAS": ("QUEUE", "AMQ8409I", "Queue"),
+    "QREMOTE": ("QUEUE", "AMQ8409I", "Queue"),
+    "QUEUE": ("QUEUE", "AMQ8409I", "Queue"),
+    "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
+    "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
+    "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
+    "SUB": ("SUB", "AMQ8096I", "Subscription"),
+    "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
+    "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
+}
+_ALWAYS_WHOLE = ("QMGR", "QSTATUS", "SBSTATUS", "TPSTATUS")
+#: noun -> keyword -> what DISPLAY can be held to by it; the first is every one
+_SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE")},
+    "QSTATUS": {"TYPE": ("QUEUE",)},
+    "SBSTATUS": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
+    "SUB": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
+    "TOPIC": {"TYPE": ("ALL", "LOCAL")},
+    "TPSTATUS": {"TYPE": ("TOPIC",)},
+}
+
+
+class Display:
+    """Shows the objects of a queue manager. Call it with the queue manager's lock held."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+        self._sources: dict[str, Callable[[str], Iterator[Shown]]] = {
+            "QLOCAL": self._queues,
+            "QALIAS": self._queues,
+            "QREMOTE": self._queues,
+            "QUEUE": self._queues,
+            "QMGR": self._queue_managers,
+            "QSTATUS": self._queue_status,
+            "SBSTATUS": self._subscriptions,
+            "SUB": self._subscriptions,
+            "TOPIC": self._topics,
+            "TPSTATUS": self._topic_status,
+        }
+
+    def knows(self, noun: str) -> bool:
+        """Whether there is a DISPLAY command for a noun."""
+        return noun in self._sources
+
+    def show(self, command: Command) -> tuple[str, list[Shown]]:
+        """The number of the AMQ message, and the objects. Raises CommandRefused or MQSCSyntaxError."""
+        noun = command.noun
+        head, number, kind = _HEADS[noun]
+        name = "*" if noun == "QMGR" else command.name
+        if name is None:
+            raise MQSCSyntaxError(f"{noun} takes a name in parentheses", command.where, noun)
+        if noun == "QMGR" and command.name is not None:
+            raise MQSCSyntaxError("QMGR takes no name", command.where, noun)
+        wanted, selection, where = _request(command)
+        whole = (not wanted and where is None and (noun in _ALWAYS_WHOLE or not name.endswith("*"))) or "ALL" in wanted
+        if where is not None and where.keyword not in (*wanted, head, "TYPE"):
+            wanted.append(where.keyword)
+        shown = []
+        for one in self._sources[noun](name):
+            if _is_selected(one, noun, selection) and (where is None or where.passes(one)):
+                shown.append(_ordered(one, head) if whole else _only(one, head, wanted))
+        if not shown:
+            raise CommandRefused("AMQ8147E", kind=kind, name=name)
+        return number, shown
+
+    def _queue_managers(self, _name: str) -> Iterator[Shown]:
+        yield {"QMNAME": self._queue_manager.name, **self._queue_manager.attributes}
+
+    def _queues(self, name: str) -> Iterator[Shown]:
+        queue_manager = self._queue_manager
+        shown: list[tuple[str, str, Shown]] = []
+        for own, queue in queue_manager.queues.items():
+            shown.append((own, "QLOCAL", queue.attributes | _counts(queue)))
+        shown += [(own, "QALIAS", attributes) for own, attributes in queue_manager.aliases.items()]
+        shown += [(own, "QREMOTE", attributes) for own, attributes in queue_manager.remotes.items()]
+        for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
+            if is_named(own, name):
+                yield {"QUEUE": own, "TYPE": kind, **attributes}
+
+    def _queue_status(self, name: str) -> Iterator[Shown]:
+        now = time.time()
+        for own, queue in sorted(self._queue_manager.queues.items()):
+            if is_named(own, name):
+                firsts = [chain.first.put_time for chain in queue.chains.values() if chain.first is not None]
+                available = sum(1 for _ in queue.messages())
+                yield {
+                    "QUEUE": own,
+                    "TYPE": "QUEUE",
+                    **_counts(queue),
+                    "MSGAGE": max(0, int(now - min(firsts))) if firsts else 0,
+                    "UNCOM": "YES" if queue.depth != available else "NO",
+                }
+
+    def _topics(self, name: str) -> Iterator[Shown]:
+        for own, attributes in sorted(self._queue_manager.topics.objects.items()):
+            if is_named(own, name):
+                yield {"TOPIC": own, "TYPE": "LOCAL", **attributes}
+
+    def _subscriptions(self, name: str) -> Iterator[Shown]:
+        for own, subscription in sorted(self._queue_manager.topics.subscriptions.items()):
+            if is_named(own, name):
+                yield _subscription(subscription)
+
+    def _topic_status(self, name: str) -> Iterator[Shown]:
+        topics, retained = self._queue_manager.topics, self._queue_manager.retained
+        objects = {str(attributes["TOPICSTR"]): own for own, attributes in topics.objects.items()}
+        counts: dict[str, int] = {}
+        for subscription in topics.subscriptions.values():
+            counts[subscription.topic_filter] = counts.get(subscription.topic_filter, 0) + 1
+        known = {""}
+        for topic in (*objects, *counts, *retained):
+            levels = topic.split("/")
+            known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
+        for topic in sorted(known):
+            # The level in front lets wildcards name `$` topics too: an administrator looks at the whole tree.
+            if topic == name or matches(f"x/{name}", f"x/{topic}"):
+                yield {
+                    "TPSTATUS": topic,
+                    "ADMIN": objects.get(topic, ""),
+                    **topics.attributes(topic),
+                    "RETAINED": "YES" if topic in retained else "NO",
+                    "SUBCOUNT": counts.get(topic, 0),
+                }
+
+
+def _counts(queue: Queue) -> Shown:
+    return {"CURDEPTH": queue.depth, "IPPROCS": queue.inputs, "OPPROCS": queue.outputs}
+
+
+def _subscription(subscription: Subscription) -> Shown:
+    expiry: Value = "UNLIMITED"
+    if subscription.expires_at:
+        expiry = max(0, int((subscription.expires_at - time.time()) * 10))
+    return {
+        "SUB": subscription.name,
+        "TOPICSTR": subscription.topic_filter,
+        "TOPICOBJ": subscription.topic_object,
+        "DEST": subscription.destination,
+        "DESTQMGR": subscription.destination_manager,
+        "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id is not None else "",
+        "DESTCLAS": "MANAGED" if subscription.managed else "PROVIDED",
+        "DURABLE": "YES" if subscription.durable else "NO",
+        "SUBTYPE": subscription.kind,
+        "USERDATA": subscription.user_data or "",
+        "SUBLEVEL": subscription.level,
+        "SUBUSER": subscription.user,
+        "EXPIRY": expiry,
+        "WSCHEMA": "TOPIC",
+    }
+
+
+def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None]:
+    """What a DISPLAY asks for: attributes, restrictions to certain values, and its WHERE."""
+    noun = command.noun
+    head = _HEADS[noun][0]
+    known = _KEYWORDS[noun] | {head, "TYPE"}
+    selections = _SELECTIONS.get(noun, {})
+    wanted: list[str] = []
+    selection: dict[str, str] = {}
+    where: Filter | None = None
+    for parameter in command.parameters:
+        keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
+        if keyword == "WHERE":
+            where = Filter.read(parameter, known)
+        elif keyword in selections and parameter.values is not None:
+            if parameter.value not in selections[keyword]:
+                words = ", ".join(selections[keyword])
+                raise MQSCSyntaxError(f"{keyword} is one of {words}", parameter.where, keyword)
+            selection[keyword] = parameter.value or ""
+        elif parameter.values is not None:
+            raise MQSCSyntaxError(f"{keyword} takes no value in DISPLAY", parameter.where, keyword)
+        elif keyword == "ALL" or keyword in known:
+            wanted.append(keyword)
+        else:
+            raise MQSCSyntaxError(f"{keyword} is no attribute that DISPLAY {noun} shows", parameter.where, keyword)
+    if noun in ("QLOCAL", "QALIAS", "QREMOTE"):
+        selection["TYPE"] = noun
+    return wanted, selection, where
+
+
+def _is_selected(shown: Shown, noun: str, selection: dict[str, str]) -> bool:
+    """Whether an object is of the TYPE, DURABLE or SUBTYPE that was asked for; USER is every one but proxies."""
+    everything = {keyword: (words[0], "USER") for keyword, words in _SELECTIONS.get(noun, {}).items()}
+    return all(value in everything.get(keyword, ()) or shown[keyword] == value for keyword, value in selection.items())
+
+
+def _ordered(shown: Shown, head: str) -> Shown:
+    """All of it: name, type, then the alphabet."""
+    first = {keyword: shown[keyword] for keyword in (head, "TYPE") if keyword in shown}
+    if head == "SUB":
+        known = _KEYWORDS["SUB"]
+        return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in known}
+    return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword not in first}
+
+
+def _only(shown: Shown, head: str, wanted: list[str]) -> Shown:
+    """Name, type, and what was asked for."""
+    return {keyword: shown[keyword] for keyword in dict.fromkeys((head, "TYPE", *wanted)) if keyword in shown}

@@ -1,0 +1,338 @@
+"""MQSC, the language of runmqsc: from the text of a script to its commands. Nothing is executed here.
+
+Rules follow the IBM MQ documentation, "Building command scripts" and "MQSC commands reference". What is read more
+freely than runmqsc does: an open parenthesis continues a command without `+`, and several commands may share a line
+between semicolons.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Item: TypeAlias = "str | tuple[Item, ...]"
+
+VERBS = {
+    "ALTER": "ALTER",
+    "ALT": "ALTER",
+    "CLEAR": "CLEAR",
+    "DEFINE": "DEFINE",
+    "DEF": "DEFINE",
+    "DELETE": "DELETE",
+    "DEL": "DELETE",
+    "DISPLAY": "DISPLAY",
+    "DIS": "DISPLAY",
+    "PING": "PING",
+    "REFRESH": "REFRESH",
+    "RESET": "RESET",
+    "SET": "SET",
+    "START": "START",
+    "STOP": "STOP",
+}
+
+#: Nouns and their synonyms, also those of objects that only IBM MQ has.
+NOUNS = {
+    "AUTHINFO": "AUTHINFO",
+    "AUTHREC": "AUTHREC",
+    "CHANNEL": "CHANNEL",
+    "CHL": "CHANNEL",
+    "CHLAUTH": "CHLAUTH",
+    "LISTENER": "LISTENER",
+    "LSTR": "LISTENER",
+    "NAMELIST": "NAMELIST",
+    "NL": "NAMELIST",
+    "PROCESS": "PROCESS",
+    "PRO": "PROCESS",
+    "Q": "QUEUE",
+    "QA": "QALIAS",
+    "QALIAS": "QALIAS",
+    "QL": "QLOCAL",
+    "QLOCAL": "QLOCAL",
+    "QM": "QMODEL",
+    "QMGR": "QMGR",
+    "QMODEL": "QMODEL",
+    "QR": "QREMOTE",
+    "QREMOTE": "QREMOTE",
+    "QS": "QSTATUS",
+    "QSTATUS": "QSTATUS",
+    "QUEUE": "QUEUE",
+    "SBSTATUS": "SBSTATUS",
+    "SECURITY": "SECURITY",
+    "SERVICE": "SERVICE",
+    "SUB": "SUB",
+    "TOPIC": "TOPIC",
+    "TOPICSTR": "TOPICSTR",
+    "TPS": "TPSTATUS",
+    "TPSTATUS": "TPSTATUS",
+}
+
+_TOKEN = re.compile(r"[\s,]*(?:(?P<string>'(?:[^']|'')*')|(?P<sign>[()])|(?P<word>[^\s,()']+)|(?P<open>'))")
+_OPENING = re.compile(r"([A-Za-z]+)\s+([A-Za-z]+)")
+_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a script; both count from 1."""
+
+    line: int
+    column: int
+
+
+class MQSCSyntaxError(Exception):
+    """A command that is no MQSC, or not for this queue manager; the message says what was expected."""
+
+    def __init__(self, detail: str, where: Position, near: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.where = where
+        self.near = near
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A keyword, in capitals, with the values in its parentheses; None without parentheses.
+
+    Words outside quotes are in capitals, as MQSC folds them.
+    """
+
+    keyword: str
+    values: tuple[Item, ...] | None
+    where: Position
+
+    @property
+    def value(self) -> str | None:
+        """Its one value; None when there is none, more than one, or a list."""
+        if self.values is None or len(self.values) != 1 or not isinstance(self.values[0], str):
+            return None
+        return self.values[0]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a script. One that is no MQSC has a `problem`, and possibly nothing else."""
+
+    #: as written, its lines joined
+    text: str
+    #: line it starts on, from 1
+    line: int
+    verb: str = ""
+    noun: str = ""
+    #: what the noun names: DEFINE QLOCAL(name); None without parentheses
+    name: str | None = None
+    parameters: tuple[Parameter, ...] = ()
+    problem: MQSCSyntaxError | None = None
+    #: where the noun stands
+    where: Position = Position(1, 1)
+
+    def parameter(self, keyword: str) -> Parameter | None:
+        """The parameter of that keyword, or None."""
+        return next((one for one in self.parameters if one.keyword == keyword), None)
+
+
+class _Joined:
+    """The lines of one command joined to one text, and where each character of it was written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._offsets: list[int] = []
+        self._positions: list[Position] = []
+
+    def append(self, text: str, line: int, column: int) -> None:
+        self._offsets.append(len(self.text))
+        self._positions.append(Position(line, column))
+        self.text += text
+
+    def where(self, offset: int) -> Position:
+        at = bisect_right(self._offsets, offset) - 1
+        start = self._positions[at]
+        return Position(start.line, start.column + offset - self._offsets[at])
+
+
+def fold(text: str) -> str:
+    """Capitals, as MQSC makes them of a word outside quotes."""
+    return text.translate(_UPPER)
+
+
+def read(script: str) -> list[Command]:
+    """The commands of a script, in order, up to its end or an END command."""
+    commands: list[Command] = []
+    for joined, unfinished in _join(script):
+        for start, end in _between_semicolons(joined.text):
+            if not joined.text[start:end].strip(" \t,"):
+                continue
+            command = _command(joined, start, end, unfinished and end == len(joined.text))
+            if command.verb == "END":
+                return commands
+            commands.append(command)
+    return commands
+
+
+def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
+    """Lines joined by continuations; the flag says that the script ended where a line should have followed."""
+    joined: _Joined | None = None
+    pending = ""
+    for number, line in enumerate(script.split("\n"), 1):
+        content = line.rstrip()
+        stripped = content.lstrip()
+        if not stripped or stripped.startswith("*"):
+            continue
+        if joined is not None and pending == "(" and _starts_command(stripped):
+            yield joined, False
+            joined = None
+        continuation = content[-1] if content[-1] in "+-" else ""
+        content = content[: len(content) - len(continuation)]
+        indent = len(content) - len(content.lstrip())
+        if joined is None:
+            joined = _Joined()
+            joined.append(content, number, 1)
+        elif pending == "-":
+            joined.append(content, number, 1)
+        else:
+            if pending == "(":
+                joined.text += " "
+            joined.append(content[indent:], number, indent + 1)
+        if continuation or _in_parentheses(joined.text):
+            pending = continuation or "("
+            continue
+        yield joined, False
+        joined = None
+    if joined is not None:
+        yield joined, pending != "("
+
+
+def _starts_command(line: str) -> bool:
+    """Whether a line can only be a new command, so that a forgotten parenthesis costs one command, not the script."""
+    match = _OPENING.match(line)
+    return match is not None and fold(match[1]) in VERBS and fold(match[2]) in NOUNS
+
+
+def _in_parentheses(text: str) -> bool:
+    depth, quoted = 0, False
+    for character in text:
+        if character == "'":
+            quoted = not quoted
+        elif not quoted:
+            if character == "(":
+                depth += 1
+            elif character == ")":
+                depth -= 1
+            elif character == ";":
+                depth = 0
+    return depth > 0 and not quoted
+
+
+def _between_semicolons(text: str) -> Iterator[tuple[int, int]]:
+    start, quoted = 0, False
+    for at, character in enumerate(text):
+        if character == "'":
+            quoted = not quoted
+        elif character == ";" and not quoted:
+            yield start, at
+            start = at + 1
+    yield start, len(text)
+
+
+def _command(joined: _Joined, start: int, end: int, unfinished: bool) -> Command:
+    text = joined.text[start:end]
+    begin = start + len(text) - len(text.lstrip(" \t,"))
+    written = text.strip()
+    line = joined.where(begin).line
+    try:
+        if unfinished:
+            raise MQSCSyntaxError("the command continues, but no line follows", joined.where(end - 1), written[-20:])
+        parameters = _Parser(joined, begin, end).parameters()
+        return _complete(written, line, parameters)
+    except MQSCSyntaxError as problem:
+        return Command(written, line, problem=problem)
+
+
+def _complete(text: str, line: int, parameters: list[Parameter]) -> Command:
+    first = parameters[0]
+    if first.keyword == "END" and len(parameters) == 1:
+        return Command(text, line, "END")
+    verb = VERBS.get(first.keyword)
+    if verb is None or first.values is not None:
+        expected = ", ".join(sorted(set(VERBS.values())))
+        raise MQSCSyntaxError(f"a command begins with {expected}", first.where, first.keyword)
+    if len(parameters) < 2:
+        raise MQSCSyntaxError(f"{verb} what?", first.where, first.keyword)
+    second = parameters[1]
+    noun = NOUNS.get(second.keyword)
+    if noun is None:
+        raise MQSCSyntaxError(f"{verb} knows no {second.keyword}", second.where, second.keyword)
+    if second.values is not None and second.value is None:
+        raise MQSCSyntaxError(f"{second.keyword} takes one name", second.where, second.keyword)
+    seen = set()
+    for parameter in parameters[2:]:
+        if parameter.keyword in seen:
+            raise MQSCSyntaxError(f"{parameter.keyword} is there twice", parameter.where, parameter.keyword)
+        seen.add(parameter.keyword)
+    return Command(text, line, verb, noun, second.value, tuple(parameters[2:]), None, second.where)
+
+
+class _Parser:
+    """Reads parameters from a stretch of joined text."""
+
+    def __init__(self, joined: _Joined, start: int, end: int) -> None:
+        self._joined = joined
+        self._at = start
+        self._end = end
+        #: where the token taken last begins
+        self._begin = start
+
+    def _next(self) -> tuple[str, str]:
+        """The next token as (kind, text): string, word, `(`, `)`, or `` at the end."""
+        match = _TOKEN.match(self._joined.text, self._at, self._end)
+        if match is None:
+            self._begin = self._at = self._end
+            return "", ""
+        kind = match.lastgroup or ""
+        self._begin = match.start(kind)
+        self._at = match.end()
+        text = match[kind]
+        if kind == "open":
+            raise self._error("a quotation mark is not closed", self._joined.text[self._begin : self._begin + 20])
+        if kind == "string":
+            return kind, text[1:-1].replace("''", "'")
+        if kind == "sign":
+            return text, text
+        return kind, fold(text)
+
+    def _error(self, detail: str, near: str) -> MQSCSyntaxError:
+        return MQSCSyntaxError(detail, self._joined.where(max(0, min(self._begin, self._end - 1))), near)
+
+    def parameters(self) -> list[Parameter]:
+        found = []
+        kind, text = self._next()
+        while kind:
+            if kind != "word":
+                raise self._error("expected a keyword", text)
+            keyword, where = text, self._joined.where(self._begin)
+            kind, text = self._next()
+            values: tuple[Item, ...] | None = None
+            if kind == "(":
+                values = self._items(keyword)
+                kind, text = self._next()
+            found.append(Parameter(keyword, values, where))
+        return found
+
+    def _items(self, keyword: str) -> tuple[Item, ...]:
+        """Values up to the closing parenthesis."""
+        stack: list[list[Item]] = [[]]
+        while True:
+            kind, text = self._next()
+            if kind == "(":
+                stack.append([])
+            elif kind == ")":
+                items = tuple(stack.pop())
+                if not stack:
+                    return items
+                stack[-1].append(items)
+            elif kind:
+                stack[-1].append(text)
+            else:
+                raise self._error("a parenthesis is not closed", f"{keyword}(")

@@ -1,0 +1,42 @@
+"""Command responses as runmqsc prints them."""
+
+from __future__ import annotations
+
+from bridge.mq.interface import CommandResponse
+from bridge.mq.local.attributes import FLAGS
+
+_INDENT = "   "
+#: Width of the first of two columns.
+_COLUMN = 40
+_WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
+
+
+def render(response: CommandResponse) -> str:
+    """The text of a response: the AMQ message, and below it each object with its attributes in two columns."""
+    if not response.objects:
+        return response.message
+    lines = []
+    for shown in response.objects:
+        lines.append(response.message)
+        left = ""
+        for keyword, value in shown.items():
+            cell = _cell(keyword, value)
+            if left and len(left) < _COLUMN:
+                lines.append(f"{_INDENT}{left:{_COLUMN}}{cell}")
+                left = ""
+            else:
+                if left:
+                    lines.append(_INDENT + left)
+                left = cell
+        if left:
+            lines.append(_INDENT + left)
+    return "\n".join(lines)
+
+
+def _cell(keyword: str, value: str | int) -> str:
+    word = _WORDS.get((keyword, str(value)))
+    if word is not None:
+        return word
+    # IBM MQ, "DISPLAY TOPIC": characters that cannot be printed are shown as dots.
+    text = "".join(character if character.isprintable() else "." for character in str(value))
+    return f"{keyword}({text or ' '})"
