@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
 from bridge.mqtt.session import Session
@@ -83,9 +83,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         channel = self.channel
+        transport = self._transport
         peer = transport.get_extra_info("peername")
         self.client = f"at {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "at ?"
         transport.set_write_buffer_limits(high=channel.pending_bytes)

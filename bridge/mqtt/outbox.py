@@ -87,6 +87,8 @@ class Outbox:
         self.in_flight: dict[int, Outgoing] = {}
         #: of these, those in phase SENT or RECORDING
         self.unacknowledged = 0
+        #: a message waits for its record: what follows it waits behind it
+        self.recording = False
         self.backlog: deque[Transmission] = deque()
         #: the client is connected, and its connection takes more bytes
         self.open = False
@@ -129,11 +131,10 @@ class Outbox:
         self, transmission: Transmission, now: float, out: list[bytes], done: list[Transmission], refusals: list[Refusal]
     ) -> bool:
         """Send one message; False when it has to wait."""
-        if not self.open or self.unacknowledged >= self.window:
-            if not self.open:
-                return False
-            if self._qos(transmission):
-                return False
+        if not self.open:
+            return False
+        if (self.unacknowledged >= self.window or self.recording) and self._qos(transmission):
+            return False
         if transmission.expired:
             done.append(transmission)
             return True
@@ -169,6 +170,7 @@ class Outbox:
             if qos == 2 and message_id != number & 0xFFFF and number not in self.assigned:
                 self.assigned[number] = message_id
                 outgoing.phase = Phase.RECORDING
+                self.recording = True
                 return True
         again = number <= self.sent_up_to
         if not again:
@@ -245,6 +247,7 @@ class Outbox:
 
     def recorded(self, out: list[bytes], now: float) -> None:
         """The record of unusual message ids is committed: the messages that waited for it are sent."""
+        self.recording = False
         for message_id, outgoing in self.in_flight.items():
             if outgoing.phase is Phase.RECORDING:
                 outgoing.phase = Phase.SENT

@@ -16,11 +16,9 @@ import uvloop
 from bridge import __version__
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
-from bridge.mq.interface import CommandResponse
 from bridge.mq.local.agent import LocalAgent
-from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.queuemanager import DataDirectoryInUse, QueueManager
-from bridge.mq.local.script import prepare
+from bridge.mq.local.script import ScriptFailed, prepare, run_script
 from bridge.mq.local.server import ApplicationServer
 from bridge.mq.local.store import StoreError
 from bridge.mqtt.channel import Channel
@@ -70,7 +68,7 @@ class Bridge:
             self.server = ApplicationServer(self.queue_manager)
             listener = settings.listener
             places = await self.server.listen((listener.address, listener.port) if listener else None)
-        except (DataDirectoryInUse, StoreError, MQError) as error:
+        except (DataDirectoryInUse, ScriptFailed, StoreError, MQError) as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"data directory {settings.data_directory}: {error}") from error
@@ -81,18 +79,9 @@ class Bridge:
 
     def _run_script(self, path: Path) -> None:
         try:
-            text = path.read_text(encoding="utf-8")
+            run_script(self.queue_manager, path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise StartError(f"MQSC script {path}: {error}") from error
-        failed: list[CommandResponse] = []
-        connection = LocalConnection(self.queue_manager, "mqbridge")
-        for response in connection.command(text):
-            if not response.ok and not response.message.startswith("AMQ8150"):
-                failed.append(response)
-        connection.disconnect()
-        if failed:
-            lines = "; ".join(f"line {one.line}: {one.message}" for one in failed)
-            raise StartError(f"MQSC script {path}: {lines}")
 
     async def _listen(self) -> None:
         limits = self.configuration.limits

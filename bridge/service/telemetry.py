@@ -245,10 +245,10 @@ class TelemetryService:
             )
             return
         replies = session.committed(work, list(unit.refusals), self.clock())
-        if session.outbox.assigned:
-            session.outbox.recorded(replies, self.clock())
         if replies and session.connection is not None:
             session.connection.write(b"".join(replies))
+        if session.outbox.recording:
+            self._recorded(session)
         if unit.refusals:
             self._refused(session, work, unit)
 
@@ -398,15 +398,21 @@ class TelemetryService:
                 self._dead_letter(session, refusals)
         if unit.removals or unit.states:
             unit.done = self._sent
-            unit.owner = [session for session in grouped if session.outbox.assigned]
+            unit.owner = [session for session in grouped if session.outbox.recording]
             self.agent.execute(unit)
 
     def _sent(self, unit: UnitOfWork) -> None:
         for session in unit.owner:
-            replies: list[bytes] = []
-            session.outbox.recorded(replies, self.clock())
-            if replies and session.connection is not None:
-                session.connection.write(b"".join(replies))
+            if session.outbox.recording:
+                self._recorded(session)
+
+    def _recorded(self, session: Session) -> None:
+        """The record of unusual message ids is committed: send the messages that waited for it, and those behind."""
+        out: list[bytes] = []
+        session.outbox.recorded(out, self.clock())
+        if out and session.connection is not None:
+            session.connection.write(b"".join(out))
+            self._pump(session)
 
     def _unclaimed(self, transmission: QueuedTransmission, unit: UnitOfWork) -> None:
         """A message for a client that has no session."""

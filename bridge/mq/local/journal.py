@@ -66,6 +66,7 @@ class Journal:
         self._logged = 0
         self._live = 0
         self._size = 0
+        self._commits = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -100,7 +101,7 @@ class Journal:
             if batch is None and not definitions:
                 self._end(units, cmqc.MQRC_NONE)
                 continue
-            dead = [row.id for row in self._dead] if len(self._dead) >= DEAD_ROWS or self._size > COMPACTION_FLOOR else []
+            dead = [row.id for row in self._dead] if len(self._dead) >= DEAD_ROWS else []
             self._busy = True
 
             def write(
@@ -156,10 +157,19 @@ class Journal:
         return Batch(_puts(moved) + _puts(logged), removed), definitions, logged, moved
 
     def _to_move(self) -> list[StoredMessage]:
-        """Messages of rows that hold little else than removed ones: they are logged again, so that the rows can go."""
-        if self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
+        """Messages of rows that hold little else than removed ones: they are logged again, so that the rows can go.
+
+        Rows just written empty by themselves as clients acknowledge; only those that have been left behind are looked
+        at, and only once in a while, since every queue is searched for their messages.
+        """
+        self._commits += 1
+        if self._commits % DEAD_ROWS or self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
             return []
-        chosen = {row for row in self._rows.values() if row.live and row.live * 4 <= row.logged}
+        settled = sorted(self._rows)[:-DEAD_ROWS]
+        rows = (self._rows[row_id] for row_id in settled)
+        chosen = {row for row in rows if row.live and row.live * 4 <= row.logged}
+        if not chosen:
+            return []
         return [one for queue in self.queues() for one in queue.messages() if one.row in chosen]
 
     def _written(

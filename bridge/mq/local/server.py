@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -83,8 +83,7 @@ class ApplicationProtocol(asyncio.Protocol):
         self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:

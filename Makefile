@@ -1,0 +1,39 @@
+# The targets fetch what is missing themselves; see README.md.
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup run test bench clean
+.DEFAULT_GOAL := run
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml deploy/setup.sh
+	@sh deploy/setup.sh $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# What the tests need beside the bridge itself.
+$(VENV)/.ready-test: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+run: $(VENV)/.ready
+	@$(BIN)/mqbridge run $(ARGS)
+
+test: $(VENV)/.ready-test
+	@sh tests/system-packages.sh
+	@$(BIN)/ruff check bridge tests
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.ready-bench
+	@sh tests/system-packages.sh
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Installs Debian packages, as root or through sudo; says what to do where neither works.
+# usage: packages.sh PACKAGE...
+set -eu
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "setup: this machine has no apt-get; install by hand what these Debian packages hold: $*" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then
+    as_root="sudo -n"
+elif command -v sudo >/dev/null 2>&1 && [ -t 0 ]; then
+    as_root=sudo
+else
+    echo "setup: these packages are missing and only root can install them: $*" >&2
+    echo "       run as root: apt-get update && apt-get install -y $*" >&2
+    exit 1
+fi
+echo "installing Debian packages: $*"
+$as_root apt-get update -qq
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null

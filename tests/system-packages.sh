@@ -1,0 +1,15 @@
+#!/bin/sh
+# Installs what the tests need of the system: mosquitto and its clients.
+set -eu
+missing=
+[ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
+command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
+[ -n "$missing" ] || exit 0
+"$(dirname "$0")/../deploy/packages.sh" $missing
+# Debian starts the broker on port 1883, where the bridge listens by default; the tests start their own.
+case "$missing" in
+    *"mosquitto "*|mosquitto)
+        if [ -d /run/systemd/system ]; then
+            if [ "$(id -u)" = 0 ]; then systemctl disable --now mosquitto; else sudo systemctl disable --now mosquitto; fi
+        fi ;;
+esac
