@@ -1,0 +1,55 @@
+"""What goes wrong in a command, in words: one or more lines on standard error and an exit status, no traceback."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import typer
+import typer.core
+
+#: A command could not do what it was asked for.
+FAILED = 1
+#: The command, or a configuration file, is not what it should be.
+WRONG_USAGE = 2
+
+
+class Failure(Exception):
+    """The end of a command that failed: what to tell (any number of lines, also none), and the exit status."""
+
+    def __init__(self, text: str, status: int = FAILED) -> None:
+        super().__init__(text)
+        self.text = text
+        self.status = status
+
+
+class Commands(typer.core.TyperGroup):
+    """Commands whose expected errors are told, not thrown at the user."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            if failure.text:
+                typer.echo(failure.text, err=True)
+            raise typer.Exit(failure.status) from error
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """The failure that an error is to a user; None where nobody expects it, and for what typer tells itself."""
+    if isinstance(error, Failure):
+        return error
+    if isinstance(error, OSError):
+        if error.errno == errno.EPIPE:
+            return None
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return Failure(f"{place}{error.strerror or error}")
+    # Imported only now: a command that does not fail, or has nothing to do with MQ, shall not wait for them.
+    from bridge.mq.errors import MQError
+
+    if isinstance(error, MQError):
+        return Failure(str(error))
+    return None

@@ -1,0 +1,181 @@
+"""A message for people and for programs: its MQMD, the headers in front of its body, and the body."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
+from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
+from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE_LAYOUT
+
+Json = dict[str, Any]
+
+_BYTE_FIELDS = frozenset({"MsgId", "CorrelId", "AccountingToken", "GroupId"})
+_HEX_LINE = 16
+
+
+class MessageView:
+    """A message as MQGET returned it, taken apart. A header that cannot be read counts as body, with all behind it."""
+
+    def __init__(self, md: MQMD, data: bytes) -> None:
+        self.md = md
+        chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
+        self.headers = chain.headers
+        self.body = chain.body
+
+    def json(self) -> Json:
+        """The message as one JSON object.
+
+        `md`: the MQMD of MQGET; `rfh2`: one object for each MQRFH2; `xqh`, `dlh`, `mde`: only where there is one;
+        `body` with its `bodyEncoding`, which is utf-8 where the bytes allow it and base64 otherwise.
+        """
+        view: Json = {"md": md_json(self.md), "rfh2": []}
+        for header in self.headers:
+            match header:
+                case RFH2():
+                    view["rfh2"].append(_rfh2(header))
+                case MQXQH():
+                    view.setdefault("xqh", _xqh(header))
+                case MQDLH():
+                    view.setdefault("dlh", _dlh(header))
+                case MQMDE():
+                    view.setdefault("mde", _structure(header, MQMDE_LAYOUT.fields))
+        try:
+            view["body"], view["bodyEncoding"] = self.body.decode(), "utf-8"
+        except UnicodeDecodeError:
+            view["body"], view["bodyEncoding"] = base64.b64encode(self.body).decode(), "base64"
+        return view
+
+    def text(self, *, verbose: bool = False) -> str:
+        """The body as text, or as a hex dump when it is none; `verbose` puts MQMD and headers in front."""
+        body = _body_text(self.body)
+        if not verbose:
+            return body
+        lines = ["MQMD", *_lines(md_json(self.md))]
+        for header in self.headers:
+            match header:
+                case RFH2():
+                    lines += ["MQRFH2", *_lines(_rfh2(header))]
+                case MQXQH():
+                    lines += ["MQXQH", *_lines(_xqh(header))]
+                case MQDLH():
+                    lines += ["MQDLH", *_lines(_dlh(header))]
+                case MQMDE():
+                    lines += ["MQMDE", *_lines(_structure(header, MQMDE_LAYOUT.fields))]
+        return "\n".join([*lines, f"body ({len(self.body)} bytes)", body])
+
+
+def md_json(md: MQMD) -> Json:
+    """An MQMD by IBM's field names: those of its version; byte fields in hexadecimal, characters trimmed."""
+    return _structure(md, MQMD_LAYOUTS[md.Version if md.Version in MQMD_LAYOUTS else cmqc.MQMD_VERSION_1].fields)
+
+
+def _structure(structure: object, fields: tuple[str, ...]) -> Json:
+    view: Json = {}
+    for field in fields:
+        value = getattr(structure, field)
+        if not isinstance(value, bytes):
+            view[field] = value
+        elif field in _BYTE_FIELDS:
+            view[field] = value.hex().upper()
+        else:
+            view[field] = _characters(value)
+    return view
+
+
+def _characters(value: bytes) -> str:
+    """An MQCHAR field without its padding; a NUL ends it, as it does for IBM MQ."""
+    return value.partition(b"\0")[0].decode(errors="replace").rstrip()
+
+
+def _rfh2(header: RFH2) -> Json:
+    folders: Json = {}
+    for folder in header.folders:
+        content = _content(folder)
+        name = folder.name
+        if name not in folders:
+            folders[name] = content
+        elif isinstance(folders[name], list):
+            folders[name].append(content)
+        else:
+            folders[name] = [folders[name], content]
+    return {
+        "Encoding": header.Encoding,
+        "CodedCharSetId": header.CodedCharSetId,
+        "Format": _characters(header.Format),
+        "Flags": header.Flags,
+        "NameValueCCSID": header.NameValueCCSID,
+        "folders": folders,
+    }
+
+
+def _content(folder: Folder) -> Any:
+    """What a folder says; its NameValueData as it stands where that cannot be parsed."""
+    try:
+        return _plain(folder.content)
+    except MalformedHeader:
+        return folder.NameValueData.decode(errors="replace").rstrip(" \0")
+
+
+def _plain(value: Any) -> Any:
+    """A value of a folder as JSON has it: bytes in hexadecimal, numbers that JSON lacks by the words of the RFH2."""
+    match value:
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case bytes():
+            return value.hex().upper()
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
+    return value
+
+
+def _xqh(header: MQXQH) -> Json:
+    return {
+        "RemoteQName": _characters(header.RemoteQName),
+        "RemoteQMgrName": _characters(header.RemoteQMgrName),
+        "md": md_json(header.MsgDesc),
+    }
+
+
+def _dlh(header: MQDLH) -> Json:
+    view = _structure(header, MQDLH_LAYOUT.fields[1:])
+    return {"Reason": view.pop("Reason"), "ReasonName": cmqc.reason_name(header.Reason), **view}
+
+
+def _lines(view: Json, prefix: str = "") -> Iterator[str]:
+    """`name  value` lines; what is nested has a dotted name."""
+    for name, value in view.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{prefix}{name}.")
+        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            for index, item in enumerate(value):
+                yield from _lines(item, f"{prefix}{name}[{index}].")
+        else:
+            shown = value if isinstance(value, str) and value.isprintable() else repr(value)
+            yield f"  {prefix}{name:<{max(0, 20 - len(prefix))}} {shown}".rstrip()
+
+
+def _body_text(body: bytes) -> str:
+    """The body if it is text that a terminal shows as such, else a hex dump."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return _hex_dump(body)
+    if all(character.isprintable() or character in "\t\r\n" for character in text):
+        return text
+    return _hex_dump(body)
+
+
+def _hex_dump(body: bytes) -> str:
+    lines = []
+    for offset in range(0, len(body), _HEX_LINE):
+        row = body[offset : offset + _HEX_LINE]
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        lines.append(f"{offset:08x}  {row.hex(' '):<{_HEX_LINE * 3 - 1}}  |{shown}|")
+    return "\n".join(lines)

@@ -1,0 +1,123 @@
+"""The commands of `mqbridge` itself: run the bridge, check its configuration, tell its version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.applications import mq
+from bridge.cli.failures import WRONG_USAGE, Commands, Failure
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+
+_EXAMPLES = """
+Examples:
+
+\b
+  mqbridge run                               run the bridge; data in ./data, MQTT on 127.0.0.1:1883
+  mqbridge run bridge.yaml --port 0          run it as a file says, MQTT on any free port
+  mqbridge mq sub 'sensors/#'                see what MQTT clients publish
+  mqbridge mq put commands/reset now --to dev-1
+                                             send to the MQTT client dev-1
+
+"mqbridge COMMAND --help" says more about a command.
+"""
+
+program = typer.Typer(
+    cls=Commands,
+    help="A bridge between MQTT clients and IBM MQ.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+program.add_typer(mq, name="mq")
+
+
+@program.command()
+def run(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG", help="Configuration file; without it, all is as by default."),
+    ] = None,
+    data_dir: options.DataDirectory = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="TCP port of the first channel; 0: any free one.", show_default=False
+        ),
+    ] = None,
+    log_level: Annotated[
+        options.LogLevel | None, typer.Option(help="Least severe entries of the log.", show_default=False)
+    ] = None,
+) -> None:
+    """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
+    from bridge.cli.queue_manager import configuration_in
+
+    configuration = configured(
+        configuration_in(config) if config is not None else None, data_dir, port, log_level.value if log_level else None
+    )
+    from bridge.service.lifecycle import run as serve
+
+    raise typer.Exit(serve(configuration))
+
+
+def configured(
+    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
+) -> Configuration:
+    """The configuration that a file (None: there is none) and the options of `mqbridge run` give together."""
+    from bridge.cli.queue_manager import data_directory
+    from bridge.config import default_configuration
+    from bridge.config.models import clashes
+
+    base = file or default_configuration()
+    directory = data_directory(data_dir, file)
+    changes: dict[str, object] = {"queue_manager": base.queue_manager.model_copy(update={"data_directory": directory})}
+    if log_level is not None:
+        changes["log"] = base.log.model_copy(update={"level": log_level})
+    if port is not None:
+        if not base.channels:
+            raise typer.BadParameter(
+                "the configuration file has no channel whose port it could be", param_hint="--port"
+            )
+        changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
+    configuration = base.model_copy(update=changes)
+    if port is not None and (found := clashes(configuration.model_dump())):
+        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
+        raise Failure(f"--port {port}: {text}", WRONG_USAGE)
+    return configuration
+
+
+@program.command()
+def check(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.", show_default=False)],
+) -> None:
+    """Check a configuration file, and say what it makes the bridge do.
+
+    Exit status 2 when it has mistakes; each is one line on standard error: file, line, key, what was expected
+    and what was found.
+    """
+    from bridge.cli.queue_manager import configuration_in
+    from bridge.config import describe
+
+    for line in describe(configuration_in(config)):
+        typer.echo(line)
+    typer.echo(f"{config} is OK")
+
+
+@program.command()
+def version() -> None:
+    """Print the versions of the bridge, Python and the platform."""
+    import platform
+
+    import bridge
+
+    typer.echo(f"mqbridge {bridge.__version__}")
+    typer.echo(f"Python {platform.python_version()} ({platform.python_implementation()})")
+    typer.echo(platform.platform())
