@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 import msgspec
 
 from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MalformedHeader, RFH2, decode_chain
+from bridge.wire.mq import RFH2, MalformedHeader, decode_chain
 
 #: A client alters the QoS of direct messages by subscribing to this topic with another QoS (seed 004, table 4).
 DEFAULT_QOS_TOPIC = "DEFAULT.QoS"
@@ -62,7 +62,7 @@ HEADER_FORMATS = frozenset(
 )
 
 
-def _read_mqps(content: dict[str, object], properties: Properties) -> None:
+def _read_mqps(content: Mapping[str, object], properties: Properties) -> None:
     topic = content.get("Top")
     if isinstance(topic, str) and topic:
         properties.topic = topic

@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, Typed, encode_rfh2
+from bridge.wire.mq import MQMD, RFH2, Folder, Typed, Writable, encode_rfh2
 
 #: CCSID of everything the bridge writes as characters: UTF-8.
 CCSID_UTF8 = 1208
@@ -64,9 +64,12 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
             mqps_folder(self.topic, retained, user_data),
         )
         rfh2 = RFH2(
-            Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8, Format=cmqc.MQFMT_NONE, NameValueCCSID=CCSID_UTF8,
+            Encoding=cmqc.MQENC_NATIVE,
+            CodedCharSetId=CCSID_UTF8,
+            Format=cmqc.MQFMT_NONE,
+            NameValueCCSID=CCSID_UTF8,
             folders=folders,
-        )  # fmt: skip
+        )
         return encode_rfh2(rfh2) + self.payload
 
     @property
@@ -79,7 +82,7 @@ AnyMessage = Message | PublicationMessage
 
 
 def _mqtt_folder(client_id: str, qos: int, message_id: int) -> Folder:
-    content: dict[str, object] = {"clientId": client_id, "qos": Typed(qos, "i4")}
+    content: dict[str, Writable] = {"clientId": client_id, "qos": Typed(qos, "i4")}
     if qos and message_id:  # a will has a QoS, but no message id
         content["msgid"] = Typed(message_id, "i4")
     return Folder.build("mqtt", content)
@@ -88,7 +91,7 @@ def _mqtt_folder(client_id: str, qos: int, message_id: int) -> Folder:
 @lru_cache(maxsize=4096)
 def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
     """The `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained (seed 004, table 2)."""
-    content: dict[str, object] = {"Top": topic}
+    content: dict[str, Writable] = {"Top": topic}
     if user_data is not None:
         content["Sud"] = user_data
     if retained:

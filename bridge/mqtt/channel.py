@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
 from bridge.mqtt.session import Session
-from bridge.wire.mqtt import Connack, Connect, ConnackCode, Decoder, Packet, Will, encode
+from bridge.wire.mqtt import Connack, ConnackCode, Connect, Decoder, Packet, Will, encode
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +90,12 @@ class Connection(asyncio.Protocol):
         self.client = f"at {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "at ?"
         transport.set_write_buffer_limits(high=channel.pending_bytes)
         if len(channel.connections) >= channel.config.max_clients:
-            log.warning("channel %s: a connection %s is refused: max_clients (%d) are connected",
-                        channel.config.name, self.client, channel.config.max_clients)  # fmt: skip
+            log.warning(
+                "channel %s: a connection %s is refused: max_clients (%d) are connected",
+                channel.config.name,
+                self.client,
+                channel.config.max_clients,
+            )
             self.refuse(ConnackCode.SERVER_UNAVAILABLE)
             return
         channel.connections.add(self)
@@ -198,7 +202,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.closing = True
-        self.channel.connections.discard(self)
+        self.channel.discard(self)
         if self.session is not None:
             self.channel.gateway.lost(self)
 
@@ -227,6 +231,7 @@ class Channel:
         self.pending_publications = pending_publications
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        self._empty: asyncio.Future[None] | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -256,7 +261,17 @@ class Channel:
         for connection in list(self.connections):
             connection.pause()
 
-    def close(self) -> None:
-        """Close all connections once what was written to them is sent."""
+    def discard(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        if self._empty is not None and not self.connections and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def close(self) -> None:
+        """Close all connections once what was written to them is sent; returns when they are gone."""
+        if not self.connections:
+            return
+        self._empty = self.loop.create_future()
         for connection in list(self.connections):
             connection.close("")
+        await self._empty

@@ -1,4 +1,7 @@
-"""Messages on their way to one client: the in-flight window, acknowledgements, and what is sent again (MQTT 3.1.1, 4.3, 4.4)."""
+"""Messages on their way to one client: the in-flight window, acknowledgements, and what is sent again.
+
+MQTT 3.1.1 sections 4.3 and 4.4; which message becomes which publication is `bridge.mapping.from_mq`'s business.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,9 @@ class Outbox:
         #: message ids that differ from what the MsgId prescribes: msg_number -> message id (QoS 2)
         self.assigned: dict[int, int] = {}
 
-    def deliver(self, batch: Iterable[Transmission], now: float, out: list[bytes], done: list[Transmission]) -> list[Refusal]:
+    def deliver(
+        self, batch: Iterable[Transmission], now: float, out: list[bytes], done: list[Transmission]
+    ) -> list[Refusal]:
         """Take messages from the transmission queue, in order.
 
         What can be sent is appended to `out`; transmissions that are finished (QoS 0, expired) to `done`.
@@ -109,9 +114,7 @@ class Outbox:
         refusals: list[Refusal] = []
         backlog = self.backlog
         for transmission in batch:
-            if backlog or not self.connected:
-                backlog.append(transmission)
-            elif not self._send(transmission, now, out, done, refusals):
+            if backlog or not self.connected or not self._send(transmission, now, out, done, refusals):
                 backlog.append(transmission)
         if backlog and not self.open and self.connected:
             self._drop_unreliable(done)
@@ -128,7 +131,12 @@ class Outbox:
         return refusals
 
     def _send(
-        self, transmission: Transmission, now: float, out: list[bytes], done: list[Transmission], refusals: list[Refusal]
+        self,
+        transmission: Transmission,
+        now: float,
+        out: list[bytes],
+        done: list[Transmission],
+        refusals: list[Refusal],
     ) -> bool:
         """Send one message; False when it has to wait."""
         if not self.open:

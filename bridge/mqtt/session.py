@@ -72,9 +72,7 @@ class Work:
 class Session:
     """A session, clean or durable, of one client identifier."""
 
-    def __init__(
-        self, identity: ClientIdentity, *, durable: bool, window: int, byte_order: ByteOrder = "big"
-    ) -> None:
+    def __init__(self, identity: ClientIdentity, *, durable: bool, window: int, byte_order: ByteOrder = "big") -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
@@ -156,7 +154,7 @@ class Session:
 
     def committed(self, work: Work, refused: Sequence[int], now: float) -> list[bytes]:
         """What to send now that `work` is committed; `refused` are indices of publications that were not taken."""
-        for message_id, outgoing in work.released:
+        for _, outgoing in work.released:
             outgoing.phase = Phase.RELEASED
             outgoing.sent_at = now
         self.outbox.free(work.completed)

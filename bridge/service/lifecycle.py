@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
@@ -72,7 +71,7 @@ class Bridge:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"data directory {settings.data_directory}: {error}") from error
-        self.announce(f"queue manager {settings.name} (embedded), data in {Path(settings.data_directory).resolve()}")
+        self.announce(f"queue manager {settings.name} (embedded), data in {self.queue_manager.data_directory}")
         for place in places:
             self.announce(f"MQ applications connect at {place}")
         await self._listen()
@@ -109,12 +108,12 @@ class Bridge:
         for channel in self.channels:
             channel.stop_listening()
         await self._idle()
-        for channel in self.channels:
-            channel.close()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
-                while any(channel.connections for channel in self.channels):
-                    await asyncio.sleep(0.01)
+                await asyncio.gather(*(channel.close() for channel in self.channels))
+        except TimeoutError:
+            left = sum(len(channel.connections) for channel in self.channels)
+            log.warning("%d clients did not read what was sent to them within shutdown_timeout", left)
         ended = asyncio.get_running_loop().create_future()
         self.agent.stop(lambda: ended.set_result(None))
         await ended
@@ -134,7 +133,9 @@ class Bridge:
         try:
             await self.start()
             self._greet()
-            supervisor.ready(f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}")
+            supervisor.ready(
+                f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
+            )
             with supervisor.watched(loop):
                 await self._ended.wait()
             supervisor.stopping()

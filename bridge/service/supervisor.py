@@ -49,13 +49,13 @@ class Supervisor:
             yield
             return
 
-        def beat() -> None:
-            nonlocal timer
-            self._tell("WATCHDOG=1")
-            timer = loop.call_later(self.interval, beat)
+        async def beat() -> None:
+            while True:
+                self._tell("WATCHDOG=1")
+                await asyncio.sleep(self.interval)
 
-        timer = loop.call_soon(beat)
+        beating = loop.create_task(beat())
         try:
             yield
         finally:
-            timer.cancel()
+            beating.cancel()

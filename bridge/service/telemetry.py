@@ -25,8 +25,8 @@ from bridge.mqtt.session import Session, Work
 from bridge.wire import cmqc
 from bridge.wire.mqtt import (
     SUBACK_FAILURE,
-    Connect,
     ConnackCode,
+    Connect,
     Disconnect,
     Packet,
     Publish,
@@ -107,9 +107,7 @@ class TelemetryService:
         connection.client = f"{client_id!r} {connection.client}"
         identity = ClientIdentity(
             client_id,
-            user_identifier(
-                client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id
-            ),
+            user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id),
         )
         existing = self.sessions.get(client_id)
         if existing is not None and existing.connection is not None:
@@ -158,8 +156,12 @@ class TelemetryService:
     def _refuse(self, connection: Connection, code: ConnackCode, why: str) -> None:
         log.warning(
             "channel %s: client %s is refused, CONNACK %d (%s): %s",
-            connection.channel.config.name, connection.client, code, code.name.replace("_", " ").lower(), why,
-        )  # fmt: skip
+            connection.channel.config.name,
+            connection.client,
+            code,
+            code.name.replace("_", " ").lower(),
+            why,
+        )
         connection.refuse(code)
 
     def _begin(
@@ -168,9 +170,11 @@ class TelemetryService:
         session.attach(connection, identity, connection.channel.config.byte_order)
         connection.accept(session, session_present=present, keep_alive=packet.keep_alive)
         log.info(
-            "client %s connected: %s session%s", connection.client,
-            "durable" if session.durable else "clean", ", present" if present else "",
-        )  # fmt: skip
+            "client %s connected: %s session%s",
+            connection.client,
+            "durable" if session.durable else "clean",
+            ", present" if present else "",
+        )
         out: list[bytes] = []
         session.outbox.resume(self.clock(), out)
         if out:
@@ -298,8 +302,11 @@ class TelemetryService:
                 if reason:
                     log.warning(
                         "client %s: subscription to %r is refused: %s (%d)",
-                        connection.client, topic_filter, cmqc.reason_name(reason), reason,
-                    )  # fmt: skip
+                        connection.client,
+                        topic_filter,
+                        cmqc.reason_name(reason),
+                        reason,
+                    )
                     continue
                 codes[position] = qos
                 session.filters.add(topic_filter)
@@ -349,8 +356,11 @@ class TelemetryService:
             if reason:
                 log.error(
                     "the will of client %s, a publication to %r, is refused: %s (%d)",
-                    connection.client, will.topic, cmqc.reason_name(reason), reason,
-                )  # fmt: skip
+                    connection.client,
+                    will.topic,
+                    cmqc.reason_name(reason),
+                    reason,
+                )
 
         unit = UnitOfWork(done)
         unit.publications.append((message, will.retain))

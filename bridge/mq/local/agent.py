@@ -98,9 +98,16 @@ class LocalAgent:
             return
         queue = queue_manager.queues[STATE_QUEUE]
         stored = StoredMessage(
-            queue, queue_manager.next_number(), Message(_STATE_DESCRIPTOR, record), True, 0, time.time(), client_id,
-            durable=True, put_application=APPLICATION_NAME,
-        )  # fmt: skip
+            queue,
+            queue_manager.next_number(),
+            Message(_STATE_DESCRIPTOR, record),
+            True,
+            0,
+            time.time(),
+            client_id,
+            durable=True,
+            put_application=APPLICATION_NAME,
+        )
         queue.depth += 1
         work.puts.append(stored)
         work.latest.append((queue_manager.states, client_id, stored))

@@ -15,8 +15,9 @@ from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, is_wildcard
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD, GetOptions, Got
 from bridge.mq.local.journal import Unit
+from bridge.mq.local.objects import Destination
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.queuemanager import Destination, QueueManager
+from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Subscription
 from bridge.wire import cmqc
@@ -222,9 +223,7 @@ class Application:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
         flags = options.Options
         browse = bool(flags & _BROWSES)
-        if bin(flags & _BROWSES).count("1") > 1 or (
-            flags & cmqc.MQGMO_SYNCPOINT and flags & cmqc.MQGMO_NO_SYNCPOINT
-        ):
+        if bin(flags & _BROWSES).count("1") > 1 or (flags & cmqc.MQGMO_SYNCPOINT and flags & cmqc.MQGMO_NO_SYNCPOINT):
             raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags:x} do not go together")
         if browse and not handle.options & cmqc.MQOO_BROWSE:
             raise MQError(cmqc.MQRC_NOT_OPEN_FOR_BROWSE, "open it with MQOO_BROWSE")
@@ -389,7 +388,9 @@ class Application:
             )
         unit: Unit | None = None
         if number is None:
-            destination = Destination(existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name)
+            destination = Destination(
+                existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name
+            )
             number = self._keep(self._open_queue(destination, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE))
         if options & cmqc.MQSO_ALTER:
             altered = msgspec.structs.replace(existing, user_data=sd.SubUserData or None)

@@ -58,7 +58,8 @@ class RemoteConnection:
             self._socket.close() if hasattr(self, "_socket") else None
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
             raise MQError(
-                cmqc.MQRC_Q_MGR_NOT_AVAILABLE, f"no bridge answers at {place} ({error.strerror or error}); is it running?"
+                cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
+                f"no bridge answers at {place} ({error.strerror or error}); is it running?",
             ) from error
         self._buffer = bytearray()
         connected = self._call(

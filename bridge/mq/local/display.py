@@ -23,9 +23,20 @@ Shown = dict[str, Value]
 
 _QUEUE_STATUS = ("CURDEPTH", "IPPROCS", "OPPROCS")
 _SUBSCRIPTION = (
-    "DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBLEVEL", "SUBTYPE", "SUBUSER", "TOPICOBJ",
-    "TOPICSTR", "USERDATA", "WSCHEMA",
-)  # fmt: skip
+    "DEST",
+    "DESTCLAS",
+    "DESTCORL",
+    "DESTQMGR",
+    "DURABLE",
+    "EXPIRY",
+    "SUBLEVEL",
+    "SUBTYPE",
+    "SUBUSER",
+    "TOPICOBJ",
+    "TOPICSTR",
+    "USERDATA",
+    "WSCHEMA",
+)
 #: noun -> attributes it shows, beside the first and TYPE
 _KEYWORDS: dict[str, frozenset[str]] = {
     "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS)),
@@ -52,6 +63,7 @@ _HEADS = {
     "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
     "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
 }
+_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QUEUE", "QSTATUS", "TOPIC")
 _ALWAYS_WHOLE = ("QMGR", "QSTATUS", "SBSTATUS", "TPSTATUS")
 #: noun -> keyword -> what DISPLAY can be held to by it; the first is every one
 _SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -197,7 +209,7 @@ def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None
     """What a DISPLAY asks for: attributes, restrictions to certain values, and its WHERE."""
     noun = command.noun
     head = _HEADS[noun][0]
-    known = _KEYWORDS[noun] | {head, "TYPE"}
+    known = _KEYWORDS[noun] | ({head, "TYPE"} if noun in _TYPED else {head})
     selections = _SELECTIONS.get(noun, {})
     wanted: list[str] = []
     selection: dict[str, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from bridge.mq.local.attributes import SYNONYMS, Value
+from bridge.mq.local.attributes import ATTRIBUTES, SYNONYMS, Number, Value
 from bridge.mq.local.mqsc import MQSCSyntaxError, Parameter
 
 _OPERATORS: dict[str, Callable[[int], bool]] = {
@@ -16,6 +16,10 @@ _OPERATORS: dict[str, Callable[[int], bool]] = {
     "GT": lambda order: order > 0,
     "GE": lambda order: order >= 0,
 }
+#: Attributes that are numbers, or a word (ASPARENT, UNLIMITED) that is neither less nor greater than one.
+_NUMBERS = frozenset(
+    keyword for kind in ATTRIBUTES.values() for keyword, attribute in kind.items() if isinstance(attribute, Number)
+)
 
 
 def is_named(name: str, generic: str) -> bool:
@@ -54,6 +58,8 @@ class Filter:
             return False
         if self.operator in ("LK", "NL"):
             return is_named(str(held), self.value) == (self.operator == "LK")
+        if isinstance(held, str) and self.keyword in _NUMBERS and held != self.value:
+            return self.operator == "NE"
         order = _order(held, self.value)
         return _OPERATORS[self.operator](order) if order is not None else self.operator == "NE"
 

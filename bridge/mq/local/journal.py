@@ -335,9 +335,14 @@ def _puts(messages: list[StoredMessage]) -> list[Put]:
     last: Put | None = None
     for stored in messages:
         delivery = Delivery(
-            stored.msg_number, stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data,
-            stored.correl_id, stored.retained,
-        )  # fmt: skip
+            stored.msg_number,
+            stored.queue.name,
+            stored.client_id,
+            stored.remote_queue,
+            stored.user_data,
+            stored.correl_id,
+            stored.retained,
+        )
         if (
             last is not None
             and last.message is stored.message
@@ -347,8 +352,14 @@ def _puts(messages: list[StoredMessage]) -> list[Put]:
             last.deliveries.append(delivery)
             continue
         last = Put(
-            stored.message, [delivery], stored.priority, stored.put_time, stored.topic, stored.expires_at,
-            stored.msg_id, stored.put_application,
-        )  # fmt: skip
+            stored.message,
+            [delivery],
+            stored.priority,
+            stored.put_time,
+            stored.topic,
+            stored.expires_at,
+            stored.msg_id,
+            stored.put_application,
+        )
         records.append(last)
     return records

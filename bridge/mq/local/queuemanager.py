@@ -23,10 +23,11 @@ from bridge.mapping.message import AnyMessage, Message
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import BASE_TOPIC, Value, defaults
 from bridge.mq.local.journal import Journal, Unit, undo
+from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.store import Delivery, Put, Store
 from bridge.mq.local.stored import Appearance, StoredMessage
-from bridge.mq.local.topics import Route, Subscription, TopicTree
+from bridge.mq.local.topics import Route, Subscription
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, encode_mqdlh
 
@@ -42,40 +43,22 @@ class DataDirectoryInUse(Exception):
     """Another process runs a queue manager on the same data directory."""
 
 
-class Destination(msgspec.Struct, gc=False):
-    """Where a name leads: a queue, behind an MQXQH when it is on the way elsewhere, or a topic."""
-
-    queue: Queue | None
-    remote_queue: str = ""
-    client_id: str = ""
-    topic: str | None = None
-    #: DEFPRTY and DEFPSIST of the object that was opened
-    priority: int = 0
-    persistent: bool = False
-    put_enabled: bool = True
-    name: str = ""
-
-
-class QueueManager:
+class QueueManager(Objects):
     """A queue manager with its data in one directory.
 
     Raises DataDirectoryInUse when another process has it, StoreError when its database cannot be used.
     """
 
     def __init__(self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304) -> None:
-        self.name = name
+        super().__init__(name)
         self.data_directory = data_directory
         data_directory.mkdir(parents=True, exist_ok=True)
         self._held = _hold(data_directory)
         self.lock = threading.RLock()
         self.appearance = Appearance(name)
-        self.attributes: dict[str, Value] = defaults("QMGR") | {"MAXMSGL": max_message_length}
+        self.attributes["MAXMSGL"] = max_message_length
         #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
         self.altered: dict[str, Value] = {}
-        self.queues: dict[str, Queue] = {}
-        self.aliases: dict[str, dict[str, Value]] = {}
-        self.remotes: dict[str, dict[str, Value]] = {}
-        self.topics = TopicTree()
         #: retained publications in force, by topic string
         self.retained: dict[str, StoredMessage] = {}
         #: records of MQTT sessions, by client identifier
@@ -138,10 +121,23 @@ class QueueManager:
             log.error("a message of queue %s is dropped: the queue is not defined any more", delivery.queue)
             return None
         return StoredMessage(
-            queue, delivery.msg_number, put.message, True, put.priority, put.put_time, delivery.client_id,
-            delivery.remote_queue, put.topic, delivery.user_data, delivery.retained, delivery.correl_id, put.msg_id,
-            put.expires_at, True, put_application=put.put_application,
-        )  # fmt: skip
+            queue,
+            delivery.msg_number,
+            put.message,
+            True,
+            put.priority,
+            put.put_time,
+            delivery.client_id,
+            delivery.remote_queue,
+            put.topic,
+            delivery.user_data,
+            delivery.retained,
+            delivery.correl_id,
+            put.msg_id,
+            put.expires_at,
+            True,
+            put_application=put.put_application,
+        )
 
     def close(self) -> None:
         """End in order: every commit asked for is done, then the data directory is free. Idempotent."""
@@ -160,98 +156,6 @@ class QueueManager:
         number = self._next
         self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
         return number
-
-    # Names -----------------------------------------------------------------------------------------------------------
-
-    def resolve(self, name: str, manager: str = "") -> Destination:
-        """Queue name resolution (IBM MQ documentation, "Queue name resolution"). Raises MQError."""
-        if manager and manager != self.name:
-            return self._resolve_remote(name, manager)
-        queue = self.queues.get(name)
-        if queue is not None:
-            attributes = queue.attributes
-            return Destination(
-                queue, priority=int(attributes["DEFPRTY"]), persistent=attributes["DEFPSIST"] == "YES", name=name
-            )
-        alias = self.aliases.get(name)
-        if alias is not None:
-            return self._resolve_alias(name, alias)
-        remote = self.remotes.get(name)
-        if remote is not None:
-            if not remote["RNAME"] and remote["RQMNAME"]:
-                raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"{name} is a queue manager alias, not a queue")
-            destination = self._by_transmission(str(remote["RNAME"]), str(remote["RQMNAME"]), str(remote["XMITQ"]))
-            destination.priority = int(remote["DEFPRTY"])
-            destination.persistent = remote["DEFPSIST"] == "YES"
-            destination.put_enabled = remote["PUT"] == "ENABLED"
-            destination.name = name
-            return destination
-        raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {name!r} at queue manager {self.name}")
-
-    def _resolve_alias(self, name: str, alias: dict[str, Value]) -> Destination:
-        target = str(alias["TARGET"])
-        own = {
-            "priority": int(alias["DEFPRTY"]),
-            "persistent": alias["DEFPSIST"] == "YES",
-            "put_enabled": alias["PUT"] == "ENABLED",
-        }
-        if alias["TARGTYPE"] == "TOPIC":
-            attributes = self.topics.objects.get(target)
-            if attributes is None:
-                raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names topic object {target!r}")
-            return Destination(None, topic=str(attributes["TOPICSTR"]), name=name, **own)
-        if target in self.aliases:
-            raise MQError(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"alias {name} names another alias, {target}")
-        if target not in self.queues and target not in self.remotes:
-            raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names queue {target!r}")
-        base = self.resolve(target)
-        return msgspec.structs.replace(base, name=name, **own)
-
-    def _resolve_remote(self, name: str, manager: str) -> Destination:
-        alias = self.remotes.get(manager)
-        if alias is not None and not alias["RNAME"]:
-            target = str(alias["RQMNAME"])
-            if target == self.name:
-                return self.resolve(name)
-            return self._by_transmission(name, target, str(alias["XMITQ"]))
-        return self._by_transmission(name, manager, "")
-
-    def _by_transmission(self, name: str, manager: str, transmission_queue: str) -> Destination:
-        if not transmission_queue:
-            if manager == self.name:
-                return self.resolve(name)
-            named = self.queues.get(manager)
-            transmission_queue = manager if named is not None else str(self.attributes["DEFXMITQ"])
-            if not transmission_queue:
-                raise MQError(
-                    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
-                    f"no way to queue manager {manager!r}: no transmission queue of that name, and no DEFXMITQ",
-                )
-            missing, wrong = (
-                (cmqc.MQRC_UNKNOWN_DEF_XMIT_Q, cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR)
-                if named is None
-                else (cmqc.MQRC_UNKNOWN_XMIT_Q, cmqc.MQRC_XMIT_Q_USAGE_ERROR)
-            )
-        else:
-            missing, wrong = cmqc.MQRC_UNKNOWN_XMIT_Q, cmqc.MQRC_XMIT_Q_USAGE_ERROR
-        queue = self.queues.get(transmission_queue)
-        if queue is None:
-            raise MQError(missing, f"transmission queue {transmission_queue!r} is not defined")
-        if not queue.is_transmission:
-            raise MQError(wrong, f"queue {transmission_queue} has USAGE(NORMAL)")
-        return Destination(queue, name, manager, name=name)
-
-    def topic_string(self, object_name: str, object_string: str) -> str:
-        """The full topic string of a topic object's name and a string (IBM MQ, "Combining topic strings")."""
-        if not object_name:
-            return object_string
-        attributes = self.topics.objects.get(object_name)
-        if attributes is None:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no topic object {object_name!r}")
-        base = str(attributes["TOPICSTR"])
-        if not object_string:
-            return base
-        return f"{base}/{object_string}" if base else object_string
 
     # Messages --------------------------------------------------------------------------------------------------------
 
@@ -327,10 +231,23 @@ class QueueManager:
             queue.depth += 1
             puts.append(
                 StoredMessage(
-                    queue, number, message, persistent, priority, now, subscription.client_id,
-                    subscription.remote_queue, route.topic, subscription.user_data, False, subscription.correl_id, None,
-                    expires_at, persistent and not subscription.ephemeral, put_application=application,
-                )  # fmt: skip
+                    queue,
+                    number,
+                    message,
+                    persistent,
+                    priority,
+                    now,
+                    subscription.client_id,
+                    subscription.remote_queue,
+                    route.topic,
+                    subscription.user_data,
+                    False,
+                    subscription.correl_id,
+                    None,
+                    expires_at,
+                    persistent and not subscription.ephemeral,
+                    put_application=application,
+                )
             )
         if clear_retained:
             unit.latest.append((self.retained, route.topic, None))
@@ -338,9 +255,18 @@ class QueueManager:
             queue = self.queues[RETAINED_QUEUE]
             queue.depth += 1
             kept = StoredMessage(
-                queue, self.next_number(), message, persistent, priority, now, topic=route.topic, retained=True,
-                expires_at=expires_at, durable=persistent, put_application=application,
-            )  # fmt: skip
+                queue,
+                self.next_number(),
+                message,
+                persistent,
+                priority,
+                now,
+                topic=route.topic,
+                retained=True,
+                expires_at=expires_at,
+                durable=persistent,
+                put_application=application,
+            )
             puts.append(kept)
             unit.latest.append((self.retained, route.topic, kept))
         return cmqc.MQRC_NONE
@@ -353,9 +279,17 @@ class QueueManager:
         reason = queue.refusal(message.length)
         if route.dead_letters:
             refused = StoredMessage(
-                queue, self.next_number(), message, persistent, 0, now, subscription.client_id,
-                subscription.remote_queue, route.topic, subscription.user_data,
-            )  # fmt: skip
+                queue,
+                self.next_number(),
+                message,
+                persistent,
+                0,
+                now,
+                subscription.client_id,
+                subscription.remote_queue,
+                route.topic,
+                subscription.user_data,
+            )
             destination = (subscription.client_id and subscription.remote_queue) or queue.name
             if self.dead_letter(unit, refused, reason, destination, subscription.client_id):
                 return cmqc.MQRC_NONE
@@ -363,13 +297,19 @@ class QueueManager:
         if policy == "ALL" or (policy == "ALLDUR" and subscription.durable):
             log.warning(
                 "publication to %s is refused: subscription %s cannot take it: %s (%d)",
-                route.topic, subscription.name, cmqc.reason_name(reason), reason,
-            )  # fmt: skip
+                route.topic,
+                subscription.name,
+                cmqc.reason_name(reason),
+                reason,
+            )
             return cmqc.MQRC_PUBLICATION_FAILURE
         log.warning(
             "publication to %s is not delivered to subscription %s: %s (%d)",
-            route.topic, subscription.name, cmqc.reason_name(reason), reason,
-        )  # fmt: skip
+            route.topic,
+            subscription.name,
+            cmqc.reason_name(reason),
+            reason,
+        )
         return cmqc.MQRC_NONE
 
     def dead_letter(self, unit: Unit, stored: StoredMessage, reason: int, queue_name: str, manager: str = "") -> bool:
@@ -404,8 +344,12 @@ class QueueManager:
             return False
         log.warning(
             "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
-            queue_name, manager or self.name, name, cmqc.reason_name(reason), reason,
-        )  # fmt: skip
+            queue_name,
+            manager or self.name,
+            name,
+            cmqc.reason_name(reason),
+            reason,
+        )
         return True
 
     def put_retained(self, unit: Unit, subscription: Subscription) -> None:
@@ -418,11 +362,23 @@ class QueueManager:
             queue.depth += 1
             unit.puts.append(
                 StoredMessage(
-                    queue, self.next_number(), kept.message, kept.persistent, kept.priority, kept.put_time,
-                    subscription.client_id, subscription.remote_queue, topic, subscription.user_data, True,
-                    subscription.correl_id, None, kept.expires_at, kept.persistent and not subscription.ephemeral,
+                    queue,
+                    self.next_number(),
+                    kept.message,
+                    kept.persistent,
+                    kept.priority,
+                    kept.put_time,
+                    subscription.client_id,
+                    subscription.remote_queue,
+                    topic,
+                    subscription.user_data,
+                    True,
+                    subscription.correl_id,
+                    None,
+                    kept.expires_at,
+                    kept.persistent and not subscription.ephemeral,
                     put_application=kept.put_application,
-                )  # fmt: skip
+                )
             )
 
     def discard(self, stored: StoredMessage) -> None:
@@ -438,50 +394,7 @@ class QueueManager:
         """Undo a unit of work that was not submitted."""
         undo(unit)
 
-    # Subscriptions and definitions -----------------------------------------------------------------------------------
-
-    def make_subscription(self, name: str, attributes: dict[str, Any]) -> Subscription:
-        """A subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them). Raises MQError."""
-        topic_filter = self.topic_string(str(attributes.get("TOPICOBJ") or ""), str(attributes.get("TOPICSTR") or ""))
-        destination = self.resolve(str(attributes["DEST"]), str(attributes.get("DESTQMGR") or ""))
-        if destination.queue is None:
-            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"destination {attributes['DEST']} is a topic")
-        correl_id = str(attributes.get("DESTCORL") or "")
-        return Subscription(
-            name=name,
-            topic_filter=topic_filter,
-            queue=destination.queue,
-            destination=str(attributes["DEST"]),
-            destination_manager=str(attributes.get("DESTQMGR") or ""),
-            remote_queue=destination.remote_queue,
-            client_id=destination.client_id,
-            user_data=attributes.get("USERDATA") or None,
-            correl_id=bytes.fromhex(correl_id).ljust(24, b"\0") if correl_id else None,
-            durable=True,
-            level=int(attributes.get("SUBLEVEL", 1)),
-            user=str(attributes.get("SUBUSER") or ""),
-            topic_object=str(attributes.get("TOPICOBJ") or attributes.get("OBJECT") or ""),
-            kind=str(attributes.get("SUBTYPE", "ADMIN")),
-            managed=bool(attributes.get("MANAGED")),
-            expires_at=float(attributes.get("EXPIRES", 0)),
-        )
-
-    def subscription_row(self, subscription: Subscription) -> tuple[str, str, str | None]:
-        """A durable subscription as a row of the object table."""
-        attributes: dict[str, Value | float | bool] = {
-            "TOPICSTR": subscription.topic_filter,
-            "OBJECT": subscription.topic_object,
-            "DEST": subscription.destination,
-            "DESTQMGR": subscription.destination_manager,
-            "USERDATA": subscription.user_data or "",
-            "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id else "",
-            "SUBLEVEL": subscription.level,
-            "SUBUSER": subscription.user,
-            "SUBTYPE": subscription.kind,
-            "MANAGED": subscription.managed,
-            "EXPIRES": subscription.expires_at,
-        }
-        return "SUB", subscription.name, msgspec.json.encode(attributes).decode()
+    # Subscriptions -------------------------------------------------------------------------------------------------
 
     def add_subscription(self, unit: Unit, subscription: Subscription) -> None:
         """Let a subscription take part when the unit of work ends; on disk then when it is durable."""
@@ -501,8 +414,11 @@ class QueueManager:
                 unit.gets.append(stored)
             if not queue.temporary:
                 unit.definitions.append(("QLOCAL", queue.name, None))
-            unit.effects.append(lambda: self.queues.pop(queue.name, None) and None)
+            unit.effects.append(lambda: self._forget(queue))
         return subscription
+
+    def _forget(self, queue: Queue) -> None:
+        self.queues.pop(queue.name, None)
 
     def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
         """A queue for a managed subscription."""

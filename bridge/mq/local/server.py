@@ -201,7 +201,9 @@ class ApplicationProtocol(asyncio.Protocol):
     def _connect(self, request: protocol.Connect) -> None:
         name = self._queue_manager.name
         if request.version != protocol.PROTOCOL_VERSION:
-            raise MQError(cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another")
+            raise MQError(
+                cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
+            )
         if request.queue_manager not in ("", name):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {request.queue_manager}")
         if self._application is not None:

@@ -168,9 +168,12 @@ def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQM
     if not forced:
         return md, message.data
     header = RFH2(
-        Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, NameValueCCSID=CCSID_UTF8,
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        Format=md.Format,
+        NameValueCCSID=CCSID_UTF8,
         folders=(mqps,),
-    )  # fmt: skip
+    )
     outer = msgspec.structs.replace(
         md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
     )

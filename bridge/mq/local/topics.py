@@ -62,8 +62,8 @@ class Route:
 
     __slots__ = (
         "all_deliveries",
-        "default_persistent",
         "dead_letters",
+        "default_persistent",
         "priority",
         "publish_enabled",
         "retained",
