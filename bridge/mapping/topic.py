@@ -6,23 +6,8 @@ stand inside a filter (`a/#/z`), MQTT only at its end.
 
 from __future__ import annotations
 
-#: Longest topic string, in bytes of UTF-8: the MQTT string limit (3.1.1 section 1.5.3).
-MAX_TOPIC_BYTES = 65_535
 #: Longest topic string IBM MQ stores, in characters (MQ_TOPIC_STR_LENGTH).
 MQ_TOPIC_STR_LENGTH = 10_240
-
-
-def topic_name_error(topic: str) -> str | None:
-    """Why `topic` cannot be published to, or None when it can (MQTT-3.3.2-2)."""
-    if not topic:
-        return "a topic name has at least one character"
-    if "+" in topic or "#" in topic:
-        return "a topic name holds no wildcard character"
-    if "\0" in topic:
-        return "a topic name holds no U+0000"
-    if len(topic) > MQ_TOPIC_STR_LENGTH:
-        return f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters"
-    return None
 
 
 def topic_filter_error(topic_filter: str) -> str | None:

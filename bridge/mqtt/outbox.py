@@ -113,11 +113,14 @@ class Outbox:
         """
         refusals: list[Refusal] = []
         backlog = self.backlog
+        slow = self.connected and not self.open
         for transmission in batch:
-            if backlog or not self.connected or not self._send(transmission, now, out, done, refusals):
+            if slow and not self._qos(transmission):
+                # At most once: QoS 0 does not wait for a client that does not read.
+                done.append(transmission)
+                self.dropped += 1
+            elif backlog or not self.connected or not self._send(transmission, now, out, done, refusals):
                 backlog.append(transmission)
-        if backlog and not self.open and self.connected:
-            self._drop_unreliable(done)
         return refusals
 
     def pump(self, now: float, out: list[bytes], done: list[Transmission]) -> list[Refusal]:
@@ -198,17 +201,6 @@ class Outbox:
         source = getattr(transmission.message, "qos", None)
         return min(requested, 2 if source is None else source)
 
-    def _drop_unreliable(self, done: list[Transmission]) -> None:
-        """Publications with QoS 0 do not wait for a client that does not read: at most once."""
-        kept: deque[Transmission] = deque()
-        for transmission in self.backlog:
-            if self._qos(transmission):
-                kept.append(transmission)
-            else:
-                done.append(transmission)
-                self.dropped += 1
-        self.backlog = kept
-
     def acknowledge(self, message_id: int) -> Transmission | None:
         """PUBACK: the message is the client's; None for a message id that is not awaited."""
         outgoing = self.in_flight.get(message_id)
@@ -230,11 +222,18 @@ class Outbox:
             return outgoing, None
         transmission, outgoing.transmission = outgoing.transmission, None
         outgoing.phase = Phase.RELEASING
-        outgoing.payload = b""
         self.unacknowledged -= 1
         self.assigned.pop(transmission.msg_number if transmission is not None else 0, None)
         self.record = self.durable
         return outgoing, transmission
+
+    def restore(self, acknowledged: Iterable[Transmission], released: Iterable[tuple[Outgoing, Transmission]]) -> None:
+        """Acknowledgements of the client could not be committed: its messages are still there, and go out again."""
+        for outgoing, transmission in released:
+            outgoing.transmission = transmission
+            outgoing.phase = Phase.SENT
+            self.unacknowledged += 1
+        self.backlog.extendleft(reversed(list(acknowledged)))
 
     def complete(self, message_id: int) -> bool:
         """PUBCOMP: the handshake is over. True when the message id is free only once that is committed."""

@@ -58,8 +58,8 @@ class Work:
         self.publications: list[tuple[PublicationMessage, bool]] = []
         self.removals: list[Transmission] = []
         self.replies: list[bytes] = []
-        #: (message id, message) to release by PUBREL
-        self.released: list[tuple[int, Outgoing]] = []
+        #: (message id, message, what it was on the transmission queue) to release by PUBREL
+        self.released: list[tuple[int, Outgoing, Transmission]] = []
         #: message ids that are free once this is committed
         self.completed: list[int] = []
 
@@ -150,12 +150,13 @@ class Session:
         if outgoing is None:
             work.replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
         elif transmission is not None:
-            work.released.append((message_id, outgoing))
+            work.released.append((message_id, outgoing, transmission))
 
     def committed(self, work: Work, refused: Sequence[int], now: float) -> list[bytes]:
         """What to send now that `work` is committed; `refused` are indices of publications that were not taken."""
-        for _, outgoing in work.released:
+        for _, outgoing, _ in work.released:
             outgoing.phase = Phase.RELEASED
+            outgoing.payload = b""
             outgoing.sent_at = now
         self.outbox.free(work.completed)
         if self.connection is None:
@@ -163,9 +164,18 @@ class Session:
         replies = work.replies if work.connection is self.connection else []
         if refused:
             replies = self._without(work, refused, replies)
-        for message_id, _ in work.released:
+        for message_id, _, _ in work.released:
             replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
         return replies
+
+    def failed(self, work: Work) -> None:
+        """Nothing of `work` took effect: what the client sent is unknown to MQ, what it acknowledged is still there."""
+        self.received.difference_update(message.message_id for message, _ in work.publications if message.qos == 2)
+        released = [(outgoing, transmission) for _, outgoing, transmission in work.released]
+        kept = {id(transmission) for _, transmission in released}
+        self.outbox.restore([one for one in work.removals if id(one) not in kept], released)
+        for message_id in work.completed:
+            self.outbox.in_flight[message_id].phase = Phase.RELEASED
 
     def _without(self, work: Work, refused: Sequence[int], replies: list[bytes]) -> list[bytes]:
         """The answers to a batch without those to publications that were refused: these are not acknowledged."""

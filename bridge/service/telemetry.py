@@ -114,11 +114,12 @@ class TelemetryService:
             # MQTT-3.1.4-2
             old: Connection = existing.connection
             old.close(f"taken over by a new connection {connection.client}")
+            existing.connection = None if old.session is None else old
             self.lost(old)
             existing = self.sessions.get(client_id)
         connection.will = packet.will
         durable = not packet.clean_session
-        if existing is not None and durable:
+        if existing is not None and existing.durable and durable:
             self._begin(connection, existing, identity, packet, present=True)
             return
         if existing is not None:
@@ -127,10 +128,14 @@ class TelemetryService:
         session.connection = connection
 
         def committed(unit: UnitOfWork) -> None:
+            if session.connection is not connection:
+                return  # taken over by another connection before this one was answered
             if unit.failure:
                 self._refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
-            elif connection.closing or self.sessions.get(client_id) is not session:
-                self._abandon(session)
+            if unit.failure or connection.closing:
+                session.detach()
+                if not session.durable:
+                    self._purge(session)
             else:
                 self._begin(connection, session, identity, packet, present=False)
 
@@ -181,13 +186,6 @@ class TelemetryService:
             connection.write(b"".join(out))
         self._pump(session)
         connection.take_held()
-
-    def _abandon(self, session: Session) -> None:
-        """The client went away before CONNACK."""
-        if self.sessions.get(session.client_id) is session:
-            session.detach()
-            if not session.durable:
-                self._purge(session)
 
     # Packets ---------------------------------------------------------------------------------------------------------
 
@@ -240,9 +238,7 @@ class TelemetryService:
         if connection.paused and connection.pending * 2 < self.limits.pending_publications and session.outbox.open:
             connection.resume()
         if unit.failure:
-            session.received.difference_update(
-                message.message_id for message, _ in work.publications if message.qos == 2
-            )
+            session.failed(work)
             connection.close(
                 f"its messages cannot be committed: {cmqc.reason_name(unit.failure)} ({unit.failure}); "
                 "nothing was acknowledged"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from bridge.mapping.message import Message
+from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.mq.agent import ClientSubscription, Consumer, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.local.journal import Unit
@@ -66,13 +67,18 @@ class LocalAgent:
                 now = time.time()
                 publish, route_of = queue_manager.publish, queue_manager.topics.route
                 for index, (message, retain) in enumerate(unit.publications):
+                    if len(message.topic) > MQ_TOPIC_STR_LENGTH:
+                        unit.refusals[index] = cmqc.MQRC_TOPIC_STRING_ERROR
+                        continue
                     route = route_of(message.topic)
                     if not retain:
-                        reason = publish(work, route, message, now)
+                        reason = publish(work, route, message, now, application=APPLICATION_NAME)
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
                         empty = not message.payload
-                        reason = publish(work, route, message, now, retain=not empty, clear_retained=empty)
+                        reason = publish(
+                            work, route, message, now, retain=not empty, clear_retained=empty, application=APPLICATION_NAME
+                        )
                     if reason:
                         unit.refusals[index] = reason
             gets = work.gets
