@@ -47,6 +47,8 @@ def failure_of(error: Exception) -> Failure | None:
             return None
         place = f"{error.filename}: " if error.filename is not None else ""
         return Failure(f"{place}{error.strerror or error}")
+    if isinstance(error, UnicodeEncodeError):  # the shell passed bytes that are none, which Python keeps as surrogates
+        return Failure(f"expected arguments in UTF-8, found {error.object!r}", WRONG_USAGE)
     # Imported only now: a command that does not fail, or has nothing to do with MQ, shall not wait for them.
     from bridge.mq.errors import MQError
 

@@ -16,7 +16,8 @@ from bridge import __version__
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.local.agent import LocalAgent
-from bridge.mq.local.queuemanager import DataDirectoryInUse, QueueManager
+from bridge.mq.local.data_directory import DataDirectoryInUse
+from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import ScriptFailed, prepare, run_script
 from bridge.mq.local.server import ApplicationServer
 from bridge.mq.local.store import StoreError

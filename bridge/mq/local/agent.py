@@ -11,6 +11,8 @@ from bridge.mapping.message import Message
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.mq.agent import ClientSubscription, Consumer, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
+from bridge.mq.local.dead_letter import dead_letter
+from bridge.mq.local.expiry import expire
 from bridge.mq.local.journal import Unit
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import STATE_QUEUE, QueueManager
@@ -22,6 +24,8 @@ from bridge.wire.mq import MQMD
 #: RemoteQName of publications for MQTT clients (facts.md).
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 APPLICATION_NAME = "mqbridge"
+#: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
+EXPIRY_INTERVAL = 10.0
 
 _STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
 
@@ -33,6 +37,7 @@ class LocalAgent:
         self._queue_manager = queue_manager
         self._transmission_queue = transmission_queue
         self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
 
     def start(self, consumer: Consumer) -> None:
@@ -44,9 +49,14 @@ class LocalAgent:
         queue.inputs += 1
         queue.exclusive = True
         queue.consumer = cast(Callable[[Sequence[StoredMessage]], None], consumer)
+        self._expire()
         waiting = list(queue.messages())
         if waiting:
             queue.consumer(waiting)
+
+    def _expire(self) -> None:
+        expire(self._queue_manager)
+        self._timer = self._loop.call_later(EXPIRY_INTERVAL, self._expire)
 
     def _queue(self) -> Queue:
         queue = self._queue_manager.queues.get(self._transmission_queue)
@@ -77,7 +87,13 @@ class LocalAgent:
                         # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
                         empty = not message.payload
                         reason = publish(
-                            work, route, message, now, retain=not empty, clear_retained=empty, application=APPLICATION_NAME
+                            work,
+                            route,
+                            message,
+                            now,
+                            retain=not empty,
+                            clear_retained=empty,
+                            application=APPLICATION_NAME,
                         )
                     if reason:
                         unit.refusals[index] = reason
@@ -181,8 +197,8 @@ class LocalAgent:
         stored = cast(StoredMessage, transmission)
         with queue_manager.lock:
             work = Unit()
-            if not stored.linked or not queue_manager.dead_letter(
-                work, stored, reason, stored.remote_queue, stored.client_id
+            if not stored.linked or not dead_letter(
+                queue_manager, work, stored, reason, stored.remote_queue, stored.client_id
             ):
                 return
             stored.queue.take(stored)
@@ -196,6 +212,8 @@ class LocalAgent:
             self._queue_manager.journal.submit(last)
 
     def stop(self, done: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         with self._queue_manager.lock:
             queue = self._queue()
             queue.consumer = None

@@ -114,7 +114,7 @@ class Display:
         shown = []
         for one in self._sources[noun](name):
             if _is_selected(one, noun, selection) and (where is None or where.passes(one)):
-                shown.append(_ordered(one, head) if whole else _only(one, head, wanted))
+                shown.append(_ordered(one, noun) if whole else _only(one, head, wanted))
         if not shown:
             raise CommandRefused("AMQ8147E", kind=kind, name=name)
         return number, shown
@@ -240,13 +240,10 @@ def _is_selected(shown: Shown, noun: str, selection: dict[str, str]) -> bool:
     return all(value in everything.get(keyword, ()) or shown[keyword] == value for keyword, value in selection.items())
 
 
-def _ordered(shown: Shown, head: str) -> Shown:
-    """All of it: name, type, then the alphabet."""
-    first = {keyword: shown[keyword] for keyword in (head, "TYPE") if keyword in shown}
-    if head == "SUB":
-        known = _KEYWORDS["SUB"]
-        return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in known}
-    return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword not in first}
+def _ordered(shown: Shown, noun: str) -> Shown:
+    """All that a noun shows: name, type, then the alphabet."""
+    first = {keyword: shown[keyword] for keyword in (_HEADS[noun][0], "TYPE") if keyword in shown}
+    return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in _KEYWORDS[noun]}
 
 
 def _only(shown: Shown, head: str, wanted: list[str]) -> Shown:

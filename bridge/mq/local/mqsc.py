@@ -138,6 +138,8 @@ class _Joined:
 
     def __init__(self) -> None:
         self.text = ""
+        self._depth = 0
+        self._quoted = False
         self._offsets: list[int] = []
         self._positions: list[Position] = []
 
@@ -145,6 +147,21 @@ class _Joined:
         self._offsets.append(len(self.text))
         self._positions.append(Position(line, column))
         self.text += text
+        for character in text:
+            if character == "'":
+                self._quoted = not self._quoted
+            elif not self._quoted:
+                if character == "(":
+                    self._depth += 1
+                elif character == ")":
+                    self._depth -= 1
+                elif character == ";":
+                    self._depth = 0
+
+    @property
+    def in_parentheses(self) -> bool:
+        """Whether it ends within parentheses, and not within quotes."""
+        return self._depth > 0 and not self._quoted
 
     def where(self, offset: int) -> Position:
         at = bisect_right(self._offsets, offset) - 1
@@ -195,7 +212,7 @@ def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
             if pending == "(":
                 joined.text += " "
             joined.append(content[indent:], number, indent + 1)
-        if continuation or _in_parentheses(joined.text):
+        if continuation or joined.in_parentheses:
             pending = continuation or "("
             continue
         yield joined, False
@@ -208,21 +225,6 @@ def _starts_command(line: str) -> bool:
     """Whether a line can only be a new command, so that a forgotten parenthesis costs one command, not the script."""
     match = _OPENING.match(line)
     return match is not None and fold(match[1]) in VERBS and fold(match[2]) in NOUNS
-
-
-def _in_parentheses(text: str) -> bool:
-    depth, quoted = 0, False
-    for character in text:
-        if character == "'":
-            quoted = not quoted
-        elif not quoted:
-            if character == "(":
-                depth += 1
-            elif character == ")":
-                depth -= 1
-            elif character == ";":
-                depth = 0
-    return depth > 0 and not quoted
 
 
 def _between_semicolons(text: str) -> Iterator[tuple[int, int]]:

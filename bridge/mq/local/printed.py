@@ -13,11 +13,12 @@ _WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
 
 def render(response: CommandResponse) -> str:
     """The text of a response: the AMQ message, and below it each object with its attributes in two columns."""
+    message = _printable(response.message)
     if not response.objects:
-        return response.message
+        return message
     lines = []
     for shown in response.objects:
-        lines.append(response.message)
+        lines.append(message)
         left = ""
         for keyword, value in shown.items():
             cell = _cell(keyword, value)
@@ -37,6 +38,9 @@ def _cell(keyword: str, value: str | int) -> str:
     word = _WORDS.get((keyword, str(value)))
     if word is not None:
         return word
-    # IBM MQ, "DISPLAY TOPIC": characters that cannot be printed are shown as dots.
-    text = "".join(character if character.isprintable() else "." for character in str(value))
-    return f"{keyword}({text or ' '})"
+    return f"{keyword}({_printable(str(value)) or ' '})"
+
+
+def _printable(text: str) -> str:
+    """IBM MQ, "DISPLAY TOPIC": characters that cannot be printed are shown as dots."""
+    return "".join(character if character.isprintable() else "." for character in text)

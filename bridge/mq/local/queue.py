@@ -72,6 +72,7 @@ class Queue:
         "consumer",
         "depth",
         "exclusive",
+        "expiring",
         "fifo",
         "inputs",
         "is_transmission",
@@ -81,18 +82,17 @@ class Queue:
         "outputs",
         "put_enabled",
         "temporary",
-        "uncommitted",
         "waiters",
     )
 
     def __init__(self, name: str, attributes: dict[str, Value]) -> None:
         self.name = name
         self.depth = 0
-        #: messages put or got in units of work that are not committed
-        self.uncommitted = 0
         self.chains: dict[int, _Chain] = {}
         #: takes every message as it arrives, instead of gets (the telemetry service at its transmission queue)
         self.consumer: Callable[[Sequence[StoredMessage]], None] | None = None
+        #: a message with an expiry may lie on it
+        self.expiring = False
         #: called, once each, when messages arrive
         self.waiters: list[Callable[[], None]] = []
         #: open handles for input, browse and output, as IPPROCS and OPPROCS count them
@@ -135,6 +135,8 @@ class Queue:
     def append(self, stored: StoredMessage) -> None:
         """Make a message available, behind those of its priority. Whoever waits is told by `announce`."""
         self._chain(stored).append(stored)
+        if stored.expires_at:
+            self.expiring = True
 
     def announce(self) -> None:
         """Wake those who wait for a message."""

@@ -7,21 +7,20 @@ do is refused with IBM's reason code, not done differently.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from bridge.mapping.message import AnyMessage, Message
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import BASE_TOPIC, Value, defaults
+from bridge.mq.local.data_directory import hold
+from bridge.mq.local.dead_letter import undelivered
 from bridge.mq.local.journal import Journal, Unit, undo
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
@@ -29,7 +28,6 @@ from bridge.mq.local.store import Delivery, Put, Store
 from bridge.mq.local.stored import Appearance, StoredMessage
 from bridge.mq.local.topics import Route, Subscription
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, encode_mqdlh
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +35,6 @@ RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 #: Depth of queues that the queue manager makes for itself.
 SYSTEM_MAX_DEPTH = 999_999_999
-
-
-class DataDirectoryInUse(Exception):
-    """Another process runs a queue manager on the same data directory."""
 
 
 class QueueManager(Objects):
@@ -53,7 +47,7 @@ class QueueManager(Objects):
         super().__init__(name)
         self.data_directory = data_directory
         data_directory.mkdir(parents=True, exist_ok=True)
-        self._held = _hold(data_directory)
+        self._held = hold(data_directory)
         self.lock = threading.RLock()
         self.appearance = Appearance(name)
         self.attributes["MAXMSGL"] = max_message_length
@@ -219,7 +213,7 @@ class QueueManager(Objects):
         for subscription in route.subscriptions:
             queue = subscription.queue
             if queue.depth >= queue.max_depth or length > queue.max_length or not queue.put_enabled:
-                reason = self._undelivered(unit, route, subscription, message, persistent, now)
+                reason = undelivered(self, unit, route, subscription, message, persistent, now)
                 if reason:
                     for stored in puts[first:]:
                         stored.queue.depth -= 1
@@ -270,87 +264,6 @@ class QueueManager(Objects):
             puts.append(kept)
             unit.latest.append((self.retained, route.topic, kept))
         return cmqc.MQRC_NONE
-
-    def _undelivered(
-        self, unit: Unit, route: Route, subscription: Subscription, message: AnyMessage, persistent: bool, now: float
-    ) -> int:
-        """A subscription's destination cannot take its copy: dead-letter it, drop it, or refuse the publication."""
-        queue = subscription.queue
-        reason = queue.refusal(message.length)
-        if route.dead_letters:
-            refused = StoredMessage(
-                queue,
-                self.next_number(),
-                message,
-                persistent,
-                0,
-                now,
-                subscription.client_id,
-                subscription.remote_queue,
-                route.topic,
-                subscription.user_data,
-            )
-            destination = (subscription.client_id and subscription.remote_queue) or queue.name
-            if self.dead_letter(unit, refused, reason, destination, subscription.client_id):
-                return cmqc.MQRC_NONE
-        policy = route.all_deliveries[persistent]
-        if policy == "ALL" or (policy == "ALLDUR" and subscription.durable):
-            log.warning(
-                "publication to %s is refused: subscription %s cannot take it: %s (%d)",
-                route.topic,
-                subscription.name,
-                cmqc.reason_name(reason),
-                reason,
-            )
-            return cmqc.MQRC_PUBLICATION_FAILURE
-        log.warning(
-            "publication to %s is not delivered to subscription %s: %s (%d)",
-            route.topic,
-            subscription.name,
-            cmqc.reason_name(reason),
-            reason,
-        )
-        return cmqc.MQRC_NONE
-
-    def dead_letter(self, unit: Unit, stored: StoredMessage, reason: int, queue_name: str, manager: str = "") -> bool:
-        """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible."""
-        name = str(self.attributes["DEADQ"])
-        queue = self.queues.get(name)
-        if queue is None:
-            log.error("a message for %s cannot be dead-lettered: DEADQ(%s) is no local queue", queue_name, name)
-            return False
-        client_id, stored.client_id = stored.client_id, ""
-        md, data = self.appearance.seen(stored, properties=True)
-        stored.client_id = client_id
-        header = MQDLH(
-            Reason=reason,
-            DestQName=queue_name.encode()[:48],
-            DestQMgrName=(manager or self.name).encode()[:48],
-            Encoding=md.Encoding,
-            CodedCharSetId=md.CodedCharSetId,
-            Format=md.Format,
-            PutApplType=md.PutApplType,
-            PutApplName=md.PutApplName,
-            PutDate=md.PutDate,
-            PutTime=md.PutTime,
-        )
-        outer = msgspec.structs.replace(
-            md, Format=cmqc.MQFMT_DEAD_LETTER_HEADER, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208
-        )
-        try:
-            self.put(unit, self.resolve(name), Message(outer, encode_mqdlh(header) + data), application="mqbridge")
-        except MQError as error:
-            log.error("a message for %s cannot be dead-lettered: %s", queue_name, error)
-            return False
-        log.warning(
-            "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
-            queue_name,
-            manager or self.name,
-            name,
-            cmqc.reason_name(reason),
-            reason,
-        )
-        return True
 
     def put_retained(self, unit: Unit, subscription: Subscription) -> None:
         """Put the retained publications that a new subscription names to its destination."""
@@ -430,24 +343,3 @@ class QueueManager(Objects):
         if durable:
             unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
         return queue
-
-
-def _hold(data_directory: Path) -> IO[str]:
-    """Take the lock of a data directory; it is free again when the file is closed or the process ends."""
-    held = open(data_directory / "lock", "a+", encoding="ascii")  # noqa: SIM115
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        held.seek(0)
-        owner = held.read().strip() or "unknown"
-        held.close()
-        raise DataDirectoryInUse(
-            f"{data_directory} is in use by another bridge (process {owner}); stop it or give another --data-dir"
-        ) from error
-    held.seek(0)
-    held.truncate()
-    held.write(f"{os.getpid()}\n")
-    held.flush()
-    with contextlib.suppress(OSError):
-        os.chmod(data_directory / "lock", 0o640)
-    return held
