@@ -115,7 +115,16 @@ class Objects:
             raise MQError(missing, f"transmission queue {transmission_queue!r} is not defined")
         if not queue.is_transmission:
             raise MQError(wrong, f"queue {transmission_queue} has USAGE(NORMAL)")
-        return Destination(queue, name, manager, name=name)
+        attributes = queue.attributes
+        return Destination(
+            queue,
+            name,
+            manager,
+            priority=int(attributes["DEFPRTY"]),
+            persistent=attributes["DEFPSIST"] == "YES",
+            put_enabled=attributes["PUT"] == "ENABLED",
+            name=name,
+        )
 
     def topic_string(self, object_name: str, object_string: str) -> str:
         """The full topic string of a topic object's name and a string (IBM MQ, "Combining topic strings")."""
