@@ -82,12 +82,15 @@ class Session:
         self.received: set[int] = set()
         #: topic filters subscribed to
         self.filters: set[str] = set()
+        #: it has been answered with CONNACK; what came for subscriptions before is not its own
+        self.begun = False
         #: the connection that is attached, None while the client is away
         self.connection: Any = None
 
     def attach(self, connection: Any, identity: ClientIdentity, byte_order: ByteOrder) -> None:
         """The client is connected."""
         self.connection = connection
+        self.begun = True
         self.identity = identity
         self.byte_order = self.outbox.byte_order = byte_order
         self.outbox.connected = self.outbox.open = True

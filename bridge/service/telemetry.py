@@ -78,6 +78,8 @@ class TelemetryService:
             found.filters.add(subscription.topic_filter)
             if subscription.topic_filter == DEFAULT_QOS_TOPIC and subscription.user_data in ("0", "1", "2"):
                 found.outbox.direct_qos = int(subscription.user_data)
+        for session in self.sessions.values():
+            session.begun = True
         self.agent.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
 
     def _new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
@@ -384,8 +386,8 @@ class TelemetryService:
         unit = UnitOfWork()
         for transmission in batch:
             session = sessions.get(transmission.client_id)
-            if session is None:
-                self._unclaimed(transmission, unit)
+            if session is None or not session.begun:
+                self._unclaimed(session, transmission, unit)
                 continue
             waiting = grouped.get(session)
             if waiting is None:
@@ -420,13 +422,15 @@ class TelemetryService:
             session.connection.write(b"".join(out))
             self._pump(session)
 
-    def _unclaimed(self, transmission: QueuedTransmission, unit: UnitOfWork) -> None:
-        """A message for a client that has no session."""
+    def _unclaimed(self, session: Session | None, transmission: QueuedTransmission, unit: UnitOfWork) -> None:
+        """A message for a client that has no session, or one that has only just begun."""
         if transmission.user_data is not None:
-            # It came for a subscription of a clean session that has ended: it ended with it.
+            # It came for a subscription of a session that has ended: it ended with it.
             unit.removals.append(transmission)
-            return
-        self.agent.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        elif session is not None:
+            session.outbox.backlog.append(transmission)
+        else:
+            self.agent.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
 
     def _dead_letter(self, session: Session, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:

@@ -111,6 +111,7 @@ class LocalAgent:
                     unit.done(unit)
 
             work.done = done
+            work.barrier = not unit.publications and not unit.removals
             queue_manager.journal.submit(work)
 
     def _save(self, work: Unit, client_id: str, record: bytes | None) -> None:

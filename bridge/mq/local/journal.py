@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Unit:
     """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
 
-    __slots__ = ("definitions", "done", "effects", "gets", "latest", "puts")
+    __slots__ = ("barrier", "definitions", "done", "effects", "gets", "latest", "puts")
 
     def __init__(self) -> None:
         self.puts: list[StoredMessage] = []
@@ -36,6 +36,8 @@ class Unit:
         self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
         #: run when the unit takes effect, before messages become available
         self.effects: list[Callable[[], None]] = []
+        #: messages of units before this one reach their consumer before this one is done
+        self.barrier = False
         #: called with MQRC_NONE, or the reason for which nothing took effect
         self.done: Callable[[int], None] | None = None
 
@@ -60,7 +62,6 @@ class Journal:
         self.queues: Callable[[], Iterable[Queue]] = tuple
         self._waiting: list[Unit] = []
         self._busy = False
-        self._ending = False
         self._rows: dict[int, Row] = {}
         self._dead: list[Row] = []
         self._logged = 0
@@ -247,6 +248,9 @@ class Journal:
         self._ending = True
         arrived: dict[Queue, list[StoredMessage]] = {}
         for unit in units:
+            if unit.barrier and arrived:
+                _announce(arrived)
+                arrived = {}
             if reason == cmqc.MQRC_NONE:
                 for stored in unit.gets:
                     taken_from = stored.queue
@@ -278,11 +282,8 @@ class Journal:
                     unit.done(reason)
                 except Exception:
                     log.exception("a unit of work ended, but what follows it failed")
+        _announce(arrived)
         self._ending = False
-        for target, messages in arrived.items():
-            if target.consumer is not None:
-                target.consumer(messages)
-            target.announce()
 
     def replay(self, make: Callable[[Put, Delivery], StoredMessage | None]) -> dict[int, StoredMessage]:
         """Read the log: the messages that are still on queues, by number, in order. Called once, before anything else.
@@ -316,6 +317,17 @@ class Journal:
                 self._dead.append(row)
         self._dead = list(dict.fromkeys(self._dead))
         return dict(sorted(messages.items()))
+
+
+def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
+    """Hand messages to the consumer of their queue, and wake those who wait there."""
+    for target, messages in arrived.items():
+        if target.consumer is not None:
+            try:
+                target.consumer(messages)
+            except Exception:
+                log.exception("messages of queue %s cannot be handed on; they stay there", target.name)
+        target.announce()
 
 
 def undo(unit: Unit) -> None:
