@@ -62,6 +62,7 @@ class Journal:
         self.queues: Callable[[], Iterable[Queue]] = tuple
         self._waiting: list[Unit] = []
         self._busy = False
+        self._ending = False
         self._rows: dict[int, Row] = {}
         self._dead: list[Row] = []
         self._logged = 0

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from bridge.mq.errors import MQError
-from bridge.mq.local.attributes import Value, defaults
+from bridge.mq.local.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.topics import Subscription, TopicTree
 from bridge.wire import cmqc
@@ -115,6 +115,11 @@ class Objects:
             raise MQError(missing, f"transmission queue {transmission_queue!r} is not defined")
         if not queue.is_transmission:
             raise MQError(wrong, f"queue {transmission_queue} has USAGE(NORMAL)")
+        # The MQXQH has no room for more; a message that no MQXQH can be made for would block whoever gets it.
+        if len(name.encode()) > MQ_OBJECT_NAME_LENGTH:
+            raise MQError(cmqc.MQRC_OBJECT_NAME_ERROR, f"{name!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
+        if len(manager.encode()) > MQ_OBJECT_NAME_LENGTH:
+            raise MQError(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, f"{manager!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
         attributes = queue.attributes
         return Destination(
             queue,
