@@ -1,0 +1,314 @@
+"""Seed 004, "MQTT client to IBM MQ publish/subscribe broker": tables 1 to 3, row by row."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.from_mq import properties_of
+from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.to_mq import ClientIdentity, to_mq, user_identifier
+from bridge.wire.mq import RFH2, decode_chain
+from bridge.wire.mqtt import Publish
+
+# MQMD_DEFAULT of IBM MQ in numbers (cmqc.h), so that the test does not lean on the code's own constants.
+MQMD_DEFAULTS = {
+    "Version": 1,
+    "Report": 0,
+    "MsgType": 8,  # MQMT_DATAGRAM
+    "Expiry": -1,  # MQEI_UNLIMITED
+    "Feedback": 0,
+    "Encoding": 546,  # MQENC_NATIVE of a little-endian machine
+    "CodedCharSetId": 0,  # MQCCSI_Q_MGR
+    "Format": b"",
+    "Priority": -1,  # MQPRI_PRIORITY_AS_Q_DEF
+    "Persistence": 2,  # MQPER_PERSISTENCE_AS_Q_DEF
+    "MsgId": bytes(24),
+    "CorrelId": bytes(24),
+    "BackoutCount": 0,
+    "ReplyToQ": b"",
+    "ReplyToQMgr": b"",
+    "UserIdentifier": b"",
+    "AccountingToken": bytes(32),
+    "ApplIdentityData": b"",
+    "PutApplType": 0,  # MQAT_NO_CONTEXT
+    "PutApplName": b"",
+    "PutDate": b"",
+    "PutTime": b"",
+    "ApplOriginData": b"",
+    "GroupId": bytes(24),
+    "MsgSeqNumber": 1,
+    "Offset": 0,
+    "MsgFlags": 0,
+    "OriginalLength": -1,
+}
+
+
+def publish(qos: int = 0, *, topic: str = "plant/line 1", payload: bytes = b"21.5", retain: bool = False) -> Publish:
+    return Publish(topic, payload, qos, retain, False, 10 if qos else 0)
+
+
+def mapped(qos: int = 0, **fields: object) -> PublicationMessage:
+    return to_mq(publish(qos, **fields), ClientIdentity("sensor-1", b"operator"))  # type: ignore[arg-type]
+
+
+def folders(data: bytes) -> dict[str, dict[str, object]]:
+    chain = decode_chain(b"MQHRF2", 546, 1208, data)
+    (header,) = chain.headers
+    assert isinstance(header, RFH2)
+    return {folder.name: dict(folder.content) for folder in header.folders}
+
+
+# Table 1: MQMD --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("qos", "persistence"),
+    [
+        pytest.param(0, 0, id="table 1: Persistence, QoS=0 is MQPER_NOT_PERSISTENT"),
+        pytest.param(1, 1, id="table 1: Persistence, QoS=1 is MQPER_PERSISTENT"),
+        pytest.param(2, 1, id="table 1: Persistence, QoS=2 is MQPER_PERSISTENT"),
+    ],
+)
+@pytest.mark.parametrize("retain", [False, True])
+def test_persistence_from_qos(qos: int, persistence: int, retain: bool) -> None:
+    assert mapped(qos, retain=retain).md.Persistence == persistence
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        pytest.param("Format", b"MQHRF2", id="table 1: Format is MQFMT_RF_HEADER_2"),
+        pytest.param("UserIdentifier", b"operator", id="table 1: UserIdentifier"),
+        pytest.param("Priority", -1, id="table 1: Priority is MQPRI_PRIORITY_AS_Q_DEF"),
+    ],
+)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_descriptor_field(field: str, value: object, qos: int) -> None:
+    assert getattr(mapped(qos).md, field) == value
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2], ids="table 1: all else is default, QoS={}".format)
+def test_every_other_field_of_the_descriptor_has_its_default(qos: int) -> None:
+    expected = MQMD_DEFAULTS | {
+        "Format": b"MQHRF2",
+        "UserIdentifier": b"operator",
+        "Persistence": 1 if qos else 0,
+    }
+    assert msgspec.structs.asdict(mapped(qos).md) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({"use_client_id": True, "mcauser": "mca", "user_name": "user"}, b"client",
+                     id="table 1: UserIdentifier, USECLTID(YES) before all"),
+        pytest.param({"use_client_id": True}, b"client", id="table 1: UserIdentifier, ClientIdentifier"),
+        pytest.param({"mcauser": "mca", "user_name": "user"}, b"mca", id="table 1: UserIdentifier, MCAUSER before UserName"),
+        pytest.param({"mcauser": "mca"}, b"mca", id="table 1: UserIdentifier, MCAUSER of the channel"),
+        pytest.param({"user_name": "user"}, b"user", id="table 1: UserIdentifier, UserName"),
+        pytest.param({"user_name": ""}, b"", id="table 1: UserIdentifier, empty UserName"),
+        pytest.param({}, b"", id="table 1: UserIdentifier, nothing known"),
+    ],
+)  # fmt: skip
+def test_user_identifier_is_the_first_that_is_set(settings: dict[str, object], expected: bytes) -> None:
+    assert user_identifier("client", **settings) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("twelve_bytes", b"twelve_bytes", id="table 1: UserIdentifier MQCHAR12, 12 bytes stay"),
+        pytest.param("thirteen_byte", b"thirteen_byt", id="table 1: UserIdentifier MQCHAR12, the 13th is cut"),
+        pytest.param("elevenbytes\u00e9", b"elevenbytes", id="table 1: UserIdentifier MQCHAR12, no half character"),
+        pytest.param("tenbytes10\u00e9", "tenbytes10\u00e9".encode(), id="table 1: UserIdentifier MQCHAR12, a whole one"),
+        pytest.param("a          b c", b"a          b", id="table 1: UserIdentifier MQCHAR12, blanks inside"),
+        pytest.param("trailing   ", b"trailing", id="table 1: UserIdentifier MQCHAR12, trailing blanks are padding"),
+    ],
+)
+def test_user_identifier_has_twelve_bytes(name: str, expected: bytes) -> None:
+    assert user_identifier(name, use_client_id=True) == expected
+    assert user_identifier("x", name) == expected
+    assert user_identifier("x", mcauser=name) == expected
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_user_name_gives_valid_utf_8_of_at_most_twelve_bytes(name: str) -> None:
+    user = user_identifier("c", name)
+    assert len(user) <= 12
+    assert name.startswith(user.decode("utf-8"))
+
+
+# Table 2: RFH2 --------------------------------------------------------------------------------------------------------
+
+
+def long(number: int) -> bytes:
+    return number.to_bytes(4, "little", signed=True)
+
+
+def test_a_whole_message_with_qos_1_byte_for_byte() -> None:
+    mqtt = b"<mqtt><clientId>sensor-1</clientId><qos dt='i4'>1</qos><msgid dt='i4'>10</msgid></mqtt> "
+    mqps = b"<mqps><Top>plant/line 1</Top></mqps>"
+    assert (len(mqtt), len(mqps)) == (88, 36)
+    assert mapped(1).data == b"".join(
+        (
+            b"RFH ",
+            long(2),  # Version
+            long(36 + 4 + 88 + 4 + 36),  # StrucLength
+            long(546),  # Encoding
+            long(1208),  # CodedCharSetId
+            b"        ",  # Format: MQFMT_NONE
+            long(0),  # Flags
+            long(1208),  # NameValueCCSID
+            long(88),
+            mqtt,
+            long(36),
+            mqps,
+            b"21.5",
+        )
+    )
+
+
+def test_a_whole_retained_delivery_of_a_message_with_qos_0_byte_for_byte() -> None:
+    message = to_mq(Publish("caf\u00e9/<a&b>", b"", 0, True), ClientIdentity("c'1", b""))
+    mqtt = b"<mqtt><clientId>c&apos;1</clientId><qos dt='i4'>0</qos></mqtt>  "
+    mqps = b"<mqps><Top>caf\xc3\xa9/&lt;a&amp;b&gt;</Top><Sud>2</Sud><Ret dt='boolean'>1</Ret></mqps>  "
+    assert (len(mqtt) % 4, len(mqps) % 4) == (0, 0)
+    assert message.data_as(retained=True, user_data="2") == b"".join(
+        (
+            b"RFH ", long(2), long(36 + 4 + len(mqtt) + 4 + len(mqps)), long(546), long(1208), b" " * 8, long(0),
+            long(1208), long(len(mqtt)), mqtt, long(len(mqps)), mqps,
+        )
+    )  # fmt: skip
+
+
+def test_table_2_format_is_mqfmt_none() -> None:
+    chain = decode_chain(b"MQHRF2", 546, 1208, mapped(1).data)
+    assert chain.Format == b""
+    assert len(chain.headers) == 1
+
+
+@pytest.mark.parametrize(
+    "client_id",
+    [
+        pytest.param("a", id="table 2: ClientIdentifier, 1 byte"),
+        pytest.param("abcdefghijklmnopqrstuvw", id="table 2: ClientIdentifier, 23 bytes"),
+        pytest.param("abcdefghijklmnopqrstuvwxyz-0123456789", id="table 2: ClientIdentifier, longer (MQTT 3.1.1)"),
+        pytest.param("<&>'\" \u00e9\u20ac\U0001f600", id="table 2: ClientIdentifier, what XML would take apart"),
+    ],
+)
+def test_client_identifier(client_id: str) -> None:
+    message = to_mq(publish(1), ClientIdentity(client_id, b""))
+    assert folders(message.data)["mqtt"]["clientId"] == client_id
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2], ids="table 2: QoS, copied from the message: {}".format)
+def test_qos(qos: int) -> None:
+    assert folders(mapped(qos).data)["mqtt"]["qos"] == qos
+
+
+@pytest.mark.parametrize(
+    ("qos", "message_id"),
+    [
+        pytest.param(1, 1, id="table 2: Message ID, QoS=1"),
+        pytest.param(2, 65_535, id="table 2: Message ID, QoS=2"),
+        pytest.param(0, None, id="table 2: Message ID, none for QoS=0"),
+    ],
+)
+def test_message_id(qos: int, message_id: int | None) -> None:
+    message = to_mq(Publish("t", b"", qos, False, False, message_id or 0), ClientIdentity("c", b""))
+    assert folders(message.data)["mqtt"].get("msgid") == message_id
+
+
+def test_a_message_id_is_never_written_for_qos_0() -> None:
+    message = PublicationMessage(mapped(0).md, "c", "t", b"", 0, 7)
+    assert "msgid" not in folders(message.data)["mqtt"]
+
+
+def test_a_will_has_a_qos_but_no_message_id() -> None:
+    message = to_mq(Publish("t", b"", 1), ClientIdentity("c", b""))
+    assert folders(message.data)["mqtt"] == {"clientId": "c", "qos": 1}
+
+
+@pytest.mark.parametrize(
+    ("retain", "received_as_retained", "expected"),
+    [
+        pytest.param(True, True, True, id="table 2: MQIsRetained, set and received as retained"),
+        pytest.param(True, False, None, id="table 2: MQIsRetained, set but received as it is published"),
+        pytest.param(False, False, None, id="table 2: MQIsRetained, not set"),
+    ],
+)
+def test_retained(retain: bool, received_as_retained: bool, expected: bool | None) -> None:
+    data = mapped(1, retain=retain).data_as(retained=received_as_retained)
+    assert folders(data)["mqps"].get("Ret") is expected
+
+
+@pytest.mark.parametrize(
+    "topic", ["a", "/", "a//b", " leading", "x\u00e9\U0001f600/y", "$SYS/x"], ids="table 2: MQTopicString {!r}".format
+)
+def test_topic_string(topic: str) -> None:
+    assert folders(mapped(1, topic=topic).data)["mqps"] == {"Top": topic}
+
+
+@pytest.mark.parametrize("user_data", ["0", "1", "2", ""])
+def test_user_data_of_the_subscription_travels_as_sud(user_data: str) -> None:
+    assert folders(mapped(1).data_as(user_data=user_data))["mqps"]["Sud"] == user_data
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_there_is_no_msd_folder(qos: int) -> None:
+    """The telemetry service leaves the JMS message type at its default, a jms-bytes message."""
+    assert set(folders(mapped(qos).data_as(retained=True, user_data="1"))) == {"mqtt", "mqps"}
+    assert b"msd" not in mapped(qos).data
+
+
+# Table 3: message contents --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(b"", id="table 3: Buffer, length zero"),
+        pytest.param(b"\0", id="table 3: Buffer, one NUL"),
+        pytest.param(bytes(range(256)), id="table 3: Buffer, every byte"),
+        pytest.param(b"RFH \2\0\0\0", id="table 3: Buffer, looks like a header"),
+        pytest.param(b"x" * 100_000, id="table 3: Buffer, 100 kB"),
+    ],
+)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_payload_is_copied_byte_for_byte(payload: bytes, qos: int) -> None:
+    message = mapped(qos, payload=payload)
+    assert message.payload == payload
+    assert message.length == len(payload)
+    chain = decode_chain(b"MQHRF2", 546, 1208, message.data)
+    assert chain.body == payload
+
+
+characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+
+
+@given(
+    client_id=st.text(characters, max_size=30),
+    topic=st.text(characters, min_size=1, max_size=60),
+    payload=st.binary(max_size=300),
+    qos=st.integers(0, 2),
+    message_id=st.integers(1, 65_535),
+    retained=st.booleans(),
+    user_data=st.sampled_from([None, "0", "1", "2"]) | st.text(characters, max_size=10),
+)
+def test_what_is_written_is_read_back(
+    client_id: str, topic: str, payload: bytes, qos: int, message_id: int, retained: bool, user_data: str | None
+) -> None:
+    published = Publish(topic, payload, qos, False, False, message_id if qos else 0)
+    message = to_mq(published, ClientIdentity(client_id, b""))
+    data = message.data_as(retained=retained, user_data=user_data)
+    properties = properties_of(Message(message.md, data))
+    assert properties.topic == topic
+    assert properties.body == payload
+    assert properties.qos == qos
+    assert properties.retained is retained
+    assert properties.user_data == user_data
+    assert folders(data)["mqtt"].get("msgid") == (message_id if qos else None)
+    assert folders(data)["mqtt"]["clientId"] == client_id

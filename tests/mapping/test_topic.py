@@ -1,0 +1,176 @@
+"""Topic filters: which are valid (MQTT 3.1.1 section 4.7), and which topic strings they match."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bridge.mapping.topic import is_wildcard, matches, topic_filter_error
+
+# Matching -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "expected"),
+    [
+        # MQTT 3.1.1 section 4.7.1.2
+        ("sport/tennis/player1/#", "sport/tennis/player1", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/ranking", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", True),
+        ("sport/tennis/player1/#", "sport/tennis/player10", False),
+        ("sport/#", "sport", True),
+        ("#", "sport/tennis", True),
+        ("#", "/", True),
+        # 4.7.1.3
+        ("sport/tennis/+", "sport/tennis/player1", True),
+        ("sport/tennis/+", "sport/tennis/player1/ranking", False),
+        ("sport/+", "sport", False),
+        ("sport/+", "sport/", True),
+        ("+/+", "/finance", True),
+        ("/+", "/finance", True),
+        ("+", "/finance", False),
+        ("+/tennis/#", "sport/tennis/player1", True),
+        # 4.7.2: topics that begin with $
+        ("#", "$SYS/uptime", False),
+        ("+/monitor/Clients", "$SYS/monitor/Clients", False),
+        ("+", "$SYS", False),
+        ("$SYS/#", "$SYS", True),
+        ("$SYS/#", "$SYS/uptime", True),
+        ("$SYS/monitor/+", "$SYS/monitor/Clients", True),
+        ("a/#", "a/$b", True),
+        ("a/+", "a/$b", True),
+        # 4.7.3: case, blanks, empty levels
+        ("ACCOUNTS", "Accounts", False),
+        ("Accounts payable", "Accounts payable", True),
+        ("/finance", "finance", False),
+        ("a//b", "a/b", False),
+        ("a//b", "a//b", True),
+        ("a/+/b", "a//b", True),
+        ("/", "/", True),
+        ("a/", "a", False),
+        # + and # that do not stand alone are no wildcards to matching
+        ("a+", "ab", False),
+        ("a#", "ab", False),
+        # IBM MQ: # inside a filter
+        ("a/#/z", "a/z", True),
+        ("a/#/z", "a/b/z", True),
+        ("a/#/z", "a/b/c/z", True),
+        ("a/#/z", "a/z/b", False),
+        ("a/#/z", "a/z/z", True),
+        ("#/z", "z", True),
+        ("#/z", "a/b/z", True),
+        ("#/z", "$a/z", False),
+        ("#/b/#", "a/b/c", True),
+        ("#/b/#", "b", True),
+        ("#/b/#", "a/c", False),
+        ("#/#", "a", True),
+        ("a/#/+/z", "a/z", False),
+        ("a/#/+/z", "a/y/z", True),
+        ("a/+/#", "a", False),
+        ("a/+/#", "a/b", True),
+    ],
+)
+def test_matches(topic_filter: str, topic: str, expected: bool) -> None:
+    assert matches(topic_filter, topic) is expected
+
+
+def reference(topic_filter: str, topic: str) -> bool:
+    """The rules as sentences, slow: a # is nothing, or one level and the same # again."""
+    if topic[:1] == "$" and topic_filter[:1] in ("+", "#"):
+        return False
+
+    @cache
+    def rest(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
+        if not pattern:
+            return not levels
+        if pattern[0] == "#":
+            return rest(pattern[1:], levels) or (bool(levels) and rest(pattern, levels[1:]))
+        return bool(levels) and pattern[0] in ("+", levels[0]) and rest(pattern[1:], levels[1:])
+
+    return rest(tuple(topic_filter.split("/")), tuple(topic.split("/")))
+
+
+pattern_levels = st.sampled_from(["a", "b", "", "$", "+", "#", "#", "a+"])
+topic_levels = st.sampled_from(["a", "b", "", "$", "$a"])
+
+
+@settings(max_examples=1000)
+@given(
+    st.lists(pattern_levels, min_size=1, max_size=7).map("/".join),
+    st.lists(topic_levels, min_size=1, max_size=7).map("/".join),
+)
+@example("#/a/#/b", "a/b/a")
+def test_matching_agrees_with_the_rules_written_out(topic_filter: str, topic: str) -> None:
+    assert matches(topic_filter, topic) is reference(topic_filter, topic)
+
+
+@given(st.lists(topic_levels, min_size=1, max_size=7), st.data())
+def test_a_topic_with_levels_replaced_by_wildcards_still_matches(levels: list[str], data: st.DataObject) -> None:
+    first = st.just(levels[0]) if levels[0].startswith("$") else st.sampled_from([levels[0], "+"])
+    pattern = [data.draw(first)] + [data.draw(st.sampled_from([level, "+"])) for level in levels[1:]]
+    cut = data.draw(st.integers(1, len(levels)))
+    assert matches("/".join(pattern), "/".join(levels))
+    assert matches("/".join([*pattern[:cut], "#"]), "/".join(levels))
+
+
+def test_a_hostile_filter_costs_no_more_than_the_product_of_the_lengths() -> None:
+    topic_filter = "/".join(["#", "a"] * 500 + ["b"])
+    topic = "/".join(["a"] * 2000)
+    begin = time.process_time()
+    assert not matches(topic_filter, topic)
+    assert time.process_time() - begin < 2
+
+
+# Validity -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "topic_filter",
+    ["#", "+", "/", "a", "a/#", "+/a/#", "a/+/b", "/#", "//", "a/+", "+/+", "$SYS/#", " ", "\u00e9/\U0001f600", "a" * 10_240],
+    ids=lambda topic_filter: topic_filter[:20],
+)
+def test_valid_filters(topic_filter: str) -> None:
+    assert topic_filter_error(topic_filter) is None
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "word"),
+    [
+        pytest.param("", "at least one character", id="MQTT-4.7.3-1: empty"),
+        pytest.param("a\0b", "U+0000", id="MQTT-4.7.3-2: null character"),
+        pytest.param("sport/tennis#", "alone", id="MQTT-4.7.1-2: # with text before it"),
+        pytest.param("#a", "alone", id="MQTT-4.7.1-2: # with text behind it"),
+        pytest.param("##", "alone", id="MQTT-4.7.1-2: ##"),
+        pytest.param("+#", "alone", id="MQTT-4.7.1-2: +#"),
+        pytest.param("sport/tennis/#/ranking", "end", id="MQTT-4.7.1-2: # not at the end"),
+        pytest.param("#/a", "end", id="MQTT-4.7.1-2: # at the beginning"),
+        pytest.param("#/#", "end", id="MQTT-4.7.1-2: # twice"),
+        pytest.param("sport+", "alone", id="MQTT-4.7.1-3: + with text before it"),
+        pytest.param("a/+b/c", "alone", id="MQTT-4.7.1-3: + with text behind it"),
+        pytest.param("a" * 10_241, "10240", id="MQ_TOPIC_STR_LENGTH"),
+    ],
+)
+def test_invalid_filters(topic_filter: str, word: str) -> None:
+    error = topic_filter_error(topic_filter)
+    assert error is not None
+    assert word in error
+
+
+@given(st.lists(st.sampled_from(["a", "", "+", "#", "a+", "#a"]), min_size=1, max_size=5).map("/".join))
+def test_validity_agrees_with_the_sentences_of_the_specification(topic_filter: str) -> None:
+    levels = topic_filter.split("/")
+    alone = all(level in ("+", "#") or not set(level) & set("+#") for level in levels)
+    last = "#" not in levels[:-1]
+    assert (topic_filter_error(topic_filter) is None) == (topic_filter != "" and alone and last)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "expected"),
+    [("a/b", False), ("a+", False), ("+", True), ("a/#", True), ("a/#/b", True), ("", False), ("a#/b", False)],
+)
+def test_is_wildcard(topic_filter: str, expected: bool) -> None:
+    assert is_wildcard(topic_filter) is expected
