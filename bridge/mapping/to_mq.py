@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.mapping.message import CCSID_UTF8, PublicationMessage
+from bridge.mapping.message import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish
@@ -42,7 +42,6 @@ class ClientIdentity:
                 UserIdentifier=user,
                 Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
                 Persistence=persistence,
-                CodedCharSetId=CCSID_UTF8,
             )
             for persistence in (cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT)
         )

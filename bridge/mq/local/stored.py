@@ -108,6 +108,8 @@ class Appearance:
         md = stored.message.md
         return msgspec.structs.replace(
             md,
+            # Publications of MQTT clients leave it at MQCCSI_Q_MGR, which is this queue manager's own: UTF-8.
+            CodedCharSetId=md.CodedCharSetId or CCSID_UTF8,
             MsgId=self.msg_id(stored),
             CorrelId=stored.correl_id if stored.correl_id is not None else md.CorrelId,
             Persistence=cmqc.MQPER_PERSISTENT if stored.persistent else cmqc.MQPER_NOT_PERSISTENT,
