@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.interface import MQOD, MQSD, CommandResponse, GetOptions
+from bridge.mq.local.commands import Commands
 from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import ScriptFailed, bridge_script, prepare, run_script
@@ -150,7 +152,7 @@ def test_like_takes_the_attributes_of_another(manager: Manager) -> None:
 
 def test_like_of_a_topic_leaves_its_topic_string_behind(manager: Manager) -> None:
     manager.ok("DEFINE TOPIC(MODEL) TOPICSTR('a') PUB(DISABLED)")
-    manager.refused("DEFINE TOPIC(COPY) LIKE(MODEL)", "AMQ8101E")
+    assert "needs a TOPICSTR" in manager.refused("DEFINE TOPIC(COPY) LIKE(MODEL)", "AMQ8101E")
     manager.ok("DEFINE TOPIC(COPY) LIKE(MODEL) TOPICSTR('b')")
     assert manager.attribute("TOPIC(COPY)", "PUB") == "DISABLED"
 
@@ -222,6 +224,44 @@ def test_one_bad_command_does_not_stop_the_others(manager: Manager) -> None:
     responses = manager.connection.command("DEFINE QLOCAL(A) MAXDEPTH(x)\nDEFINE QLOCAL(B\n\nDEFINE QLOCAL(C)")
     assert [(one.line, one.ok) for one in responses] == [(1, False), (2, False), (4, True)]
     assert [one.message[:8] for one in responses] == ["AMQ8405I", "AMQ8405I", "AMQ8006I"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "DEFINE QLOCAL(NEW)",
+        "ALTER QLOCAL(A) MAXDEPTH(1)",
+        "ALTER QALIAS(ALIAS) TARGET(B)",
+        "DELETE QALIAS(ALIAS)",
+        "DELETE QLOCAL(B)",
+        "DEFINE TOPIC(NEW) TOPICSTR('new')",
+        "ALTER TOPIC(T) PUB(DISABLED)",
+        "DELETE TOPIC(T)",
+        "ALTER QMGR DESCR('new')",
+        "DEFINE SUB(NEW) TOPICSTR('t') DEST(A)",
+        "DEFINE SUB(NEW) TOPICSTR('t') DESTCLAS(MANAGED)",
+        "ALTER SUB(S) USERDATA('new')",
+    ],
+)
+def test_definitions_take_effect_when_their_unit_of_work_ends(manager: Manager, command: str) -> None:
+    """So a unit that cannot be written changes nothing."""
+    manager.connection.command(
+        "DEFINE QLOCAL(A)\nDEFINE QLOCAL(B)\nDEFINE QALIAS(ALIAS) TARGET(A)\nDEFINE TOPIC(T) TOPICSTR('t')\n"
+        "DEFINE SUB(S) TOPICSTR('s') DEST(A)"
+    )
+    everything = "DISPLAY QUEUE(*) ALL; DISPLAY TOPIC(*) ALL; DISPLAY SUB(*) ALL; DISPLAY QMGR"
+    before = [response.objects for response in manager.connection.command(everything)]
+    commands = Commands(manager.itself)
+    (read,) = commands.read(command)
+    response, unit = commands.run(read)
+    assert response.ok and unit is not None
+    assert [response.objects for response in manager.connection.command(everything)] == before
+    ended = threading.Event()
+    unit.done = lambda _reason: ended.set()
+    with manager.itself.lock:
+        manager.itself.journal.submit(unit)
+    assert ended.wait(10)
+    assert [response.objects for response in manager.connection.command(everything)] != before
 
 
 # Queues with messages, open queues
@@ -331,6 +371,8 @@ def test_topic_objects_govern_publications_at_once(manager: Manager) -> None:
     manager.ok("ALTER TOPIC(T) PUB(ENABLED)")
     manager.publish("a/b")
     manager.ok("ALTER TOPIC(T) PUB(DISABLED)")
+    with pytest.raises(Exception, match="MQRC_PUT_INHIBITED"):
+        manager.publish("a/b")
     manager.ok("DELETE TOPIC(T)")
     manager.publish("a/b")
 
@@ -409,6 +451,9 @@ def test_a_topic_object_gives_the_beginning_of_the_topic_string(manager: Manager
         assert manager.attribute("SUB(S)", "TOPICOBJ") == "T"
         assert manager.attribute("SUB(U)", "TOPICSTR") == "a/b"
         manager.restart()
+    manager.ok("ALTER SUB(S) USERDATA('u')")
+    assert manager.attribute("SUB(S)", "TOPICSTR") == "a/b/c"
+    assert manager.attribute("SUB(S)", "TOPICOBJ") == "T"
     manager.refused("DEFINE SUB(V) TOPICOBJ(NONE) DEST(A)", "AMQ8101E")
 
 
@@ -459,6 +504,17 @@ def test_a_subscription_is_replaced_altered_and_copied(manager: Manager) -> None
     assert [data[-1:] for data in manager.get_all("A")] == [b"3"]
 
 
+def test_expiry_counts_from_the_definition_and_is_kept_by_alter(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.ok("DEFINE SUB(S) TOPICSTR('a') DEST(A) EXPIRY(36000)")
+    manager.restart()
+    assert 35_000 < int(manager.attribute("SUB(S)", "EXPIRY")) <= 36_000
+    manager.ok("ALTER SUB(S) USERDATA('u')")
+    assert 35_000 < int(manager.attribute("SUB(S)", "EXPIRY")) <= 36_000
+    manager.ok("ALTER SUB(S) EXPIRY(UNLIMITED)")
+    assert manager.attribute("SUB(S)", "EXPIRY") == "UNLIMITED"
+
+
 def test_a_managed_subscription_has_a_queue_of_its_own(manager: Manager) -> None:
     manager.ok("DEFINE SUB(S) TOPICSTR('a') DESTCLAS(MANAGED)")
     manager.publish("a", b"1")
@@ -468,6 +524,14 @@ def test_a_managed_subscription_has_a_queue_of_its_own(manager: Manager) -> None
     assert manager.attribute("SUB(S)", "DESTCLAS") == "MANAGED"
     assert manager.attribute(f"QLOCAL({name})", "CURDEPTH") == 1
     manager.refused("ALTER SUB(S) DEST(X)", "AMQ8469E")
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.refused("DEFINE SUB(S) TOPICSTR('a') DEST(A) REPLACE", "AMQ8469E")
+    manager.refused("DEFINE SUB(COPY) LIKE(S)", "AMQ8405I")
+    manager.ok("DEFINE SUB(COPY) LIKE(S) DESTCLAS(MANAGED)")
+    assert manager.attribute("SUB(COPY)", "DEST") != name
+    handle = manager.connection.open(MQOD(ObjectName=name), cmqc.MQOO_INPUT_SHARED)
+    manager.refused("DELETE SUB(S)", "AMQ8469E")
+    manager.connection.close(handle)
     manager.ok("ALTER SUB(S) USERDATA('u')")
     assert manager.attribute("SUB(S)", "DEST") == name
     manager.ok("DELETE SUB(S)")
@@ -509,6 +573,9 @@ def test_the_subscription_of_a_client_goes_through_defxmitq(manager: Manager) ->
     manager.publish("a")
     assert manager.attribute("QLOCAL(OTHER)", "CURDEPTH") == 1
     manager.refused("DELETE QLOCAL(OTHER) PURGE", "AMQ8148E")
+    manager.ok("DEFINE QLOCAL('c1') USAGE(XMITQ)")
+    manager.publish("a")
+    assert manager.attribute("QLOCAL('c1')", "CURDEPTH") == 1, "a transmission queue of the client's name comes first"
 
 
 def test_the_subscription_of_an_application_can_be_altered_and_deleted(manager: Manager) -> None:
@@ -532,11 +599,14 @@ def test_the_subscription_of_an_application_can_be_altered_and_deleted(manager: 
 def test_alter_qmgr_outlives_a_restart_and_keeps_the_configured_rest(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     assert manager.ok("ALTER QMGR DEADQ('dlq') MAXHANDS(7)").message.startswith("AMQ8005I")
+    manager.restart()
+    manager.ok("ALTER QMGR DESCR('later')")
     manager.close()
     queue_manager = QueueManager("MQB1", tmp_path, max_message_length=1_000_000)
     try:
         assert queue_manager.attributes["DEADQ"] == "dlq"
         assert queue_manager.attributes["MAXHANDS"] == 7
+        assert queue_manager.attributes["DESCR"] == "later"
         assert queue_manager.attributes["MAXMSGL"] == 1_000_000, "the configuration's, as MAXMSGL was not altered"
     finally:
         queue_manager.close()
