@@ -1,7 +1,7 @@
 """The constants of the Message Queue Interface, under IBM's names and with IBM's numbers.
 
-The module corresponds to ``pymqi.CMQC`` (and to the C headers cmqc.h and, for the few command-message constants,
-cmqcfc.h), so that code and log lines of the bridge can be read beside IBM's documentation. Three differences:
+The module corresponds to ``pymqi.CMQC`` and the C header cmqc.h, so that code and log lines of the bridge can be read
+beside IBM's documentation; the constants of command messages are in :mod:`bridge.wire.cmqcfc`. Three differences:
 
 * character constants are ``bytes`` *without* trailing blanks (``MQFMT_RF_HEADER_2 == b"MQHRF2"``), as the decoded
   structures of :mod:`bridge.wire.mq` have them; ``MQxxx_STRUC_ID`` alone keeps its four bytes;
@@ -14,7 +14,10 @@ Source: IBM MQ, "API completion and reason codes" and "Constants".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from bridge.wire import cmqcfc
 
 # Completion codes.
 MQCC_OK: Final = 0
@@ -997,9 +1000,6 @@ MQSO_READ_AHEAD: Final = 0x10000000
 MQSR_ACTION_PUBLICATION: Final = 1
 MQSRO_NONE: Final = 0
 MQSRO_FAIL_IF_QUIESCING: Final = 0x2000
-MQSUBTYPE_API: Final = 1
-MQSUBTYPE_ADMIN: Final = 2
-MQSUBTYPE_PROXY: Final = 3
 
 # MQCONNX options.
 MQCNO_NONE: Final = 0
@@ -1228,107 +1228,24 @@ MQCA_ADMIN_TOPIC_NAME: Final = 2105
 MQCA_VERSION: Final = 2120
 MQCA_LAST: Final = 4000
 
-# Command messages (PCF): structure types, commands and parameters of the objects that the bridge uses.
-MQCFT_NONE: Final = 0
-MQCFT_COMMAND: Final = 1
-MQCFT_RESPONSE: Final = 2
-MQCFT_INTEGER: Final = 3
-MQCFT_STRING: Final = 4
-MQCFT_INTEGER_LIST: Final = 5
-MQCFT_STRING_LIST: Final = 6
-MQCFT_EVENT: Final = 7
-MQCFT_USER: Final = 8
-MQCFT_BYTE_STRING: Final = 9
-MQCFT_GROUP: Final = 20
-MQCFH_VERSION_1: Final = 1
-MQCFH_VERSION_3: Final = 3
-MQCFH_STRUC_LENGTH: Final = 36
-MQCFC_NOT_LAST: Final = 0
-MQCFC_LAST: Final = 1
-MQCMD_INQUIRE_Q_MGR: Final = 2
-MQCMD_CHANGE_Q: Final = 8
-MQCMD_CLEAR_Q: Final = 9
-MQCMD_CREATE_Q: Final = 11
-MQCMD_DELETE_Q: Final = 12
-MQCMD_INQUIRE_Q: Final = 13
-MQCMD_INQUIRE_Q_NAMES: Final = 18
-MQCMD_PING_Q_MGR: Final = 40
-MQCMD_INQUIRE_Q_STATUS: Final = 41
-MQCMD_CREATE_TOPIC: Final = 172
-MQCMD_DELETE_TOPIC: Final = 173
-MQCMD_INQUIRE_TOPIC: Final = 174
-MQCMD_INQUIRE_SUBSCRIPTION: Final = 176
-MQCMD_CREATE_SUBSCRIPTION: Final = 177
-MQCMD_CHANGE_SUBSCRIPTION: Final = 178
-MQCMD_DELETE_SUBSCRIPTION: Final = 179
-MQCMD_INQUIRE_SUB_STATUS: Final = 182
-MQCMD_INQUIRE_TOPIC_STATUS: Final = 183
-MQCMD_CLEAR_TOPIC_STRING: Final = 184
-MQCMD_PURGE_CHANNEL: Final = 195
-MQIACF_CLEAR_TYPE: Final = 1305
-MQIACF_CLEAR_SCOPE: Final = 1306
-MQIACF_DESTINATION_CLASS: Final = 1273
-MQIACF_DURABLE_SUBSCRIPTION: Final = 1274
-MQIACF_SUB_TYPE: Final = 1289
-MQIACF_SUB_LEVEL: Final = 1307
-MQIACF_TOPIC_STATUS_TYPE: Final = 1302
-MQBACF_SUB_ID: Final = 7016
-MQBACF_DESTINATION_CORREL_ID: Final = 7015
-MQCACF_SUB_NAME: Final = 3152
-MQCACF_SUB_USER_ID: Final = 3156
-MQCACF_SUB_USER_DATA: Final = 3159
-MQCACF_DESTINATION: Final = 3154
-MQCACF_DESTINATION_Q_MGR: Final = 3153
-MQCLRT_RETAINED: Final = 1
-MQCLRS_LOCAL: Final = 1
-MQCLRS_GLOBAL: Final = 2
-MQRCCF_CFH_TYPE_ERROR: Final = 3001
-MQRCCF_CFH_COMMAND_ERROR: Final = 3007
-MQRCCF_COMMAND_FAILED: Final = 3008
-MQRCCF_CFIN_PARM_ID_ERROR: Final = 3014
-MQRCCF_CFST_PARM_ID_ERROR: Final = 3015
-MQRCCF_PARM_COUNT_TOO_SMALL: Final = 3019
-MQRCCF_NO_RETAINED_MSG: Final = 3077
-MQRCCF_NOT_AUTHORIZED: Final = 3081
-MQRCCF_SUB_NAME_ERROR: Final = 3153
-MQRCCF_SUBSCRIPTION_IN_USE: Final = 3155
-MQRCCF_OBJECT_IN_USE: Final = 3160
-MQRCCF_NONE_FOUND: Final = 3200
-MQRCCF_PARM_CONFLICT: Final = 3203
-MQRCCF_PARM_MISSING: Final = 3228
-MQRCCF_PARM_VALUE_ERROR: Final = 3229
-MQRCCF_TOPICSTR_ALREADY_EXISTS: Final = 3300
-MQRCCF_TOPIC_STRING_NOT_FOUND: Final = 3308
-MQRCCF_SUB_ALREADY_EXISTS: Final = 3311
-MQRCCF_UNKNOWN_OBJECT_NAME: Final = 3312
-MQRCCF_CLIENT_ID_NOT_FOUND: Final = 3322
-MQRCCF_CLIENT_ID_ERROR: Final = 3323
-MQRCCF_OBJECT_ALREADY_EXISTS: Final = 4001
-MQRCCF_OBJECT_WRONG_TYPE: Final = 4002
-MQRCCF_OBJECT_OPEN: Final = 4004
-MQRCCF_ATTR_VALUE_ERROR: Final = 4005
-MQRCCF_Q_WRONG_TYPE: Final = 4007
-MQRCCF_OBJECT_NAME_ERROR: Final = 4008
 
-
-def _names(prefix: str) -> dict[int, str]:
-    """Number -> name of this module's constants with the prefix; of two names for one number, the first above."""
+def _names(constants: Mapping[str, object], prefix: str) -> dict[int, str]:
+    """Number -> name of the constants with the prefix; of two names for one number, the first above."""
     names: dict[int, str] = {}
-    for name, value in globals().items():
+    for name, value in constants.items():
         if name.startswith(prefix) and isinstance(value, int):
             names.setdefault(value, name)
     return names
 
 
-_REASON_NAMES: Final = _names("MQRCCF_") | _names("MQRC_")
-_COMPLETION_NAMES: Final = _names("MQCC_")
+_REASON_NAMES: Final = _names(vars(cmqcfc), "MQRCCF_") | _names(globals(), "MQRC_")
+_COMPLETION_NAMES: Final = _names(globals(), "MQCC_")
 
 
 def reason_name(code: int) -> str:
     """The name of a reason code: ``reason_name(2053) == "MQRC_Q_FULL"``.
 
-    The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. A number that is not
-    in this module gives ``"MQRC_<number>"``, so that a log line always says which code it was.
+    The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. Any other number gives ``"MQRC_<number>"``, so that a log line always says which code it was.
     """
     return _REASON_NAMES.get(code) or f"MQRC_{code}"
 
