@@ -1245,7 +1245,8 @@ _COMPLETION_NAMES: Final = _names(globals(), "MQCC_")
 def reason_name(code: int) -> str:
     """The name of a reason code: ``reason_name(2053) == "MQRC_Q_FULL"``.
 
-    The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. Any other number gives ``"MQRC_<number>"``, so that a log line always says which code it was.
+    The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. Any other
+    number gives ``"MQRC_<number>"``, so that a log line always says which code it was.
     """
     return _REASON_NAMES.get(code) or f"MQRC_{code}"
 
