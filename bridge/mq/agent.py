@@ -8,7 +8,8 @@ clients. It is asynchronous: everything is called on the event loop's thread, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,6 +39,36 @@ class Transmission(Protocol):
         """Whether the MQMD.Expiry of the message has run down."""
 
 
+class Side(StrEnum):
+    """Whose record of a session it is: what was received belongs to publications, what was sent to removals."""
+
+    RECEIVED = "received"
+    SENT = "sent"
+
+
+class StateKey(NamedTuple):
+    """Which record on SYSTEM.MQTT.PERSISTENT.STATE."""
+
+    side: Side
+    client_id: str
+
+
+class ClientSubscription(msgspec.Struct):
+    """A subscription of an MQTT client as the queue manager holds it."""
+
+    client_id: str
+    topic_filter: str
+    user_data: str
+    durable: bool
+
+
+class Recovered(msgspec.Struct):
+    """What the queue manager still knows when the service starts."""
+
+    states: dict[StateKey, bytes]
+    subscriptions: list[ClientSubscription]
+
+
 class UnitOfWork:
     """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
 
@@ -52,21 +83,12 @@ class UnitOfWork:
         #: (message, RETAIN flag)
         self.publications: list[tuple[PublicationMessage, bool]] = []
         self.removals: list[Transmission] = []
-        #: client identifier -> record on SYSTEM.MQTT.PERSISTENT.STATE; None removes it
-        self.states: dict[str, bytes | None] = {}
+        #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one
+        self.states: dict[StateKey, bytes | None] = {}
         self.refusals: dict[int, int] = {}
         self.failure = 0
         self.done = done
         self.owner = owner
-
-
-class ClientSubscription(msgspec.Struct):
-    """A subscription of an MQTT client as the queue manager holds it."""
-
-    client_id: str
-    topic_filter: str
-    user_data: str
-    durable: bool
 
 
 Consumer = Callable[[Sequence[Transmission]], None]
@@ -75,10 +97,16 @@ Consumer = Callable[[Sequence[Transmission]], None]
 class Agent(Protocol):
     """What the telemetry service asks of a queue manager."""
 
-    def start(self, consumer: Consumer) -> None:
-        """Open the transmission queue for exclusive input; hand its messages, in batches, to `consumer` from now on.
+    async def open(self) -> Recovered:
+        """Open the transmission queue for exclusive input, waiting while another bridge has it, and recover.
 
-        Messages already on the queue come first. Raises MQError when an object is missing or in use.
+        Raises MQError when an object is missing or of the wrong type.
+        """
+
+    def start(self, consumer: Consumer) -> None:
+        """Hand the messages of the transmission queue, in batches, to `consumer` from now on.
+
+        Messages already on the queue come first.
         """
 
     def execute(self, unit: UnitOfWork) -> None:
@@ -94,12 +122,6 @@ class Agent(Protocol):
 
     def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
         """Remove subscriptions of a client; filters that it did not subscribe to are no error."""
-
-    def subscriptions(self) -> list[ClientSubscription]:
-        """All subscriptions of MQTT clients."""
-
-    def states(self) -> dict[str, bytes]:
-        """The records on SYSTEM.MQTT.PERSISTENT.STATE, by client identifier."""
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason."""

@@ -99,8 +99,8 @@ class Outbox:
         #: publications with QoS 0 that a connected client was too slow for
         self.dropped = 0
         self.record = False
-        #: msg_number of the last message sent at QoS 1 or 2
-        self.sent_up_to = 0
+        #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
+        self.sent_before: set[int] = set()
         #: message ids that differ from what the MsgId prescribes: msg_number -> message id (QoS 2)
         self.assigned: dict[int, int] = {}
 
@@ -183,9 +183,9 @@ class Outbox:
                 outgoing.phase = Phase.RECORDING
                 self.recording = True
                 return True
-        again = number <= self.sent_up_to
-        if not again:
-            self.sent_up_to = number
+        again = bool(self.sent_before) and number in self.sent_before
+        if again:
+            self.sent_before.discard(number)
         out.append(
             encode_publish(field, publication.payload, qos, publication.retain, again, message_id, self.byte_order)
         )
@@ -233,7 +233,9 @@ class Outbox:
             outgoing.transmission = transmission
             outgoing.phase = Phase.SENT
             self.unacknowledged += 1
-        self.backlog.extendleft(reversed(list(acknowledged)))
+        acknowledged = list(acknowledged)
+        self.sent_before.update(transmission.msg_number for transmission in acknowledged)
+        self.backlog.extendleft(reversed(acknowledged))
 
     def complete(self, message_id: int) -> bool:
         """PUBCOMP: the handshake is over. True when the message id is free only once that is committed."""
@@ -282,8 +284,6 @@ class Outbox:
 
     def _repeat(self, message_id: int, outgoing: Outgoing, now: float, out: list[bytes], *, dup: bool) -> None:
         outgoing.sent_at = now
-        if outgoing.transmission is not None:
-            self.sent_up_to = max(self.sent_up_to, outgoing.transmission.msg_number)
         out.append(
             encode_publish(
                 outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, dup, message_id, self.byte_order

@@ -33,18 +33,24 @@ from bridge.wire.mqtt import (
 _PINGRESP = encode(Pingresp())
 
 
-class SessionRecord(msgspec.Struct, omit_defaults=True):
-    """What is kept of a durable session on SYSTEM.MQTT.PERSISTENT.STATE, as JSON."""
+class ReceivedRecord(msgspec.Struct):
+    """What is kept of the receiving side of a durable session on SYSTEM.MQTT.PERSISTENT.STATE, as JSON."""
 
     clientIdentifier: str
     #: message ids received with QoS 2 and not released
-    received: list[int] = []
+    received: list[int]
+
+
+class SentRecord(msgspec.Struct, omit_defaults=True):
+    """What is kept of the sending side of a durable session on SYSTEM.MQTT.PERSISTENT.STATE, as JSON."""
+
+    clientIdentifier: str
     #: message ids for which PUBREL was sent and PUBCOMP has not come
     released: list[int] = []
     #: unusual message ids: [number of the message, message id]
     assigned: list[tuple[int, int]] = []
-    #: number of the last message sent: up to it, messages go out again with DUP
-    sentUpTo: int = 0
+    #: numbers of the messages sent and not acknowledged: they go out again with DUP
+    sent: list[int] = []
 
 
 class Work:
@@ -80,6 +86,8 @@ class Session:
         self.outbox = Outbox(window, durable=durable, byte_order=byte_order)
         #: message ids received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
         self.received: set[int] = set()
+        #: `received` has changed and has to be on record (durable sessions only)
+        self.record = False
         #: topic filters subscribed to
         self.filters: set[str] = set()
         #: it has been answered with CONNACK; what came for subscriptions before is not its own
@@ -127,7 +135,7 @@ class Session:
                 message_id = packet.message_id  # type: ignore[union-attr]
                 if message_id in self.received:
                     self.received.discard(message_id)
-                    outbox.record = self.durable
+                    self.record = self.durable
                 replies.append(encode_acknowledgement(PacketType.PUBCOMP, message_id, byte_order))
             elif kind is Pubcomp:
                 if outbox.complete(packet.message_id):  # type: ignore[union-attr]
@@ -143,7 +151,7 @@ class Session:
         if message_id not in self.received:
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
-            self.outbox.record = self.durable
+            self.record = self.durable
         work.replies.append(encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order))
 
     def _release(self, message_id: int, work: Work) -> None:
@@ -190,31 +198,34 @@ class Session:
             elif message.qos == 2:
                 withheld.add(encode_acknowledgement(PacketType.PUBREC, message.message_id, self.byte_order))
                 self.received.discard(message.message_id)
-                self.outbox.record = self.durable
+                self.record = self.durable
         return [reply for reply in replies if reply not in withheld]
 
-    def record(self) -> bytes:
-        """The session as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+    def received_record(self) -> bytes:
+        """The receiving side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+        self.record = False
+        return msgspec.json.encode(ReceivedRecord(self.client_id, sorted(self.received)))
+
+    def sent_record(self) -> bytes:
+        """The sending side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
         outbox = self.outbox
         outbox.record = False
-        record = SessionRecord(
-            self.client_id,
-            sorted(self.received),
-            [
-                message_id
-                for message_id, one in outbox.in_flight.items()
-                if one.phase in (Phase.RELEASING, Phase.RELEASED)
-            ],
-            list(outbox.assigned.items()),
-            outbox.sent_up_to,
-        )
-        return msgspec.json.encode(record)
+        released, sent = [], []
+        for message_id, outgoing in outbox.in_flight.items():
+            if outgoing.phase in (Phase.RELEASING, Phase.RELEASED):
+                released.append(message_id)
+            elif outgoing.transmission is not None:
+                sent.append(outgoing.transmission.msg_number)
+        return msgspec.json.encode(SentRecord(self.client_id, released, list(outbox.assigned.items()), sent))
 
-    def restore(self, data: bytes) -> None:
-        """Take over a record after a restart. Raises msgspec.DecodeError when it cannot be read."""
-        record = msgspec.json.decode(data, type=SessionRecord)
-        self.received = set(record.received)
+    def restore_received(self, data: bytes) -> None:
+        """Take over the record of the receiving side after a restart. Raises msgspec.DecodeError."""
+        self.received = set(msgspec.json.decode(data, type=ReceivedRecord).received)
+
+    def restore_sent(self, data: bytes) -> None:
+        """Take over the record of the sending side after a restart. Raises msgspec.DecodeError."""
+        record = msgspec.json.decode(data, type=SentRecord)
         self.outbox.assigned = dict(record.assigned)
-        self.outbox.sent_up_to = record.sentUpTo
+        self.outbox.sent_before = set(record.sent)
         for message_id in record.released:
             self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.RELEASED)

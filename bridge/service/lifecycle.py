@@ -64,7 +64,7 @@ class Bridge:
             self.service = TelemetryService(
                 self.agent, configuration.limits, loop.time, queue_manager_name=settings.name
             )
-            self.service.start()
+            await self.service.start()
             self.server = ApplicationServer(self.queue_manager)
             listener = settings.listener
             places = await self.server.listen((listener.address, listener.port) if listener else None)

@@ -17,7 +17,7 @@ from bridge.config import LimitsConfig
 from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
 from bridge.mapping.to_mq import ClientIdentity, to_mq, user_identifier
 from bridge.mapping.topic import topic_filter_error
-from bridge.mq.agent import Agent, UnitOfWork
+from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Refusal
@@ -61,26 +61,33 @@ class TelemetryService:
 
     # Start and end ---------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Take up the durable sessions, then take over the transmission queue. Raises MQError."""
-        for client_id, data in self.agent.states().items():
-            session = self._new_session(ClientIdentity(client_id, b""), durable=True)
-            try:
-                session.restore(data)
-            except msgspec.DecodeError as error:
-                log.error("the record of session %s cannot be read and is ignored: %s", client_id, error)
-        for subscription in self.agent.subscriptions():
+    async def start(self) -> None:
+        """Take over the transmission queue, take up the durable sessions, then begin to deliver. Raises MQError."""
+        recovered = await self.agent.open()
+        for subscription in recovered.subscriptions:
             if not subscription.durable:
                 continue
-            found = self.sessions.get(subscription.client_id)
-            if found is None:
-                found = self._new_session(ClientIdentity(subscription.client_id, b""), durable=True)
-            found.filters.add(subscription.topic_filter)
+            session = self._recovered(subscription.client_id)
+            session.filters.add(subscription.topic_filter)
             if subscription.topic_filter == DEFAULT_QOS_TOPIC and subscription.user_data in ("0", "1", "2"):
-                found.outbox.direct_qos = int(subscription.user_data)
-        for session in self.sessions.values():
-            session.begun = True
+                session.outbox.direct_qos = int(subscription.user_data)
+        for key, data in recovered.states.items():
+            session = self._recovered(key.client_id)
+            try:
+                if key.side is Side.RECEIVED:
+                    session.restore_received(data)
+                else:
+                    session.restore_sent(data)
+            except msgspec.DecodeError as error:
+                log.error("the record of session %s cannot be read and is ignored: %s", key.client_id, error)
         self.agent.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
+
+    def _recovered(self, client_id: str) -> Session:
+        session = self.sessions.get(client_id)
+        if session is None:
+            session = self._new_session(ClientIdentity(client_id, b""), durable=True)
+            session.begun = True
+        return session
 
     def _new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         session = Session(identity, durable=durable, window=self.limits.in_flight)
@@ -143,7 +150,8 @@ class TelemetryService:
 
         unit = UnitOfWork(committed)
         if durable:
-            unit.states[client_id] = session.record()
+            session.record = True
+            self._keep(session, unit)
         self.agent.execute(unit)
 
     def _identifier_error(self, packet: Connect) -> str | None:
@@ -218,15 +226,14 @@ class TelemetryService:
                 connection.write(b"".join(out))
             if refusals:
                 self._dead_letter(session, refusals)
-        if work.empty and not outbox.record:
+        if work.empty and not outbox.record and not session.record:
             if work.replies:
                 connection.write(b"".join(work.replies))
             return
         unit = UnitOfWork(self._committed, (session, work))
         unit.publications = work.publications
         unit.removals = cast("list[QueuedTransmission]", work.removals)
-        if outbox.record:
-            unit.states[session.client_id] = session.record()
+        self._keep(session, unit)
         connection.pending += len(work.publications)
         if connection.pending > self.limits.pending_publications:
             connection.pause()
@@ -258,8 +265,7 @@ class TelemetryService:
         """MQTT 3.1.1 has no negative PUBACK: publications that MQ refuses stay unacknowledged, the connection is closed."""
         index, reason = next(iter(unit.refusals.items()))
         message = work.publications[index][0]
-        if session.outbox.record:
-            self._save(session)
+        self._save(session)
         what = f"publication to {message.topic!r} is refused: {cmqc.reason_name(reason)} ({reason})"
         if all(work.publications[index][0].qos == 0 for index in unit.refusals):
             log.warning("client %s: %s; it had QoS 0 and is gone", work.connection.client, what)
@@ -267,9 +273,19 @@ class TelemetryService:
         work.connection.close(f"{what}; it is not acknowledged")
 
     def _save(self, session: Session) -> None:
+        """Have changes of the session committed that belong to no message."""
         unit = UnitOfWork()
-        unit.states[session.client_id] = session.record()
-        self.agent.execute(unit)
+        self._keep(session, unit)
+        if unit.states:
+            self.agent.execute(unit)
+
+    @staticmethod
+    def _keep(session: Session, unit: UnitOfWork) -> None:
+        """Put what has changed of a durable session into the unit of work that it belongs to."""
+        if session.record:
+            unit.states[StateKey(Side.RECEIVED, session.client_id)] = session.received_record()
+        if session.outbox.record:
+            unit.states[StateKey(Side.SENT, session.client_id)] = session.sent_record()
 
     def _control(self, connection: Connection, session: Session, packet: Packet) -> None:
         if isinstance(packet, Subscribe):
@@ -338,8 +354,7 @@ class TelemetryService:
         if connection.will is not None:
             self._publish_will(connection, session)
         if session.durable:
-            if session.outbox.record:
-                self._save(session)
+            self._save(session)
         else:
             self._purge(session)
 
@@ -373,7 +388,7 @@ class TelemetryService:
         unit = UnitOfWork()
         unit.removals = cast("list[QueuedTransmission]", session.outbox.pending())
         if session.durable:
-            unit.states[session.client_id] = None
+            unit.states = {StateKey(side, session.client_id): None for side in Side}
         if unit.removals or unit.states:
             self.agent.execute(unit)
 
@@ -400,8 +415,7 @@ class TelemetryService:
             refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
             if out:
                 session.connection.write(b"".join(out))
-            if session.outbox.record:
-                unit.states[session.client_id] = session.record()
+            self._keep(session, unit)
             if refusals:
                 self._dead_letter(session, refusals)
         if unit.removals or unit.states:

@@ -9,7 +9,7 @@ from typing import cast
 
 from bridge.mapping.message import Message
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
-from bridge.mq.agent import ClientSubscription, Consumer, Transmission, UnitOfWork
+from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.expiry import expire
@@ -40,7 +40,7 @@ class LocalAgent:
         self._timer: asyncio.TimerHandle | None = None
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
 
-    def start(self, consumer: Consumer) -> None:
+    async def open(self) -> Recovered:
         queue = self._queue()
         if queue.inputs:
             raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
@@ -48,6 +48,15 @@ class LocalAgent:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
         queue.inputs += 1
         queue.exclusive = True
+        states = {
+            StateKey(Side(side), client_id): stored.message.data
+            for key, stored in self._queue_manager.states.items()
+            for side, _, client_id in [key.partition(":")]
+        }
+        return Recovered(states, self._subscriptions())
+
+    def start(self, consumer: Consumer) -> None:
+        queue = self._queue()
         queue.consumer = cast(Callable[[Sequence[StoredMessage]], None], consumer)
         self._expire()
         waiting = list(queue.messages())
@@ -102,8 +111,8 @@ class LocalAgent:
                 if transmission.linked:
                     transmission.queue.take(transmission)
                     gets.append(transmission)
-            for client_id, record in unit.states.items():
-                self._save(work, client_id, record)
+            for key, record in unit.states.items():
+                self._save(work, f"{key.side}:{key.client_id}", record)
 
             def done(reason: int) -> None:
                 unit.failure = reason
@@ -114,10 +123,10 @@ class LocalAgent:
             work.barrier = not unit.publications and not unit.removals
             queue_manager.journal.submit(work)
 
-    def _save(self, work: Unit, client_id: str, record: bytes | None) -> None:
+    def _save(self, work: Unit, key: str, record: bytes | None) -> None:
         queue_manager = self._queue_manager
         if record is None:
-            work.latest.append((queue_manager.states, client_id, None))
+            work.latest.append((queue_manager.states, key, None))
             return
         queue = queue_manager.queues[STATE_QUEUE]
         stored = StoredMessage(
@@ -127,13 +136,13 @@ class LocalAgent:
             True,
             0,
             time.time(),
-            client_id,
+            key,
             durable=True,
             put_application=APPLICATION_NAME,
         )
         queue.depth += 1
         work.puts.append(stored)
-        work.latest.append((queue_manager.states, client_id, stored))
+        work.latest.append((queue_manager.states, key, stored))
 
     def subscribe(
         self, client_id: str, filters: Sequence[tuple[str, int]], durable: bool, done: Callable[[list[int]], None]
@@ -178,7 +187,7 @@ class LocalAgent:
             work.done = lambda _reason: done()
             queue_manager.journal.submit(work)
 
-    def subscriptions(self) -> list[ClientSubscription]:
+    def _subscriptions(self) -> list[ClientSubscription]:
         found = []
         with self._queue_manager.lock:
             for subscription in self._queue_manager.topics.subscriptions.values():
@@ -188,10 +197,6 @@ class LocalAgent:
                         ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
                     )
         return found
-
-    def states(self) -> dict[str, bytes]:
-        with self._queue_manager.lock:
-            return {client_id: stored.message.data for client_id, stored in self._queue_manager.states.items()}
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         queue_manager = self._queue_manager
