@@ -140,7 +140,8 @@ class Queue:
 
     def announce(self) -> None:
         """Wake those who wait for a message."""
-        waiters, self.waiters = self.waiters, []
+        waiters = self.waiters[:]
+        self.waiters.clear()  # in place: who comes too late puts itself back on the list that it knows
         for wake in waiters:
             wake()
 

@@ -130,6 +130,8 @@ class ApplicationProtocol(asyncio.Protocol):
                     self._work(request)
             except MQError as error:
                 self._refuse(error)
+            except Exception as error:
+                self._refuse(_unexpected(error))
 
     def _fail(self, what: str) -> None:
         log.warning("an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
@@ -235,7 +237,10 @@ class ApplicationProtocol(asyncio.Protocol):
         waiting = commands.read(text)
         responses: list[Any] = []
 
-        def run(_reason: int = 0) -> None:
+        def run(reason: int = cmqc.MQRC_NONE) -> None:
+            if reason:
+                self._refuse(MQError(reason, f"{responses[-1].command}: it was backed out"))
+                return
             while waiting:
                 with self._queue_manager.lock:
                     response, unit = commands.run(waiting.pop(0))
@@ -264,7 +269,8 @@ class ApplicationProtocol(asyncio.Protocol):
         interval = request.options.WaitInterval
 
         def arrived() -> None:
-            self._loop.call_soon(again)
+            # Units of work of this process end in the thread that submits them.
+            self._loop.call_soon_threadsafe(again)
 
         def again() -> None:
             if self._wait is None or self._application is not application:
@@ -279,6 +285,10 @@ class ApplicationProtocol(asyncio.Protocol):
                     return
                 self._stop_waiting()
                 self._refuse(error)
+                return
+            except Exception as error:
+                self._stop_waiting()
+                self._refuse(_unexpected(error))
                 return
             self._wait = None
             if timer is not None:
@@ -303,3 +313,9 @@ class ApplicationProtocol(asyncio.Protocol):
             waiters.remove(arrived)
         if timer is not None:
             timer.cancel()
+
+
+def _unexpected(error: Exception) -> MQError:
+    """What an application is told when its request fails in a way that nobody foresaw: it must not wait for ever."""
+    log.exception("a request of an MQ application failed", exc_info=error)
+    return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")
