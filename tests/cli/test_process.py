@@ -110,6 +110,17 @@ def test_a_wrong_configuration_file(start: Any, tmp_path: Path) -> None:
     assert len(errors.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")],
+)
+def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments: tuple[str, ...]) -> None:
+    status, output, errors = ended(start("mq", *arguments, MQBRIDGE_DATA_DIR=queue_manager.directory))
+    assert (status, output) == (2, "")
+    assert errors.startswith("expected arguments in UTF-8, found ")
+    assert len(errors.splitlines()) == 1
+
+
 def test_bytes_of_standard_input(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     everything = bytes(range(256))

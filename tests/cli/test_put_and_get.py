@@ -136,6 +136,16 @@ def test_get_waits_for_a_message(start: Any, queue_manager: Any) -> None:
     assert queue_manager.depth(queue) == 0
 
 
+def test_waiting_gets_share_what_comes(start: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    processes = [start("mq", "get", queue, "--wait", 20, "--data-dir", queue_manager.directory) for _ in range(3)]
+    queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 3)
+    for left in (2, 1, 0):  # each message is for one of them; the others wait on
+        queue_manager.put(queue, Message(MQMD(), b"one"))
+        queue_manager.until(lambda left=left: [one.poll() for one in processes].count(None) == left)
+    assert [one.communicate() for one in processes] == [(b"one\n", b"")] * 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -144,6 +154,8 @@ def test_get_waits_for_a_message(start: Any, queue_manager: Any) -> None:
         (("put", "FULL", "x"), "MQRC_Q_FULL (2053)"),
         (("put", "SHUT", "x"), "MQRC_PUT_INHIBITED (2051)"),
         (("get", "SHUT"), "MQRC_GET_INHIBITED (2016)"),
+        (("put", "t" * 49, "x", "--to", "dev"), "MQRC_OBJECT_NAME_ERROR (2152)"),
+        (("put", "topic", "x", "--to", "d" * 49), "MQRC_OBJECT_Q_MGR_NAME_ERROR (2153)"),
     ],
 )
 def test_refusals_have_name_and_number(mq: Any, queue_manager: Any, arguments: tuple[str, ...], complaint: str) -> None:
