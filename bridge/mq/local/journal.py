@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Unit:
     """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
 
-    __slots__ = ("barrier", "definitions", "done", "effects", "gets", "latest", "puts")
+    __slots__ = ("barrier", "definitions", "done", "effects", "gets", "latest", "puts", "undone")
 
     def __init__(self) -> None:
         self.puts: list[StoredMessage] = []
@@ -36,6 +36,8 @@ class Unit:
         self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
         #: run when the unit takes effect, before messages become available
         self.effects: list[Callable[[], None]] = []
+        #: run instead when it cannot be committed
+        self.undone: list[Callable[[], None]] = []
         #: messages of units before this one reach their consumer before this one is done
         self.barrier = False
         #: called with MQRC_NONE, or the reason for which nothing took effect
@@ -292,6 +294,7 @@ class Journal:
         `make` creates a message of the log; None drops it (its queue was deleted).
         """
         messages: dict[int, StoredMessage] = {}
+        orphans: dict[int, str] = {}
         for row, batch in self._store.batches():
             self._rows[row.id] = row
             self._size += row.size
@@ -299,6 +302,7 @@ class Journal:
                 for delivery in put.deliveries:
                     stored = make(put, delivery)
                     if stored is None:
+                        orphans[delivery.msg_number] = delivery.queue
                         continue
                     again = messages.pop(delivery.msg_number, None)
                     if again is not None and again.row is not None:
@@ -311,11 +315,14 @@ class Journal:
                     self._live += 1
                     messages[delivery.msg_number] = stored
             for number in batch.removed:
+                orphans.pop(number, None)
                 stored = messages.pop(number, None)
                 if stored is not None:
                     self.account_removal(stored, row)
             if not row.live and not row.tombstones:
                 self._dead.append(row)
+        for name in sorted(set(orphans.values())):
+            log.error("messages of queue %s are dropped: it is not defined any more", name)
         self._dead = list(dict.fromkeys(self._dead))
         return dict(sorted(messages.items()))
 
@@ -335,6 +342,8 @@ def undo(unit: Unit) -> None:
     """Back a unit of work out: what it put never was, what it got is there again with one backout more."""
     for stored in unit.puts:
         stored.queue.depth -= 1
+    for restore in unit.undone:
+        restore()
     for stored in unit.gets:
         stored.backout_count += 1
         stored.queue.restore(stored)

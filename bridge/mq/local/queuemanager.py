@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,6 @@ class QueueManager(Objects):
     def _stored_from(self, put: Put, delivery: Delivery) -> StoredMessage | None:
         queue = self.queues.get(delivery.queue)
         if queue is None:
-            log.error("a message of queue %s is dropped: the queue is not defined any more", delivery.queue)
             return None
         return StoredMessage(
             queue,
@@ -318,6 +318,8 @@ class QueueManager(Objects):
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
         """End a subscription at once; None when there is none of that name."""
         subscription = self.topics.remove(name)
+        if subscription is not None:
+            unit.undone.append(partial(self.topics.add, subscription))
         if subscription is not None and subscription.durable:
             unit.definitions.append(("SUB", name, None))
         if subscription is not None and subscription.managed:
