@@ -1,0 +1,119 @@
+"""Acceptance 1 with mosquitto_pub and mosquitto_sub, in MQTT 3.1 and 3.1.1."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.mosquitto import Subscriber, publish
+from tests.acceptance.mqtt_raw import RawClient
+
+VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311"])
+
+
+@VERSIONS
+def test_every_qos_against_every_qos(bridge: BridgeProcess, unique: str, version: str) -> None:
+    """A publication arrives with the lower of its own QoS and the subscription's."""
+    subscribers = [Subscriber(bridge.port, f"{unique}/+", qos=qos, version=version) for qos in (0, 1, 2)]
+    for qos in (0, 1, 2):
+        publish(bridge.port, f"{unique}/q{qos}", f"sent with {qos}", qos=qos, version=version)
+    for granted, subscriber in enumerate(subscribers):
+        with subscriber:
+            # They were published one after the other, but QoS 0 is not bound to the order of the others.
+            received = sorted((subscriber.message() for _ in range(3)), key=lambda message: message["topic"])
+            assert received == [
+                {"topic": f"{unique}/q{qos}", "payload": f"sent with {qos}", "qos": min(qos, granted), "retain": 0}
+                for qos in (0, 1, 2)
+            ]
+
+
+def test_retained_publication_live_late_and_cleared(bridge: BridgeProcess, unique: str) -> None:
+    topic = f"{unique}/state"
+    with Subscriber(bridge.port, topic, qos=1) as live:
+        publish(bridge.port, topic, "first", "-r", qos=1)
+        publish(bridge.port, topic, "last", "-r", qos=1)
+        expected = {"topic": topic, "qos": 1, "retain": 0}
+        assert live.message() == {**expected, "payload": "first"}
+        assert live.message() == {**expected, "payload": "last"}
+    with Subscriber(bridge.port, topic, qos=1) as late:
+        assert late.message() == {"topic": topic, "payload": "last", "qos": 1, "retain": 1}
+    publish(bridge.port, topic, "", "-r", qos=1)
+    with Subscriber(bridge.port, topic, qos=1) as later:
+        publish(bridge.port, topic, "live", qos=1)
+        assert later.message() == {"topic": topic, "payload": "live", "qos": 1, "retain": 0}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_will_when_the_client_is_killed(bridge: BridgeProcess, unique: str, qos: int) -> None:
+    topic = f"{unique}/will"
+    with Subscriber(bridge.port, topic, qos=2) as witness:
+        will = ("--will-topic", topic, "--will-payload", "gone", "--will-qos", str(qos))
+        with Subscriber(bridge.port, f"{unique}/other", options=will) as mortal:
+            mortal.kill()
+        assert witness.message() == {"topic": topic, "payload": "gone", "qos": qos, "retain": 0}
+
+
+def test_no_will_after_disconnect(bridge: BridgeProcess, unique: str) -> None:
+    topic = f"{unique}/will"
+    with Subscriber(bridge.port, topic, qos=1) as witness:
+        with Subscriber(bridge.port, "x", options=("--will-topic", topic, "--will-payload", "gone")) as polite:
+            polite.stop()
+        publish(bridge.port, topic, "still here", qos=1)
+        assert witness.message()["payload"] == "still here"
+
+
+def test_wildcards(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT 3.1.1 section 4.7; the last publication, which all of them match, tells when all have come."""
+    topics = [f"{unique}{rest}" for rest in ("", "/a", "/a/b", "/a/b/c", "/b/b", "//", "/end")]
+    expected = {
+        f"{unique}/#": topics,
+        f"{unique}/+": [f"{unique}/a", f"{unique}/end"],
+        f"{unique}/+/b": [f"{unique}/a/b", f"{unique}/b/b"],
+        f"{unique}/a/#": [f"{unique}/a", f"{unique}/a/b", f"{unique}/a/b/c"],
+        f"+/{'+/' * 2}c": [],
+        f"{unique}/+/+": [f"{unique}/a/b", f"{unique}/b/b", f"{unique}//"],
+    }
+    subscribers = {one: Subscriber(bridge.port, one, f"{unique}/end", qos=1) for one in expected}
+    for topic in topics:
+        publish(bridge.port, topic, topic, qos=1)
+    for topic_filter, subscriber in subscribers.items():
+        with subscriber:
+            received = list(itertools.takewhile(lambda one: not one.endswith("/end"), iter_topics(subscriber)))
+            wanted = [topic for topic in expected[topic_filter] if not topic.endswith("/end")]
+            if topic_filter.startswith("+"):
+                received = [topic for topic in received if topic.startswith(unique)]
+                wanted = [f"{unique}/a/b/c"]
+            assert received == wanted, topic_filter
+
+
+def iter_topics(subscriber: Subscriber):
+    while True:
+        yield subscriber.message()["topic"]
+
+
+@VERSIONS
+def test_durable_session_over_a_bridge_restart(own_bridge: BridgeProcess, version: str) -> None:
+    """Its subscriptions and what came while it was away, before and after a restart, are there when it returns."""
+    durable = {"qos": 2, "version": version, "options": ("-c", "-i", "keeper")}
+    with Subscriber(own_bridge.port, "news/#", **durable) as subscriber:
+        subscriber.stop()
+    publish(own_bridge.port, "news/1", "before", qos=2, version=version)
+    own_bridge.restart()
+    publish(own_bridge.port, "news/2", "after", qos=1, version=version)
+    with Subscriber(own_bridge.port, "news/#", **durable) as subscriber:
+        assert sorted((subscriber.message() for _ in range(2)), key=lambda one: one["topic"]) == [
+            {"topic": "news/1", "payload": "before", "qos": 2, "retain": 0},
+            {"topic": "news/2", "payload": "after", "qos": 1, "retain": 0},
+        ]
+        publish(own_bridge.port, "news/3", "live", qos=0, version=version)
+        assert subscriber.message() == {"topic": "news/3", "payload": "live", "qos": 0, "retain": 0}
+
+
+def test_many_messages_from_one_process(bridge: BridgeProcess, unique: str) -> None:
+    """mosquitto_pub -l publishes each line of its input; order per topic is kept."""
+    with Subscriber(bridge.port, unique, qos=2) as subscriber, RawClient.connected(bridge.port, unique) as publisher:
+        for number in range(200):
+            publisher.publish(unique, b"%d" % number, qos=2)
+        assert [int(subscriber.message()["payload"]) for _ in range(200)] == list(range(200))
