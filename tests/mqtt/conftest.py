@@ -1,0 +1,80 @@
+"""A hold on one Outbox or Session: messages on a transmission queue, and clients' packets, without any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mqtt.session import Session
+from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import Decoder, Packet, Publish
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A message on the transmission queue."""
+
+    msg_number: int
+    message: AnyMessage
+    topic: str | None = "t"
+    user_data: str | None = "2"
+    retained: bool = False
+    persistent: bool = True
+    remote_queue: str = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+    client_id: str = "c"
+    expired: bool = False
+
+
+@pytest.fixture
+def waiting() -> Callable[..., Waiting]:
+    """waiting(number, qos): a publication of an MQTT client that waits; further fields as they are named."""
+
+    def make(number: int, qos: int = 1, *, payload: bytes | None = None, topic: str = "t", **fields: Any) -> Waiting:
+        content = str(number).encode() if payload is None else payload
+        published = Publish(topic, content, qos, False, False, 9 if qos else 0)
+        return Waiting(number, to_mq(published, ClientIdentity("publisher", b"")), topic, **fields)
+
+    return make
+
+
+@pytest.fixture
+def direct() -> Callable[..., Waiting]:
+    """direct(number): a message that an MQ application put straight to the client."""
+
+    def make(number: int, body: bytes = b"", format_: bytes = b"", remote_queue: str = "command", **fields: Any) -> Waiting:
+        message = Message(MQMD(Format=format_), body)
+        return Waiting(number, message, None, None, remote_queue=remote_queue, **fields)
+
+    return make
+
+
+@pytest.fixture
+def packets() -> Callable[[list[bytes]], list[Packet]]:
+    """What the bytes say to a client; the list is emptied."""
+
+    def read(out: list[bytes]) -> list[Packet]:
+        decoder = Decoder(server=False, protocol_level=4)
+        found = decoder.feed(b"".join(out))
+        assert decoder.error is None
+        out.clear()
+        return found
+
+    return read
+
+
+@pytest.fixture
+def session() -> Callable[..., Session]:
+    """session(durable=..., window=...): a connected session of client c."""
+
+    def make(*, durable: bool = True, window: int = 10) -> Session:
+        identity = ClientIdentity("c", b"user")
+        made = Session(identity, durable=durable, window=window)
+        made.attach(object(), identity, "big")
+        return made
+
+    return make

@@ -1,0 +1,356 @@
+"""The sending side of a session: window, phases of the handshakes, DUP, message ids, slow and absent clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.mqtt.outbox import Outbox, Phase
+from bridge.wire.mqtt import Publish, Pubrel
+
+
+def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
+    made = Outbox(window, durable=durable)
+    made.connected = made.open = True
+    return made
+
+
+def sent(box: Outbox, packets: Any, *batch: Any, now: float = 0.0) -> list[Any]:
+    out: list[bytes] = []
+    done: list[Any] = []
+    assert box.deliver(batch, now, out, done) == []
+    return packets(out)  # type: ignore[no-any-return]
+
+
+# What goes out --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retained", [False, True])
+def test_a_message_becomes_a_publish(waiting: Any, packets: Any, qos: int, retained: bool) -> None:
+    message = waiting(7, qos, payload=b"21.5", topic="plant/1", retained=retained)
+    expected = Publish("plant/1", b"21.5", qos, retained, False, 7 if qos else 0)
+    assert sent(outbox(), packets, message) == [expected]
+
+
+def test_qos_0_is_finished_once_written(waiting: Any) -> None:
+    message, out, done = waiting(1, 0), [], []
+    box = outbox()
+    box.deliver([message], 0.0, out, done)
+    assert done == [message]
+    assert not box.in_flight and not box.pending()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_qos_1_and_2_are_not_finished_once_written(waiting: Any, qos: int) -> None:
+    message, out, done = waiting(1, qos), [], []
+    box = outbox()
+    box.deliver([message], 0.0, out, done)
+    assert done == []
+    assert box.pending() == [message]
+
+
+def test_direct_messages_have_qos_2_and_the_name_of_the_queue_as_topic(direct: Any, packets: Any) -> None:
+    assert sent(outbox(), packets, direct(3, b"reset", remote_queue="command/pump")) == [
+        Publish("command/pump", b"reset", 2, False, False, 3)
+    ]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packets: Any, qos: int) -> None:
+    box = outbox()
+    box.direct_qos = qos
+    (packet,) = sent(box, packets, direct(3))
+    assert packet.qos == qos
+
+
+def test_an_expired_message_is_finished_unsent(waiting: Any, packets: Any) -> None:
+    out, done = [], []
+    message = waiting(1, 1, expired=True)
+    assert outbox().deliver([message], 0.0, out, done) == []
+    assert (out, done) == ([], [message])
+
+
+def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(waiting: Any, packets: Any) -> None:
+    """The client holds its message id as received: a later message with that id would be taken for this one."""
+    box = outbox(durable=True)
+    box.sent_before = {5}
+    (packet,) = sent(box, packets, waiting(5, 2, expired=True))
+    assert (packet.message_id, packet.dup) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({"format_": b"MQHRF2", "body": b"rubbish"}, 2334, id="MQRC_RFH_ERROR"),
+        pytest.param({"remote_queue": "a+b"}, 2425, id="MQRC_TOPIC_STRING_ERROR: wildcard"),
+        pytest.param({"remote_queue": ""}, 2425, id="MQRC_TOPIC_STRING_ERROR: empty"),
+        pytest.param({"remote_queue": "x" * 70_000}, 2425, id="MQRC_TOPIC_STRING_ERROR: too long for MQTT"),
+    ],
+)
+def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_up(
+    direct: Any, waiting: Any, packets: Any, fields: dict[str, Any], reason: int
+) -> None:
+    out, done = [], []
+    box = outbox(1)
+    bad, good = direct(1, **fields), waiting(2, 1)
+    refusals = box.deliver([bad, good], 0.0, out, done)
+    assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
+    assert [packet.message_id for packet in packets(out)] == [2]
+    assert box.pending() == [good]
+
+
+# Window ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int) -> None:
+    box = outbox(window)
+    assert [one.message_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
+        range(1, window + 1)
+    )
+    out: list[bytes] = []
+    for message_id in range(1, 11):
+        assert box.acknowledge(message_id) is not None
+        box.pump(0.0, out, [])
+        following = [message_id + window] if message_id + window <= 10 else []
+        assert [one.message_id for one in packets(out)] == following
+    assert not box.pending()
+
+
+def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: Any) -> None:
+    box = outbox(1)
+    sent(box, packets, waiting(1, 2), waiting(2, 2))
+    box.receive(1)
+    out: list[bytes] = []
+    box.pump(0.0, out, [])
+    assert [one.message_id for one in packets(out)] == [2]
+
+
+def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
+    """Also QoS 0 does not overtake what waits."""
+    box = outbox(1)
+    assert [one.payload for one in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
+    assert sent(box, packets, waiting(4, 0)) == []
+    box.acknowledge(1)
+    out: list[bytes] = []
+    box.pump(0.0, out, [])
+    assert [one.payload for one in packets(out)] == [b"2", b"3", b"4"]
+
+
+# Phases ---------------------------------------------------------------------------------------------------------------
+
+
+def in_phase(waiting: Any, phase: Phase | None, qos: int, *, durable: bool) -> Outbox:
+    """An Outbox whose message id 1 is in a phase."""
+    box = outbox(durable=durable)
+    if phase is None:
+        return box
+    box.deliver([waiting(1, qos)], 0.0, [], [])
+    if phase is Phase.RECORDING:
+        box.in_flight[1].phase = phase
+    if phase >= Phase.RELEASING:
+        box.receive(1)
+    if phase >= Phase.RELEASED:
+        box.in_flight[1].phase = Phase.RELEASED
+    if phase >= Phase.COMPLETING:
+        box.complete(1)
+    assert box.in_flight[1].phase is phase
+    return box
+
+
+@pytest.mark.parametrize(
+    ("phase", "qos", "finished"),
+    [
+        (None, 1, False),
+        (Phase.SENT, 1, True),
+        (Phase.SENT, 2, False),
+        (Phase.RECORDING, 2, False),
+        (Phase.RELEASING, 2, False),
+        (Phase.RELEASED, 2, False),
+        (Phase.COMPLETING, 2, False),
+    ],
+)
+def test_puback_ends_qos_1_and_nothing_else(waiting: Any, phase: Phase | None, qos: int, finished: bool) -> None:
+    box = in_phase(waiting, phase, qos, durable=True)
+    before = list(box.in_flight)
+    assert (box.acknowledge(1) is not None) is finished
+    assert list(box.in_flight) == ([] if finished else before)
+
+
+@pytest.mark.parametrize(
+    ("phase", "answer"),
+    [
+        pytest.param(None, "pubrel at once", id="unknown"),
+        pytest.param(Phase.SENT, "commit first", id="SENT"),
+        pytest.param(Phase.RELEASING, "nothing", id="RELEASING"),
+        pytest.param(Phase.RELEASED, "pubrel at once", id="RELEASED"),
+    ],
+)
+@pytest.mark.parametrize("durable", [False, True])
+def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -> None:
+    box = in_phase(waiting, phase, 2, durable=durable)
+    box.record = False
+    outgoing, transmission = box.receive(1)
+    assert {(False, False): "pubrel at once", (True, True): "commit first", (True, False): "nothing"}[
+        outgoing is not None, transmission is not None
+    ] == answer
+    assert box.record is (durable and answer == "commit first")
+    assert box.unacknowledged == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "durable", "waits", "left"),
+    [
+        (None, True, False, []),
+        (Phase.SENT, True, False, [1]),
+        (Phase.RELEASING, True, False, [1]),
+        (Phase.RELEASED, True, True, [1]),
+        (Phase.RELEASED, False, False, []),
+        (Phase.COMPLETING, True, False, [1]),
+    ],
+)
+def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, left: list[int]) -> None:
+    """A durable session frees the message id only when that is committed."""
+    box = in_phase(waiting, phase, 2, durable=durable)
+    assert box.complete(1) is waits
+    assert list(box.in_flight) == left
+    if waits:
+        box.free([1])
+        assert not box.in_flight
+
+
+@pytest.mark.parametrize(
+    ("phase", "repeated"),
+    [
+        (Phase.RECORDING, []),
+        (Phase.SENT, [Publish("t", b"1", 2, False, True, 1)]),
+        (Phase.RELEASING, []),
+        (Phase.RELEASED, [Pubrel(1)]),
+        (Phase.COMPLETING, []),
+    ],
+)
+@pytest.mark.parametrize("how", ["reconnect", "retry"])
+def test_table_4_dup_is_set_on_what_is_sent_again(
+    waiting: Any, packets: Any, phase: Phase, repeated: list[Any], how: str
+) -> None:
+    box = in_phase(waiting, phase, 2, durable=True)
+    out: list[bytes] = []
+    if how == "reconnect":
+        box.resume(0.0, out)
+    else:
+        box.retry(100.0, 20.0, out)
+    assert packets(out) == repeated
+
+
+def test_table_4_dup_is_not_set_on_a_first_transmission(waiting: Any, packets: Any) -> None:
+    for packet in sent(outbox(), packets, waiting(1, 0), waiting(2, 1), waiting(3, 2)):
+        assert packet.dup is False
+
+
+def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
+    box, out = outbox(), []
+    sent(box, packets, waiting(1, 1), now=10.0)
+    box.retry(29.0, 20.0, out)
+    assert out == []
+    box.retry(30.0, 20.0, out)
+    assert [one.dup for one in packets(out)] == [True]
+    box.retry(49.0, 20.0, out)
+    assert out == []
+
+
+def test_resume_keeps_the_old_order(waiting: Any, packets: Any) -> None:
+    box, out = outbox(), []
+    sent(box, packets, waiting(9, 1), waiting(3, 2), waiting(5, 1), waiting(1, 2))
+    box.resume(0.0, out)
+    assert [one.message_id for one in packets(out)] == [9, 3, 5, 1]
+
+
+# Message ids ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_id_in_flight_is_not_used_again(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    batch = [waiting(5, 1), waiting(0x1_0005, 1), waiting(0x2_0006, 1), waiting(0x3_0000, 1)]
+    assert [one.message_id for one in sent(box, packets, *batch)] == [5, 6, 7, 1]
+
+
+def test_an_unusual_message_id_of_qos_2_is_on_record_before_it_is_used(waiting: Any, packets: Any) -> None:
+    """After a crash the client would otherwise get the message again under the id that its MsgId prescribes."""
+    box = outbox(durable=True)
+    assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2), waiting(7, 1))] == [5]
+    assert box.record
+    assert box.assigned == {0x1_0005: 6}
+    assert box.recording
+    out: list[bytes] = []
+    box.recorded(out, 1.0)
+    box.pump(1.0, out, [])
+    assert [(one.message_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
+
+
+def test_an_unusual_message_id_of_qos_1_needs_no_record(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=True)
+    assert [one.message_id for one in sent(box, packets, waiting(5, 1), waiting(0x1_0005, 1))] == [5, 6]
+
+
+def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=True)
+    box.assigned[0x1_0005] = 6
+    box.sent_before = {0x1_0005}
+    assert [(one.message_id, one.dup) for one in sent(box, packets, waiting(0x1_0005, 2))] == [(6, True)]
+    box.receive(6)
+    assert box.assigned == {}
+
+
+# Slow and absent clients ----------------------------------------------------------------------------------------------
+
+
+def test_messages_for_an_absent_client_wait(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    box.connected = box.open = False
+    batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2)]
+    assert sent(box, packets, *batch) == []
+    assert box.pending() == batch
+
+
+def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    box.open = False
+    out, done = [], []
+    batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2), waiting(4, 1, user_data="0"), waiting(5, 0)]
+    box.deliver(batch, 0.0, out, done)
+    assert (out, done) == ([], [batch[1], batch[3], batch[4]])
+    assert box.dropped == 3
+    assert box.pending() == [batch[0], batch[2]]
+    box.open = True
+    box.pump(0.0, out, done)
+    assert [one.message_id for one in packets(out)] == [1, 3]
+
+
+def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=True)
+    first, second = waiting(1, 1), waiting(2, 2)
+    sent(box, packets, first, second)
+    acknowledged = box.acknowledge(1)
+    outgoing, transmission = box.receive(2)
+    box.restore([acknowledged], [(outgoing, transmission)])
+    assert set(box.pending()) == {first, second}
+    out: list[bytes] = []
+    box.resume(0.0, out)
+    box.pump(0.0, out, [])
+    assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
+    assert box.unacknowledged == 2
+
+
+def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=False)
+    for number in range(1, 100):
+        sent(box, packets, waiting(number, 1 + number % 2))
+        if number % 2:
+            box.receive(number)
+            box.in_flight[number].phase = Phase.RELEASED
+            box.complete(number)
+        else:
+            box.acknowledge(number)
+    assert not box.in_flight and not box.backlog and not box.assigned and not box.unacknowledged
