@@ -6,47 +6,138 @@ belongs to one thread at a time. Every verb raises MQError with the reason code 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from bridge.mapping.message import AnyMessage
+from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 
+class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message property: MQSETMP's name, type and value, and the MQPD. `bridge.mq.local.property` says more."""
+
+    #: `folder.group.name`; without a dot it is in the `usr` folder
+    name: str
+    #: MQTYPE_BOOLEAN (bool), _BYTE_STRING (bytes), _INT8 to _INT64 (int), _FLOAT32, _FLOAT64 (float), _STRING (str),
+    #: _NULL (None)
+    type: int = cmqc.MQTYPE_STRING
+    value: bool | int | float | str | bytes | None = ""
+    Support: int = cmqc.MQPD_SUPPORT_OPTIONAL
+    Context: int = cmqc.MQPD_NO_CONTEXT
+    CopyOptions: int = cmqc.MQCOPY_DEFAULT
+
+
 class MQOD(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Object descriptor: what MQOPEN and MQPUT1 name."""
+    """Object descriptor: what MQOPEN and MQPUT1 name. MQOPEN fills in the fields under "Results", in place."""
 
     ObjectType: int = cmqc.MQOT_Q
+    #: the name of a model queue is replaced by that of the dynamic queue made of it, as is ObjectQMgrName
     ObjectName: str = ""
     ObjectQMgrName: str = ""
     #: topic string of an MQOT_TOPIC; joined to the topic object's own by a `/` when ObjectName is given as well
     ObjectString: str = ""
+    #: name of the dynamic queue to make of a model queue; a `*` at its end becomes unique
+    DynamicQName: str = "AMQ.*"
+    #: with MQOO_ALTERNATE_USER_AUTHORITY
+    AlternateUserId: str = ""
+    #: message selector: gets and browses with this handle see matching messages only
+    SelectionString: str = ""
+    # Results
+    ResolvedQName: str = ""
+    ResolvedQMgrName: str = ""
+    #: whole topic string
+    ResObjectString: str = ""
+    #: MQOT_Q, or MQOT_TOPIC where an alias leads to a topic
+    ResolvedType: int = cmqc.MQOT_NONE
+
+
+class MQPMO(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Put message options. The put fills in the fields under "Results", in place."""
+
+    Options: int = cmqc.MQPMO_NONE
+    #: with MQPMO_PASS_…_CONTEXT: handle of a queue opened with MQOO_SAVE_ALL_CONTEXT
+    Context: int = 0
+    #: a publication goes to the highest SubLevel that is not above it
+    PubLevel: int = 9
+    # Results
+    ResolvedQName: str = ""
+    ResolvedQMgrName: str = ""
+    KnownDestCount: int = 0
+    UnknownDestCount: int = 0
+    InvalidDestCount: int = 0
+    #: no field of IBM's: MQRC_NONE, or the reason of an MQCC_WARNING (the message was put all the same)
+    Reason: int = cmqc.MQRC_NONE
 
 
 class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Subscription descriptor: what MQSUB creates, alters or resumes."""
+    """Subscription descriptor: what MQSUB creates, alters or resumes.
+
+    A result is ResObjectString; of a subscription that is resumed also SubUserData, SubCorrelId, SubLevel, SelectionString
+    and what else it was made with.
+    """
 
     Options: int = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
     ObjectName: str = ""
     ObjectString: str = ""
     SubName: str = ""
     SubUserData: str = ""
+    #: without MQSO_SET_CORREL_ID a result: the queue manager makes one
     SubCorrelId: bytes = bytes(24)
     SubLevel: int = 1
     #: tenths of a second
     SubExpiry: int = cmqc.MQEI_UNLIMITED
+    AlternateUserId: str = ""
+    PubPriority: int = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+    PubAccountingToken: bytes = cmqc.MQACT_NONE
+    PubApplIdentityData: str = ""
+    SelectionString: str = ""
+    # Result
+    ResObjectString: str = ""
+
+
+class MQSTS(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Status of the asynchronous puts of a connection since the last MQSTAT."""
+
+    CompCode: int = cmqc.MQCC_OK
+    #: of the first failure or warning
+    Reason: int = cmqc.MQRC_NONE
+    PutSuccessCount: int = 0
+    PutWarningCount: int = 0
+    PutFailureCount: int = 0
+    ObjectType: int = cmqc.MQOT_Q
+    ObjectName: str = ""
+    ObjectQMgrName: str = ""
+    ResolvedObjectName: str = ""
+    ResolvedQMgrName: str = ""
+    ObjectString: str = ""
+    SubName: str = ""
+    OpenOptions: int = 0
+    SubOptions: int = 0
 
 
 class GetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """MQGMO, and the MsgId and CorrelId of the MQMD that a get matches (all zero: any message)."""
+    """MQGMO, and the fields of the MQMD that a get reads: what MatchOptions compare, and the form wanted by CONVERT."""
 
     Options: int = cmqc.MQGMO_NO_SYNCPOINT
     #: milliseconds, with MQGMO_WAIT; MQWI_UNLIMITED (-1) for ever
     WaitInterval: int = 0
+    #: MQMO_MATCH_…; a MsgId, CorrelId or GroupId of zeros matches any
+    MatchOptions: int = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
     MsgId: bytes = bytes(24)
     CorrelId: bytes = bytes(24)
+    GroupId: bytes = bytes(24)
+    MsgSeqNumber: int = 1
+    Offset: int = 0
+    MsgToken: bytes = bytes(16)
+    #: not 0: the application gave a message handle; properties go there where the queue's PROPCTL decides
+    MsgHandle: int = 0
+    #: MQGMO_CONVERT: wanted form of MQFMT_STRING data; 0 is the queue manager's own CCSID
+    Encoding: int = cmqc.MQENC_NATIVE
+    CodedCharSetId: int = cmqc.MQCCSI_Q_MGR
     #: length of the caller's buffer in bytes; None takes any message
     MaxLength: int | None = None
 
@@ -61,6 +152,22 @@ class Got(msgspec.Struct, kw_only=True):
     DataLength: int = 0
     #: MQRC_NONE, or the reason of an MQCC_WARNING (MQRC_TRUNCATED_MSG_ACCEPTED)
     Reason: int = cmqc.MQRC_NONE
+    #: MQGMO fields
+    MsgToken: bytes = bytes(16)
+    ReturnedLength: int = 0
+    GroupStatus: bytes = cmqc.MQGS_NOT_IN_GROUP
+    SegmentStatus: bytes = cmqc.MQSS_NOT_A_SEGMENT
+    Segmentation: bytes = b" "
+    #: the message properties, when they were asked for in a message handle
+    properties: list[Property] = []
+
+
+class TruncatedMessage(MQError):
+    """MQRC_TRUNCATED_MSG_FAILED, an MQCC_WARNING: the message stays where it is, `got` has what fits the buffer."""
+
+    def __init__(self, got: Got, detail: str) -> None:
+        super().__init__(cmqc.MQRC_TRUNCATED_MSG_FAILED, detail, cmqc.MQCC_WARNING)
+        self.got = got
 
 
 class Connection(Protocol):
@@ -72,20 +179,46 @@ class Connection(Protocol):
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
         """MQCLOSE; with MQCO_REMOVE_SUB a subscription is removed."""
 
-    def put(self, handle: int, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+    def put(
+        self,
+        handle: int,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
         """MQPUT to a queue or topic; returns the MQMD as the queue manager filled it in."""
 
-    def put1(self, od: MQOD, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+    def put1(
+        self,
+        od: MQOD,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
         """MQPUT1: open, put, close."""
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        """MQGET: take or browse a message."""
+        """MQGET: take or browse a message. Raises TruncatedMessage when it does not fit and may not be cut."""
+
+    def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        """MQINQ: the values of the MQIA_ selectors and those of the MQCA_ selectors, each in the order asked for."""
+
+    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
+        """MQSET: give attributes of a queue other values."""
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         """MQSUB: (handle of the subscription, handle of the queue it puts to).
 
         `handle` is a queue opened by the caller as destination; None with MQSO_MANAGED makes one.
         """
+
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        """MQSUBRQ: have the retained publications of a subscription sent; their number."""
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        """MQSTAT."""
 
     def commit(self) -> None:
         """MQCMIT."""
