@@ -7,7 +7,7 @@ belongs to one thread at a time. Every verb raises MQError with the reason code 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,7 +25,7 @@ class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: MQTYPE_BOOLEAN (bool), _BYTE_STRING (bytes), _INT8 to _INT64 (int), _FLOAT32, _FLOAT64 (float), _STRING (str),
     #: _NULL (None)
     type: int = cmqc.MQTYPE_STRING
-    value: bool | int | float | str | bytes | None = ""
+    value: Any = ""
     Support: int = cmqc.MQPD_SUPPORT_OPTIONAL
     Context: int = cmqc.MQPD_NO_CONTEXT
     CopyOptions: int = cmqc.MQCOPY_DEFAULT

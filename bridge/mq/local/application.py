@@ -25,6 +25,7 @@ from bridge.wire.mq import MQMD
 
 _INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 _BROWSES = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
+_SYNCPOINTS = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT
 _PASSED_CONTEXT = cmqc.MQPMO_SET_ALL_CONTEXT | cmqc.MQPMO_SET_IDENTITY_CONTEXT
 
 
@@ -172,8 +173,8 @@ class Application:
             raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{message.length} bytes")
         syncpoint = bool(options & cmqc.MQPMO_SYNCPOINT)
         unit = self._unit_of_work() if syncpoint else Unit()
-        if syncpoint and len(unit.puts) + len(unit.gets) >= int(queue_manager.attributes["MAXUMSGS"]):
-            raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
+        if syncpoint:
+            self._check_room(unit)
         if isinstance(target, str):
             md = self._publish(unit, target, message, options)
         else:
@@ -183,6 +184,8 @@ class Application:
 
     def _publish(self, unit: Unit, topic: str, message: Message, options: int) -> MQMD:
         queue_manager = self.queue_manager
+        if not cmqc.MQPRI_PRIORITY_AS_Q_DEF <= message.md.Priority <= 9:
+            raise MQError(cmqc.MQRC_PRIORITY_ERROR, f"priority {message.md.Priority}")
         route = queue_manager.topics.route(topic)
         now = time.time()
         reason = queue_manager.publish(
@@ -223,31 +226,40 @@ class Application:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
         flags = options.Options
         browse = bool(flags & _BROWSES)
-        if bin(flags & _BROWSES).count("1") > 1 or (flags & cmqc.MQGMO_SYNCPOINT and flags & cmqc.MQGMO_NO_SYNCPOINT):
+        if (
+            bin(flags & (_BROWSES | cmqc.MQGMO_MSG_UNDER_CURSOR)).count("1") > 1
+            or bin(flags & _SYNCPOINTS).count("1") > 1
+            or (browse and flags & (cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT))
+        ):
             raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags:x} do not go together")
-        if browse and not handle.options & cmqc.MQOO_BROWSE:
+        if (browse or flags & cmqc.MQGMO_MSG_UNDER_CURSOR) and not handle.options & cmqc.MQOO_BROWSE:
             raise MQError(cmqc.MQRC_NOT_OPEN_FOR_BROWSE, "open it with MQOO_BROWSE")
         if not browse and not handle.options & _INPUT:
             raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INPUT, "open it with MQOO_INPUT_SHARED")
         queue = handle.queue
-        if queue.attributes["GET"] != "ENABLED":
+        if queue.attributes["GET"] != "ENABLED" or not handle.destination.get_enabled:
             raise MQError(cmqc.MQRC_GET_INHIBITED, f"queue {queue.name} has GET(DISABLED)")
         stored = self._next(handle, options)
         md, data = self.queue_manager.appearance.seen(
             stored, properties=bool(flags & cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
         )
         got = Got(md=md, data=data, ResolvedQName=queue.name, DataLength=len(data))
-        if browse:
-            handle.cursor = stored
         if options.MaxLength is not None and len(data) > options.MaxLength:
             if not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
+                if flags & cmqc.MQGMO_BROWSE_FIRST:
+                    handle.cursor = None  # "positioned logically before the highest-priority message" (MQRC 2080)
                 raise MQError(cmqc.MQRC_TRUNCATED_MSG_FAILED, f"{len(data)} bytes, the buffer has {options.MaxLength}")
             got.data = data[: options.MaxLength]
             got.Reason = cmqc.MQRC_TRUNCATED_MSG_ACCEPTED
         if browse:
+            handle.cursor = stored
             return got, None
-        syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT)
+        syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
+            stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT)
+        )
         unit = self._unit_of_work() if syncpoint else Unit()
+        if syncpoint:
+            self._check_room(unit)
         queue.take(stored)
         unit.gets.append(stored)
         return got, None if syncpoint else unit
@@ -284,6 +296,10 @@ class Application:
         if self._unit is None:
             self._unit = Unit()
         return self._unit
+
+    def _check_room(self, unit: Unit) -> None:
+        if len(unit.puts) + len(unit.gets) >= int(self.queue_manager.attributes["MAXUMSGS"]):
+            raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
 
     def commit(self) -> Unit | None:
         """MQCMIT: the unit to submit, None when nothing was done."""
@@ -326,6 +342,7 @@ class Application:
             raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "the character-based wildcard scheme")
         if durable and not sd.SubName:
             raise MQError(cmqc.MQRC_SUB_NAME_ERROR, "a durable subscription has a name")
+        _check_subscribe(options)
         existing = queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
         if existing is not None:
             return self._again(existing, sd, number)
@@ -357,7 +374,10 @@ class Application:
             remote_queue=destination.remote_queue,
             client_id=destination.client_id,
             user_data=sd.SubUserData or None,
-            correl_id=sd.SubCorrelId if options & cmqc.MQSO_SET_CORREL_ID else None,
+            # MQCI_NONE leaves the CorrelId that the publisher gave (IBM MQ, "SubCorrelId").
+            correl_id=(sd.SubCorrelId.strip(b"\0") and sd.SubCorrelId) or None
+            if options & cmqc.MQSO_SET_CORREL_ID
+            else None,
             durable=durable,
             ephemeral=destination.queue.temporary,
             level=sd.SubLevel,
@@ -399,7 +419,20 @@ class Application:
                 assert destination.queue is not None
                 altered.queue = destination.queue
                 altered.remote_queue, altered.client_id = destination.remote_queue, destination.client_id
+                altered.destination = destination.remote_queue or destination.queue.name
+                altered.destination_manager = destination.client_id
+                altered.ephemeral = destination.queue.temporary
             unit = Unit()
             self.queue_manager.add_subscription(unit, altered)
             existing = altered
         return (self._keep(SubscriptionHandle(existing)), number), unit
+
+
+def _check_subscribe(options: int) -> None:
+    """IBM MQ documentation, "Rules for validating MQI options", MQSUB."""
+    resume, alter = options & cmqc.MQSO_RESUME, options & cmqc.MQSO_ALTER
+    if not (options & cmqc.MQSO_CREATE or resume or alter) or (resume and alter):
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, "create, resume or alter a subscription")
+    on_request = options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST
+    if options & cmqc.MQSO_NEW_PUBLICATIONS_ONLY and (on_request or not options & cmqc.MQSO_CREATE):
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, "MQSO_NEW_PUBLICATIONS_ONLY goes with MQSO_CREATE")

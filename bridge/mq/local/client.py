@@ -69,6 +69,8 @@ class RemoteConnection:
         self.queue_manager = connected.queue_manager
 
     def _call(self, request: protocol.Request, result: type[Result]) -> Result:
+        if self._socket.fileno() < 0:
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "the connection has ended")
         try:
             self._socket.sendall(protocol.frame(request))
             reply = msgspec.msgpack.decode(self._receive(), type=protocol.Reply)

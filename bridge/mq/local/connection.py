@@ -25,7 +25,13 @@ class LocalConnection:
     def __init__(self, queue_manager: QueueManager, application: str = "mqbridge", user: str = "") -> None:
         self._queue_manager = queue_manager
         self._lock = queue_manager.lock
-        self._application = Application(queue_manager, application, user)
+        self._application_connected: Application | None = Application(queue_manager, application, user)
+
+    @property
+    def _application(self) -> Application:
+        if self._application_connected is None:
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "the connection has ended")
+        return self._application_connected
 
     def _end(self, unit: Unit | None) -> None:
         if unit is None:
@@ -116,5 +122,6 @@ class LocalConnection:
     def disconnect(self) -> None:
         with self._lock:
             units = self._application.disconnect(commit=True)
+            self._application_connected = None
         for unit in units:
             self._end(unit)

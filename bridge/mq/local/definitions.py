@@ -347,6 +347,8 @@ def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
     if attributes["MSGDLVSQ"] == queue.attributes["MSGDLVSQ"]:
         queue.attributes = attributes
         queue.refresh()
+        if attributes["GET"] != "ENABLED":
+            queue.announce()  # MQGMO_WAIT: "the wait is canceled" with MQRC_GET_INHIBITED
         return
     messages = list(queue.messages())
     for stored in messages:

@@ -24,6 +24,7 @@ class Destination(msgspec.Struct, gc=False):
     priority: int = 0
     persistent: bool = False
     put_enabled: bool = True
+    get_enabled: bool = True
     name: str = ""
 
 
@@ -80,7 +81,8 @@ class Objects:
         destination.name = name
         destination.priority = int(attributes["DEFPRTY"])
         destination.persistent = attributes["DEFPSIST"] == "YES"
-        destination.put_enabled = attributes["PUT"] == "ENABLED"
+        destination.put_enabled = destination.put_enabled and attributes["PUT"] == "ENABLED"
+        destination.get_enabled = attributes.get("GET", "ENABLED") == "ENABLED"
         return destination
 
     def _resolve_remote(self, name: str, manager: str) -> Destination:

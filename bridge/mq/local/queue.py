@@ -19,31 +19,30 @@ class _Chain:
         self.last: StoredMessage | None = None
 
     def append(self, stored: StoredMessage) -> None:
+        """Link a message at its place, which is nearly always the last: one put earlier may be committed later."""
         last = self.last
-        stored.previous = last
-        if last is None:
-            self.first = stored
-        else:
-            last.following = stored
-        self.last = stored
-        stored.linked = True
+        while last is not None and last.msg_number > stored.msg_number:
+            last = last.previous
+        self._link(last, stored, self.first if last is None else last.following)
 
-    def restore(self, stored: StoredMessage) -> None:
-        """Link a message that was taken before, at its old place: before the first one that arrived later."""
-        after: StoredMessage | None = self.first
-        while after is not None and after.msg_number < stored.msg_number:
-            after = after.following
-        if after is None:
-            self.append(stored)
-            return
-        before = after.previous
+    def _link(self, before: StoredMessage | None, stored: StoredMessage, after: StoredMessage | None) -> None:
         stored.previous, stored.following = before, after
-        after.previous = stored
         if before is None:
             self.first = stored
         else:
             before.following = stored
+        if after is None:
+            self.last = stored
+        else:
+            after.previous = stored
         stored.linked = True
+
+    def restore(self, stored: StoredMessage) -> None:
+        """Link a message that was taken, at its old place, which is nearly always the first."""
+        after: StoredMessage | None = self.first
+        while after is not None and after.msg_number < stored.msg_number:
+            after = after.following
+        self._link(self.last if after is None else after.previous, stored, after)
 
     def unlink(self, stored: StoredMessage) -> None:
         before, after = stored.previous, stored.following
@@ -133,7 +132,7 @@ class Queue:
         return chain
 
     def append(self, stored: StoredMessage) -> None:
-        """Make a message available, behind those of its priority. Whoever waits is told by `announce`."""
+        """Make a message available, behind those of its priority that were put before it. `announce` tells who waits."""
         self._chain(stored).append(stored)
         if stored.expires_at:
             self.expiring = True
@@ -168,17 +167,13 @@ class Queue:
             yield from self.messages()
             return
         if cursor.linked:
-            stored = cursor.following
-            while stored is not None:
-                yield stored
-                stored = stored.following
             priority = 0 if self.fifo else cursor.priority
-            for level, chain in list(self.chains.items()):
-                if level < priority:
-                    stored = chain.first
-                    while stored is not None:
-                        yield stored
-                        stored = stored.following
+            lower = [chain.first for level, chain in self.chains.items() if level < priority]
+            for stored in (cursor.following, *lower):
+                while stored is not None:
+                    following = stored.following  # it may be taken before we go on
+                    yield stored
+                    stored = following
             return
         place = (0 if self.fifo else -cursor.priority, cursor.msg_number)
         for stored in self.messages():
