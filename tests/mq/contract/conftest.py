@@ -1,0 +1,225 @@
+"""The contract suite: what every queue manager behind `bridge.mq.interface.Connection` does.
+
+The tests see nothing but the interface: a place of work (`mq`) makes connections and objects, and takes the objects away
+afterwards. A queue manager joins the suite by a function in `QUEUE_MANAGERS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQSD, CommandResponse, Connection, GetOptions, Got
+from bridge.mq.local.client import RemoteConnection
+from bridge.mq.local.connection import LocalConnection
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.server import ApplicationServer
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+Connect = Callable[[], Connection]
+
+INPUT = cmqc.MQOO_INPUT_SHARED
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def local(directory: Path) -> Iterator[Connect]:
+    """The embedded queue manager, from threads of its own process."""
+    queue_manager = QueueManager("MQB1", directory)
+    try:
+        yield lambda: LocalConnection(queue_manager, "contract")
+    finally:
+        queue_manager.close()
+
+
+@contextlib.contextmanager
+def remote(directory: Path) -> Iterator[Connect]:
+    """The embedded queue manager, from another process: over its socket."""
+    queue_manager = QueueManager("MQB1", directory)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="server")
+    thread.start()
+    queue_manager.journal.dispatch = loop.call_soon_threadsafe
+    server = ApplicationServer(queue_manager)
+    try:
+        asyncio.run_coroutine_threadsafe(server.listen(), loop).result(10)
+        yield lambda: RemoteConnection(directory, application="contract")
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+    finally:
+        queue_manager.close()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+QUEUE_MANAGERS: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {"local": local, "remote": remote}
+
+
+class Application:
+    """An MQ application: one connection, and verbs with what most tests leave at its default."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.open = connection.open
+        self.close = connection.close
+        self.get = connection.get
+        self.commit = connection.commit
+        self.backout = connection.backout
+
+    def open_queue(self, name: str, options: int = INPUT | cmqc.MQOO_BROWSE, manager: str = "") -> int:
+        return self.connection.open(MQOD(ObjectName=name, ObjectQMgrName=manager), options)
+
+    def open_topic(self, topic: str, options: int = cmqc.MQOO_OUTPUT, topic_object: str = "") -> int:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
+        return self.connection.open(od, options)
+
+    def put(self, name: str, data: bytes = b"", *, options: int = 0, manager: str = "", **md: Any) -> MQMD:
+        """MQPUT1 to a queue; keywords are fields of the MQMD."""
+        od = MQOD(ObjectName=name, ObjectQMgrName=manager)
+        return self.connection.put1(od, Message(MQMD(**md), data), options)
+
+    def publish(self, topic: str, data: bytes = b"", *, options: int = 0, topic_object: str = "", **md: Any) -> MQMD:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
+        return self.connection.put1(od, Message(MQMD(**md), data), options)
+
+    def take(self, name: str, options: int = 0, **get_options: Any) -> Got:
+        """MQOPEN, MQGET, MQCLOSE."""
+        handle = self.open_queue(name)
+        try:
+            return self.get(handle, GetOptions(Options=options, **get_options))
+        finally:
+            self.close(handle)
+
+    def browse(self, handle: int, options: int = cmqc.MQGMO_BROWSE_NEXT, **get_options: Any) -> bytes:
+        return self.get(handle, GetOptions(Options=options, **get_options)).data
+
+    def drain(self, handle: int, options: int = 0) -> list[bytes]:
+        """The data of all messages that can be got, in order."""
+        found = []
+        while True:
+            try:
+                found.append(self.get(handle, GetOptions(Options=options)).data)
+            except MQError as error:
+                assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
+                return found
+
+    def all(self, name: str) -> list[bytes]:
+        handle = self.open_queue(name, INPUT)
+        try:
+            return self.drain(handle)
+        finally:
+            self.close(handle)
+
+    def subscribe(self, topic: str = "", *, options: int = 0, handle: int | None = None, **sd: Any) -> tuple[int, int]:
+        """MQSUB with MQSO_CREATE, managed where no destination is given; (subscription, destination)."""
+        options |= 0 if options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER) else cmqc.MQSO_CREATE
+        options |= cmqc.MQSO_MANAGED if handle is None else 0
+        return self.connection.subscribe(MQSD(Options=options, ObjectString=topic, **sd), handle)
+
+
+class Workplace:
+    """A queue manager to test, with objects that nobody else uses and that go when the test ends."""
+
+    def __init__(self, connect: Connect, stack: ExitStack) -> None:
+        self._connect = connect
+        self._stack = stack
+        self._administrator = self.connect()
+
+    def connect(self) -> Connection:
+        connection = self._connect()
+
+        def end() -> None:
+            with contextlib.suppress(MQError):
+                connection.disconnect()
+
+        self._stack.callback(end)
+        return connection
+
+    def application(self) -> Application:
+        return Application(self.connect())
+
+    def command(self, text: str) -> CommandResponse:
+        (response,) = self._administrator.command(text)
+        assert response.ok, response.message
+        return response
+
+    def attribute(self, what: str, keyword: str) -> str | int:
+        """One attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
+        (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
+        return shown[keyword]
+
+    def name(self, prefix: str = "T") -> str:
+        """A name that nothing has."""
+        return f"{prefix}.{next(_numbers)}"
+
+    def queue(self, attributes: str = "", name: str = "") -> str:
+        return self._define("QLOCAL", name or self.name("Q"), attributes, " PURGE")
+
+    def alias(self, attributes: str) -> str:
+        return self._define("QALIAS", self.name("A"), attributes)
+
+    def remote_queue(self, attributes: str, name: str = "") -> str:
+        return self._define("QREMOTE", name or self.name("R"), attributes)
+
+    def topic_object(self, topic: str, attributes: str = "") -> str:
+        return self._define("TOPIC", self.name("T"), f"TOPICSTR('{topic}') {attributes}")
+
+    def _define(self, kind: str, name: str, attributes: str, deletion: str = "") -> str:
+        self.command(f"DEFINE {kind}('{name}') {attributes}")
+        self._stack.callback(lambda: self._administrator.command(f"DELETE {kind}('{name}'){deletion}"))
+        return name
+
+    def alter(self, **attributes: str) -> None:
+        """ALTER QMGR, undone when the test ends."""
+        for keyword, value in attributes.items():
+            before = self.attribute("QMGR", keyword)
+            self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}')")
+            self.command(f"ALTER QMGR {keyword}('{value}')")
+
+
+@pytest.fixture(params=sorted(QUEUE_MANAGERS))
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]:
+    """Makes a new MQ connection at each call."""
+    with QUEUE_MANAGERS[request.param](tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def mq(connect: Connect) -> Iterator[Workplace]:
+    with ExitStack() as stack:
+        yield Workplace(connect, stack)
+
+
+@pytest.fixture
+def app(mq: Workplace) -> Application:
+    return mq.application()
+
+
+@pytest.fixture
+def other(mq: Workplace) -> Application:
+    """A second application, with its own connection."""
+    return mq.application()
+
+
+@pytest.fixture
+def refused() -> Callable[[int], AbstractContextManager[None]]:
+    """`with refused(cmqc.MQRC_…):` the call in it fails with that reason code."""
+
+    @contextlib.contextmanager
+    def expected(reason: int) -> Iterator[None]:
+        with pytest.raises(MQError) as error:
+            yield
+        assert error.value.reason == reason, f"{error.value}, expected {cmqc.reason_name(reason)}"
+
+    return expected
