@@ -1,0 +1,219 @@
+"""Acceptance 3: kill -9 of the bridge in the middle of 10,000 publications, and again in the middle of their delivery.
+
+Afterwards nothing acknowledged is missing, QoS 2 arrives once, and each topic is in order. The points of the kills are
+random; a failing test prints its seed, and `MQBRIDGE_TEST_SEED=n` takes the same points again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.acceptance.line_process import PATIENCE
+from tests.acceptance.mqtt_raw import ConnectionClosed
+
+COUNT = 10_000
+TOPICS = [f"crash/{number}" for number in range(4)]
+#: The kill comes up to so many seconds after the progress at which it was due: at any step of the bridge's work.
+SPREAD = 0.02
+
+
+@pytest.fixture
+def chance() -> Iterator[random.Random]:
+    seed = int(os.environ.get("MQBRIDGE_TEST_SEED") or random.randrange(1_000_000))
+    print(f"MQBRIDGE_TEST_SEED={seed}")
+    yield random.Random(seed)
+
+
+class Killer:
+    """Kills the bridge when progress has reached each of some random marks, while its clients go on."""
+
+    def __init__(self, bridge: BridgeProcess, chance: random.Random, kills: int, length: int) -> None:
+        self._bridge = bridge
+        self._chance = chance
+        self._marks = sorted(chance.sample(range(length // 20, length - length // 20), kills))
+        self._timer: threading.Timer | None = None
+
+    def look(self, progress: int) -> None:
+        """Have the bridge killed a moment later, if it is time."""
+        if self._timer is None and self._marks and progress >= self._marks[0]:
+            self._marks.pop(0)
+            self._timer = threading.Timer(self._chance.random() * SPREAD, self._bridge.kill)
+            self._timer.start()
+
+    def restart(self) -> None:
+        """A client has lost its connection: the bridge is dead, start it again."""
+        assert self._timer is not None, f"the connection was closed, but nobody killed the bridge:\n{self._bridge.log}"
+        self._timer.join(PATIENCE)
+        self._timer = None
+        self._bridge.start()
+
+    @property
+    def done(self) -> bool:
+        return not self._marks and self._timer is None
+
+
+def drive(one: Publisher | DurableSubscriber, bridge: BridgeProcess, killer: Killer, until: Callable[[], bool],
+          progress: Callable[[], int]) -> None:  # fmt: skip
+    """Let one client work, over all kills, until it is done."""
+    one.connect(bridge.port)
+    while not (until() and killer.done):
+        killer.look(progress())
+        try:
+            one.step()
+        except ConnectionClosed:
+            one.close()
+            killer.restart()
+            one.connect(bridge.port)
+    one.close()
+
+
+def enlist(bridge: BridgeProcess, qos: int) -> DurableSubscriber:
+    """A durable subscriber that has subscribed and gone."""
+    subscriber = DurableSubscriber("keeper", "crash/#", qos)
+    subscriber.connect(bridge.port)
+    subscriber.close()
+    return subscriber
+
+
+def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> None:
+    """All that was acknowledged is there; every topic in order; with QoS 2 nothing twice."""
+    missing = publisher.acknowledged - {number for _, number in received}
+    assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
+    if qos == 2:
+        again = repeated(received)
+        assert not again, f"{len(again)} messages came more than once: {again[:20]}"
+    for topic, numbers in first_deliveries(received).items():
+        wrong = [(one, other) for one, other in itertools.pairwise(numbers) if one > other]
+        assert not wrong, f"{topic} is out of order at {wrong[:10]}"
+
+
+def report(phase: str, bridge: BridgeProcess, publisher: Publisher, received: list[tuple[str, int]]) -> None:
+    print(
+        f"{phase}: {bridge.kills} kills, {len(publisher.acknowledged)} acknowledged ({publisher.resent} sent again), "
+        f"{len(received)} received ({len(repeated(received))} of them again)"
+    )
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_kill_while_publishing_and_again_while_delivering(
+    own_bridge: BridgeProcess, chance: random.Random, qos: int
+) -> None:
+    bridge = own_bridge
+    # An MQ application's subscription shows what reached the queue manager, whatever delivery to MQTT does then.
+    bridge.mqsc("DEFINE QLOCAL(AUDIT) DEFPSIST(YES) MAXDEPTH(999999)\nDEFINE SUB(AUDIT) TOPICSTR('crash/#') DEST(AUDIT)\n")
+    subscriber = enlist(bridge, qos)
+    publisher = Publisher("sender", TOPICS, COUNT, qos)
+
+    killer = Killer(bridge, chance, 6, COUNT)
+    drive(publisher, bridge, killer, lambda: publisher.finished, lambda: len(publisher.acknowledged))
+    assert len(publisher.acknowledged) == COUNT
+    audit = [
+        (str(message["rfh2"][0]["folders"]["mqps"]["Top"]), int(message["body"])) for message in bridge.messages("AUDIT")
+    ]
+    report(f"QoS {qos}, publishing", bridge, publisher, audit)
+    assert bridge.kills == 6
+    verify(audit, publisher, qos)
+
+    killer = Killer(bridge, chance, 6, COUNT)
+    drive(subscriber, bridge, killer, lambda: len(subscriber.numbers) >= COUNT, lambda: len(subscriber.received))
+    report(f"QoS {qos}, delivered", bridge, publisher, subscriber.received)
+    assert bridge.kills == 12
+    verify(subscriber.received, publisher, qos)
+    print("came again without DUP:", len(subscriber.undeclared))
+    if qos == 2:
+        assert len(audit) == len(subscriber.received) == COUNT
+    assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+
+
+class Restless(threading.Thread):
+    """Lets one client work in a thread of its own until told, over kills of the bridge and cuts of its own connection."""
+
+    def __init__(self, one: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._one = one
+        self._bridge = bridge
+        self._chance = random.Random(seed)
+        self._until = until
+        self.cuts = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._until.is_set():
+                try:
+                    self._one.connect(self._bridge.port)
+                    self._work()
+                except (ConnectionClosed, ConnectionError):
+                    # The bridge is being killed or started; it is tried again at once, as an impatient device would.
+                    self._until.wait(0.01)
+                self._one.close()
+        except BaseException as failure:
+            self.failure = failure
+
+    def _work(self) -> None:
+        while not self._until.is_set():
+            if isinstance(self._one, Publisher) and self._one.finished:
+                self._until.wait(PATIENCE)
+                return
+            with contextlib.suppress(TimeoutError):
+                self._one.step(0.2)
+            if self._chance.random() < 0.01:
+                self.cuts += 1
+                return
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_kill_while_both_are_at_work(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
+    """Publishing and delivery at the same time, and the clients cut their own connections as well."""
+    bridge, count = own_bridge, 5_000
+    subscriber = enlist(bridge, qos)
+    publisher = Publisher("sender", TOPICS, count, qos, window=30)
+    end = threading.Event()
+    threads = [Restless(one, bridge, chance.randrange(1_000_000), end) for one in (subscriber, publisher)]
+    for thread in threads:
+        thread.start()
+    marks = sorted(chance.sample(range(count - 100), 6))
+
+    def reached(progress: int) -> bool:
+        return len(subscriber.received) >= progress or any(thread.failure for thread in threads)
+
+    try:
+        for mark in marks:
+            wait_until(lambda mark=mark: reached(mark), subscriber)
+            bridge.kill()
+            bridge.start()
+        wait_until(
+            lambda: (publisher.finished and len(subscriber.numbers) == count) or reached(count * 9), subscriber
+        )
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    for thread in threads:
+        if thread.failure is not None:
+            raise thread.failure
+    cuts = ", ".join(str(thread.cuts) for thread in threads)
+    print(f"connections cut by subscriber and publisher: {cuts}; came again without DUP: {len(subscriber.undeclared)}")
+    report(f"QoS {qos}, both", bridge, publisher, subscriber.received)
+    verify(subscriber.received, publisher, qos)
+    assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+
+
+def wait_until(condition: Callable[[], bool], subscriber: DurableSubscriber) -> None:
+    """Wait until a condition holds, as long as there is progress."""
+    seen, since = -1, time.monotonic()
+    while not condition():
+        if len(subscriber.received) != seen:
+            seen, since = len(subscriber.received), time.monotonic()
+        assert time.monotonic() - since < PATIENCE, f"no progress behind {seen} messages"
+        time.sleep(0.002)

@@ -1,0 +1,242 @@
+"""Acceptance 2, second half: what an MQTT client gets of an MQ application's message (seed 004, tables 4 and 5)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bridge.wire.mqtt import Publish
+from tests.acceptance import mosquitto
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.mqtt_raw import RawClient
+
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
+@pytest.mark.parametrize("granted", [0, 1, 2])
+def test_qos_of_a_publication(bridge: BridgeProcess, unique: str, persistent: bool, granted: int) -> None:
+    """Table 4: not persistent counts 0, persistent 2; the lower of that and what the subscriber asked for."""
+    with RawClient.connected(bridge.port, unique) as client:
+        client.subscribe((f"{unique}/+", granted))
+        bridge.mq("pub", f"{unique}/a", "from MQ", *(["--persistent"] if persistent else []))
+        publish = client.take()
+        qos = granted if persistent else 0
+        assert publish == Publish(f"{unique}/a", b"from MQ", qos, False, False, publish.message_id)
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
+def test_direct_message_has_qos_2(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
+    """Without a subscription: QoS 2, whatever its persistence; the topic is the queue name that it was put to."""
+    with RawClient.connected(bridge.port, unique) as client:
+        bridge.mq("put", f"{unique}/cmd", "reset", "--to", unique, *(["--persistent"] if persistent else []))
+        publish = client.take()
+        assert publish == Publish(f"{unique}/cmd", b"reset", 2, False, False, publish.message_id)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_default_qos(bridge: BridgeProcess, unique: str, qos: int) -> None:
+    """A client alters the QoS of direct messages by subscribing to DEFAULT.QoS."""
+    with RawClient.connected(bridge.port, unique) as client:
+        client.subscribe(("DEFAULT.QoS", qos))
+        bridge.mq("put", "cmd", "one", "--to", unique, "--persistent")
+        publish = client.take()
+        assert (publish.topic, publish.payload, publish.qos) == ("cmd", b"one", qos)
+        client.unsubscribe("DEFAULT.QoS")
+        bridge.mq("put", "cmd", "two", "--to", unique, "--persistent")
+        publish = client.take()
+        assert (publish.topic, publish.payload, publish.qos) == ("cmd", b"two", 2)
+
+
+def test_default_qos_of_a_durable_session_outlives_the_bridge(own_bridge: BridgeProcess) -> None:
+    bridge = own_bridge
+    with RawClient.connected(bridge.port, "dev", clean=False) as client:
+        client.subscribe(("DEFAULT.QoS", 1))
+        client.disconnect()
+    bridge.restart()
+    bridge.mq("put", "cmd", "one", "--to", "dev", "--persistent")
+    with RawClient.connected(bridge.port, "dev", clean=False) as client:
+        assert client.take().qos == 1
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
+def test_retain(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
+    """Table 4, RETAIN: a retained publication of an MQ application, live and late."""
+    words = ["--persistent"] if persistent else []
+    with RawClient.connected(bridge.port, f"{unique}-l") as live:
+        live.subscribe((unique, 2))
+        bridge.mq("pub", unique, "state", "--retain", *words)
+        publish = live.take()
+        assert publish == Publish(unique, b"state", 2 * persistent, False, False, publish.message_id)
+    with RawClient.connected(bridge.port, f"{unique}-t") as late:
+        late.subscribe((unique, 1))
+        publish = late.take()
+        assert publish == Publish(unique, b"state", 1 * persistent, True, False, publish.message_id)
+        late.publish(unique, b"", 1, retain=True)  # clears it
+    with RawClient.connected(bridge.port, f"{unique}-n") as later:
+        later.subscribe((unique, 1))
+        later.publish(unique, b"end", 1)
+        assert later.take().payload == b"end"
+
+
+def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: BridgeProcess, unique: str) -> None:
+    """Table 5; and what lies there meanwhile: an MQXQH that names the client and, embedded, the message's own MQMD."""
+    with RawClient.connected(bridge.port, unique, clean=False) as client:
+        client.subscribe((f"{unique}/+", 2))
+        client.disconnect()
+    mosquitto.publish(bridge.port, f"{unique}/mqtt", "from MQTT", "-i", f"{unique}-s", qos=1)
+    bridge.mq("pub", f"{unique}/mq", "from MQ", "--persistent")
+    put = bridge.mq_json("put", f"{unique}/direct", "to you", "--to", unique, "--persistent")[0]
+
+    waiting = [one for one in bridge.messages(TRANSMISSION_QUEUE) if one["xqh"]["RemoteQMgrName"] == unique]
+    assert [one["body"] for one in waiting] == ["from MQTT", "from MQ", "to you"]
+    assert [one["xqh"]["RemoteQName"] for one in waiting] == [
+        "SYSTEM.MQTT.PUBLICATION.QUEUE",
+        "SYSTEM.MQTT.PUBLICATION.QUEUE",
+        f"{unique}/direct",
+    ]
+    for one in waiting:
+        assert one["md"]["Format"] == "MQXMIT"
+        assert re.fullmatch(r"[0-9A-F]{48}", one["md"]["MsgId"])
+        assert one["md"]["CorrelId"] == one["xqh"]["md"]["MsgId"]
+        assert one["xqh"]["md"]["Persistence"] == 1
+    assert waiting[0]["rfh2"][0]["folders"] == {
+        "mqtt": {"clientId": f"{unique}-s", "qos": 1, "msgid": 1},
+        "mqps": {"Top": f"{unique}/mqtt", "Sud": "2"},
+    }
+    assert waiting[1]["rfh2"][0]["folders"] == {"mqps": {"Top": f"{unique}/mq", "Sud": "2"}}
+    assert waiting[1]["rfh2"][0]["Format"] == "MQSTR"
+    assert waiting[2]["rfh2"] == []
+    assert waiting[2]["xqh"]["md"]["MsgId"] == put["MsgId"]
+
+    ids = [int(one["md"]["MsgId"][-4:], 16) for one in waiting]
+    assert 0 not in ids
+    with RawClient.connected(bridge.port, unique, clean=False) as client:
+        received = [client.take() for _ in range(3)]
+        assert received == [
+            Publish(f"{unique}/mqtt", b"from MQTT", 1, False, False, ids[0]),
+            Publish(f"{unique}/mq", b"from MQ", 2, False, False, ids[1]),
+            Publish(f"{unique}/direct", b"to you", 2, False, False, ids[2]),
+        ]
+        client.ping()
+        left = [one for one in bridge.messages(TRANSMISSION_QUEUE) if one["xqh"]["RemoteQMgrName"] == unique]
+        assert left == []
+    with RawClient.connected(bridge.port, unique) as client:
+        client.disconnect()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x00\xff\xfe", b"x" * 200_000], ids=["empty", "no text", "200 kB"]
+)
+def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: bytes) -> None:
+    """Direct copy of the bytes; the length can be zero."""
+    with RawClient.connected(bridge.port, unique) as client:
+        client.subscribe((unique, 1))
+        bridge.mq("pub", unique, "-", "--persistent", stdin=body)
+        assert client.take().payload == body
+        bridge.mq("put", "cmd", "--to", unique, stdin=body)
+        assert client.take().payload == body
+
+
+def test_headers_are_dropped(bridge: BridgeProcess, unique: str) -> None:
+    """Priority, expiry and whatever else an application gave do not reach the client; order is by priority in MQ."""
+    with RawClient.connected(bridge.port, unique) as client:
+        client.subscribe((unique, 2))
+        bridge.mq("pub", unique, "x", "--persistent", "--priority", "9", "--expiry", "6000")
+        publish = client.take()
+        assert publish == Publish(unique, b"x", 2, False, False, publish.message_id)
+
+
+def test_expired_messages_do_not_reach_the_client(bridge: BridgeProcess, unique: str) -> None:
+    with RawClient.connected(bridge.port, unique, clean=False) as client:
+        client.disconnect()
+    bridge.mq("put", "cmd", "short-lived", "--to", unique, "--persistent", "--expiry", "1")
+    # Two applications, started one after the other, take longer than a tenth of a second.
+    bridge.mq("put", "cmd", "lasting", "--to", unique, "--persistent", "--expiry", "6000")
+    bridge.mq("put", "cmd", "end", "--to", unique, "--persistent")
+    with RawClient.connected(bridge.port, unique, clean=False) as client:
+        assert client.take().payload == b"lasting"
+        assert client.take().payload == b"end"
+    with RawClient.connected(bridge.port, unique) as client:
+        client.disconnect()
+
+
+def test_messages_wait_for_a_client_that_is_away(own_bridge: BridgeProcess) -> None:
+    """A direct message to a durable session waits on the queue, over a restart; only persistent ones survive that."""
+    bridge = own_bridge
+    with RawClient.connected(bridge.port, "dev", clean=False) as client:
+        client.disconnect()
+    bridge.mq("put", "cmd", "kept", "--to", "dev", "--persistent")
+    bridge.restart()
+    bridge.mq("put", "cmd", "in memory", "--to", "dev")
+    with RawClient.connected(bridge.port, "dev", clean=False) as client:
+        assert client.take().payload == b"kept"
+        assert client.take().payload == b"in memory"
+
+
+def test_unknown_client_goes_to_the_dead_letter_queue(own_bridge: BridgeProcess) -> None:
+    bridge = own_bridge
+    put = bridge.mq_json("put", "commands/reset", "nobody home", "--to", "nobody", "--persistent")[0]
+    dead = bridge.mq_json("get", "SYSTEM.DEAD.LETTER.QUEUE", "--wait", "10")[0]
+    assert dead["body"] == "nobody home"
+    assert dead["md"]["Format"] == "MQDEAD"
+    dlh = {name: dead["dlh"][name] for name in ("Reason", "ReasonName", "DestQName", "DestQMgrName", "Format")}
+    assert dlh == {
+        "Reason": 2087,
+        "ReasonName": "MQRC_UNKNOWN_REMOTE_Q_MGR",
+        "DestQName": "commands/reset",
+        "DestQMgrName": "nobody",
+        "Format": "MQSTR",
+    }
+    assert dead["dlh"]["PutDate"] == put["PutDate"]
+    assert bridge.messages(TRANSMISSION_QUEUE) == []
+
+
+def test_topic_that_mqtt_cannot_carry_goes_to_the_dead_letter_queue(own_bridge: BridgeProcess) -> None:
+    """A queue name with a wildcard is none that PUBLISH may carry: never into nowhere, and no harm to what follows."""
+    bridge = own_bridge
+    with RawClient.connected(bridge.port, "dev") as client:
+        bridge.mq("put", "a/#", "bad topic", "--to", "dev", "--persistent")
+        bridge.mq("put", "good", "fine", "--to", "dev", "--persistent")
+        assert client.take().payload == b"fine"
+        dead = bridge.mq_json("get", "SYSTEM.DEAD.LETTER.QUEUE", "--wait", "10")[0]
+        assert (dead["body"], dead["dlh"]["DestQName"], dead["dlh"]["DestQMgrName"]) == ("bad topic", "a/#", "dev")
+        assert dead["dlh"]["Reason"] > 0
+
+
+def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, unique: str) -> None:
+    with RawClient.connected(bridge.port, unique, clean=False) as client:
+        client.subscribe((f"{unique}/+", 1), (f"{unique}/b/#", 2))
+        shown = bridge.mq_json("display", f"SUB('{unique}*')", "ALL")
+        keys = ("SUB", "TOPICSTR", "DEST", "DESTQMGR", "USERDATA", "DURABLE")
+        assert [{key: one[key] for key in keys} for one in shown] == [
+            {
+                "SUB": f"{unique}:{topic}",
+                "TOPICSTR": topic,
+                "DEST": "SYSTEM.MQTT.PUBLICATION.QUEUE",
+                "DESTQMGR": unique,
+                "USERDATA": qos,
+                "DURABLE": "YES",
+            }
+            for topic, qos in ((f"{unique}/+", "1"), (f"{unique}/b/#", "2"))
+        ]
+        assert f"SUB({unique}:{unique}/+)" in bridge.mq("display", f"SUB('{unique}*')")
+        client.unsubscribe(f"{unique}/+")
+        assert [one["SUB"] for one in bridge.mq_json("display", f"SUB('{unique}*')")] == [f"{unique}:{unique}/b/#"]
+        client.disconnect()
+    with RawClient.connected(bridge.port, unique) as client:
+        client.ping()
+        gone = bridge.run_mq("display", f"SUB('{unique}*')")
+        assert gone.returncode == 1
+        assert b"AMQ8147E" in gone.stderr
+
+
+def test_put_through_a_remote_queue_definition(bridge: BridgeProcess, unique: str) -> None:
+    """A QREMOTE names topic and client, so an application needs to know neither (facts.md)."""
+    name = unique.upper().replace("-", ".")
+    bridge.mqsc(f"DEFINE QREMOTE({name}) RNAME('cmd/{unique}') RQMNAME('{unique}')\n")
+    with RawClient.connected(bridge.port, unique) as client:
+        bridge.mq("put", name, "via QREMOTE", "--persistent")
+        publish = client.take()
+        assert (publish.topic, publish.payload, publish.qos) == (f"cmd/{unique}", b"via QREMOTE", 2)
