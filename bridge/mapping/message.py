@@ -28,6 +28,11 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
     data: bytes
 
     @property
+    def put_data(self) -> bytes:
+        """What is handed to MQPUT."""
+        return self.data
+
+    @property
     def length(self) -> int:
         """Length in bytes of the message data, as MAXMSGL counts it."""
         return len(self.data)
@@ -59,10 +64,17 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         `retained` says that the message is received as a retained publication (mqps.Ret); `user_data` is that of the
         subscription it is delivered for (mqps.Sud).
         """
-        folders = (
-            _mqtt_folder(self.client_id, self.qos, self.message_id),
-            mqps_folder(self.topic, retained, user_data),
-        )
+        return self._with(self._mqtt(), mqps_folder(self.topic, retained, user_data))
+
+    @property
+    def put_data(self) -> bytes:
+        """What is handed to MQPUT: the mqps folder is the queue manager's to write, for each subscription."""
+        return self._with(self._mqtt())
+
+    def _mqtt(self) -> Folder:
+        return _mqtt_folder(self.client_id, self.qos, self.message_id)
+
+    def _with(self, *folders: Folder) -> bytes:
         rfh2 = RFH2(
             Encoding=cmqc.MQENC_NATIVE,
             CodedCharSetId=CCSID_UTF8,

@@ -113,10 +113,17 @@ class Agent(Protocol):
         """Run a unit of work. Units take effect, and `done` is called, in the order given."""
 
     def subscribe(
-        self, client_id: str, filters: Sequence[tuple[str, int]], durable: bool, done: Callable[[list[int]], None]
+        self,
+        client_id: str,
+        filters: Sequence[tuple[str, int]],
+        done: Callable[[list[int]], None],
+        *,
+        durable: bool,
+        user: str,
     ) -> None:
         """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each filter.
 
+        `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
         Retained publications of the filters go to the transmission queue once `done` has been called.
         """
 

@@ -14,13 +14,13 @@ from typing import cast
 import msgspec
 
 from bridge.config import LimitsConfig
-from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
+from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
 from bridge.mapping.to_mq import ClientIdentity, to_mq, user_identifier
 from bridge.mapping.topic import topic_filter_error
 from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
-from bridge.mqtt.outbox import Refusal
+from bridge.mqtt.outbox import Outgoing, Refusal
 from bridge.mqtt.session import Session, Work
 from bridge.wire import cmqc
 from bridge.wire.mqtt import (
@@ -129,11 +129,14 @@ class TelemetryService:
         connection.will = packet.will
         durable = not packet.clean_session
         if existing is not None and existing.durable and durable:
-            self._begin(connection, existing, identity, packet, present=True)
-            return
-        if existing is not None:
-            self._purge(existing)
-        session = self._new_session(identity, durable=durable)
+            if existing.begun:
+                self._begin(connection, existing, identity, packet, present=True)
+                return
+            session = existing  # its record is not committed yet
+        else:
+            if existing is not None:
+                self._purge(existing)
+            session = self._new_session(identity, durable=durable)
         session.connection = connection
 
         def committed(unit: UnitOfWork) -> None:
@@ -233,7 +236,7 @@ class TelemetryService:
         unit = UnitOfWork(self._committed, (session, work))
         unit.publications = work.publications
         unit.removals = cast("list[QueuedTransmission]", work.removals)
-        self._keep(session, unit)
+        work.recording = self._keep(session, unit)
         connection.pending += len(work.publications)
         if connection.pending > self.limits.pending_publications:
             connection.pause()
@@ -248,16 +251,18 @@ class TelemetryService:
             connection.resume()
         if unit.failure:
             session.failed(work)
-            connection.close(
+            self._close(
+                session,
+                connection,
                 f"its messages cannot be committed: {cmqc.reason_name(unit.failure)} ({unit.failure}); "
-                "nothing was acknowledged"
+                "nothing was acknowledged",
             )
             return
         replies = session.committed(work, list(unit.refusals), self.clock())
         if replies and session.connection is not None:
             session.connection.write(b"".join(replies))
-        if session.outbox.recording:
-            self._recorded(session)
+        if work.recording is not None:
+            self._recorded(session, work.recording)
         if unit.refusals:
             self._refused(session, work, unit)
 
@@ -270,22 +275,34 @@ class TelemetryService:
         if all(work.publications[index][0].qos == 0 for index in unit.refusals):
             log.warning("client %s: %s; it had QoS 0 and is gone", work.connection.client, what)
             return
-        work.connection.close(f"{what}; it is not acknowledged")
+        self._close(session, work.connection, f"{what}; it is not acknowledged")
+
+    @staticmethod
+    def _close(session: Session, connection: Connection, why: str) -> None:
+        """Close the connection that packets came over, and the one over which the client has sent them again since."""
+        connection.close(why)
+        if session.connection is not None:
+            session.connection.close(why)
 
     def _save(self, session: Session) -> None:
         """Have changes of the session committed that belong to no message."""
-        unit = UnitOfWork()
-        self._keep(session, unit)
+        unit = UnitOfWork(self._sent)
+        unit.owner = [(session, self._keep(session, unit))]
         if unit.states:
             self.agent.execute(unit)
 
     @staticmethod
-    def _keep(session: Session, unit: UnitOfWork) -> None:
-        """Put what has changed of a durable session into the unit of work that it belongs to."""
+    def _keep(session: Session, unit: UnitOfWork) -> Outgoing | None:
+        """Put what has changed of a durable session into the unit of work that it belongs to.
+
+        Returns the message whose unusual message id is on record when the unit is committed.
+        """
         if session.record:
             unit.states[StateKey(Side.RECEIVED, session.client_id)] = session.received_record()
-        if session.outbox.record:
-            unit.states[StateKey(Side.SENT, session.client_id)] = session.sent_record()
+        if not session.outbox.record:
+            return None
+        unit.states[StateKey(Side.SENT, session.client_id)] = session.sent_record()
+        return session.outbox.recording
 
     def _control(self, connection: Connection, session: Session, packet: Packet) -> None:
         if isinstance(packet, Subscribe):
@@ -323,24 +340,28 @@ class TelemetryService:
                     )
                     continue
                 codes[position] = qos
-                session.filters.add(topic_filter)
                 if topic_filter == DEFAULT_QOS_TOPIC:
                     session.outbox.direct_qos = qos
             connection.write(encode(Suback(packet.message_id, tuple(codes)), session.byte_order))
 
+        session.filters.update(topic_filter for _, topic_filter, _ in wanted)
         self.agent.subscribe(
-            session.client_id, [(topic_filter, qos) for _, topic_filter, qos in wanted], session.durable, done
+            session.client_id,
+            [(topic_filter, qos) for _, topic_filter, qos in wanted],
+            done,
+            durable=session.durable,
+            user=session.identity.user.decode("utf-8", "replace"),
         )
 
     def _unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
         session.filters.difference_update(packet.topics)
-        if DEFAULT_QOS_TOPIC in packet.topics:
-            session.outbox.direct_qos = 2
-        self.agent.unsubscribe(
-            session.client_id,
-            packet.topics,
-            lambda: connection.write(encode(Unsuback(packet.message_id), session.byte_order)),
-        )
+
+        def done() -> None:
+            if DEFAULT_QOS_TOPIC in packet.topics:
+                session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+            connection.write(encode(Unsuback(packet.message_id), session.byte_order))
+
+        self.agent.unsubscribe(session.client_id, packet.topics, done)
 
     # Disconnecting ---------------------------------------------------------------------------------------------------
 
@@ -410,26 +431,32 @@ class TelemetryService:
             else:
                 waiting.append(transmission)
         now = self.clock()
+        recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
             out: list[bytes] = []
             refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
             if out:
                 session.connection.write(b"".join(out))
-            self._keep(session, unit)
+            recording.append((session, self._keep(session, unit)))
             if refusals:
                 self._dead_letter(session, refusals)
         if unit.removals or unit.states:
             unit.done = self._sent
-            unit.owner = [session for session in grouped if session.outbox.recording]
+            unit.owner = recording
             self.agent.execute(unit)
 
     def _sent(self, unit: UnitOfWork) -> None:
-        for session in unit.owner:
-            if session.outbox.recording:
-                self._recorded(session)
+        """A unit of work with records of sessions, but no packets to answer, has ended."""
+        for session, recording in cast("list[tuple[Session, Outgoing | None]]", unit.owner):
+            if unit.failure:
+                session.record = session.outbox.record = session.durable
+            elif recording is not None:
+                self._recorded(session, recording)
 
-    def _recorded(self, session: Session) -> None:
-        """The record of unusual message ids is committed: send the messages that waited for it, and those behind."""
+    def _recorded(self, session: Session, recording: Outgoing) -> None:
+        """The record of an unusual message id is committed: send the message that waited for it, and those behind."""
+        if session.outbox.recording is not recording:
+            return
         out: list[bytes] = []
         session.outbox.recorded(out, self.clock())
         if out and session.connection is not None:

@@ -145,7 +145,13 @@ class LocalAgent:
         work.latest.append((queue_manager.states, key, stored))
 
     def subscribe(
-        self, client_id: str, filters: Sequence[tuple[str, int]], durable: bool, done: Callable[[list[int]], None]
+        self,
+        client_id: str,
+        filters: Sequence[tuple[str, int]],
+        done: Callable[[list[int]], None],
+        *,
+        durable: bool,
+        user: str,
     ) -> None:
         queue_manager = self._queue_manager
         work = Unit()
@@ -170,6 +176,7 @@ class LocalAgent:
                     client_id=client_id,
                     user_data=str(qos),
                     durable=durable,
+                    user=user,
                     ephemeral=not durable,
                 )
                 queue_manager.add_subscription(work, subscription)

@@ -1,0 +1,121 @@
+"""PCF commands to a queue manager through its command server (IBM MQ documentation, "Programmable command formats")."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, CommandResponse, Connection, GetOptions
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, encode_pcf
+
+COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
+MODEL_QUEUE = "SYSTEM.DEFAULT.MODEL.QUEUE"
+#: Milliseconds that the command server has to answer.
+REPLY_WAIT = 30_000
+
+
+class PcfResponse(msgspec.Struct):
+    """One message of a reply: reason, and parameters by their number."""
+
+    reason: int
+    parameters: dict[int, int | bytes]
+
+
+class Administration:
+    """Commands over one connection; replies come to a dynamic queue that goes with it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
+        self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+        self._reply_queue = od.ObjectName
+
+    def run(self, command: int, *parameters: PCFParameter) -> list[PcfResponse]:
+        """Run a command. Raises MQError with the reason of the first message of the reply that failed."""
+        md = MQMD(
+            Format=cmqc.MQFMT_ADMIN,
+            MsgType=cmqc.MQMT_REQUEST,
+            ReplyToQ=self._reply_queue.encode(),
+            Expiry=REPLY_WAIT // 100,
+        )
+        body = encode_pcf(MQCFH(Command=command, Version=cmqcfc.MQCFH_VERSION_1), parameters)
+        put = self._connection.put1(
+            MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
+        )
+        responses: list[PcfResponse] = []
+        failure: MQError | None = None
+        while True:
+            got = self._connection.get(
+                self._replies,
+                GetOptions(
+                    Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_CONVERT,
+                    WaitInterval=REPLY_WAIT,
+                    CorrelId=put.MsgId,
+                ),
+            )
+            header, found = decode_pcf(got.data)
+            if header.CompCode == cmqc.MQCC_FAILED and failure is None:
+                failure = MQError(header.Reason, f"PCF command {command}")
+            values = {one.Parameter: _value(one) for one in found if isinstance(one, MQCFIN | MQCFST)}
+            responses.append(PcfResponse(header.Reason, values))
+            if header.Control == cmqcfc.MQCFC_LAST:
+                break
+        if failure is not None:
+            raise failure
+        return responses
+
+    def clear_retained(self, topic: str) -> None:
+        """CLEAR TOPICSTR(topic) CLRTYPE(RETAINED); a topic that has none, or is not known, is no error."""
+        try:
+            self.run(
+                cmqcfc.MQCMD_CLEAR_TOPIC_STRING,
+                MQCFST(cmqc.MQCA_TOPIC_STRING, topic.encode()),
+                MQCFIN(cmqcfc.MQIACF_CLEAR_TYPE, cmqcfc.MQCLRT_RETAINED),
+            )
+        except MQError as error:
+            if error.reason not in (cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND):
+                raise
+
+    def subscriptions(self) -> list[tuple[str, str, str, bool]]:
+        """All subscriptions: name, topic string, user data, durable."""
+        try:
+            responses = self.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*"))
+        except MQError as error:
+            if error.reason in (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND):
+                return []
+            raise
+        found = []
+        for response in responses:
+            name = _text(response.parameters.get(cmqcfc.MQCACF_SUB_NAME, b""))
+            topic = _text(response.parameters.get(cmqc.MQCA_TOPIC_STRING, b""))
+            user_data = _text(response.parameters.get(cmqcfc.MQCACF_SUB_USER_DATA, b""))
+            durable = response.parameters.get(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqcfc.MQSUB_DURABLE_YES
+            found.append((name, topic, user_data, durable))
+        return found
+
+    def escape(self, text: str) -> list[str]:
+        """Run one MQSC command; its answer, line by line."""
+        responses = self.run(
+            cmqcfc.MQCMD_ESCAPE,
+            MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
+            MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, text.encode()),
+        )
+        return [_text(response.parameters.get(cmqcfc.MQCACF_ESCAPE_TEXT, b"")) for response in responses]
+
+    def close(self) -> None:
+        """Let go of the reply queue."""
+        self._connection.close(self._replies)
+
+
+def _value(parameter: MQCFIN | MQCFST) -> int | bytes:
+    return parameter.Value if isinstance(parameter, MQCFIN) else parameter.String
+
+
+def _text(value: int | bytes) -> str:
+    return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
+
+
+__all__ = ["Administration", "CommandResponse", "PcfResponse"]

@@ -1,0 +1,342 @@
+"""The MQ interface on IBM MQ, through `pymqi` or its maintained successor `ibmmq`.
+
+Both packages wrap IBM's C client library in the same classes; what differs between them is small and stays in here.
+Structures go over as bytes of the bridge's own codecs where that is exact, field by field elsewhere. Facts and traps:
+pymqi's structures hold bytes only; one connection belongs to one thread; an object that owns a handle closes it when it is
+collected, so all of them are kept until `close`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from bridge.mapping.message import AnyMessage
+from bridge.mq.errors import MQError
+from bridge.mq.escape import run_mqsc
+from bridge.mq.interface import MQOD, MQSD, CommandResponse, GetOptions, Got
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd
+
+LibraryChoice = Literal["auto", "pymqi", "ibmmq"]
+
+#: MQMD version 1 and 2, in bytes.
+_MQMD_1, _MQMD_2 = 324, 364
+#: What the first attempt of a get has room for; a longer message costs a second call.
+_FIRST_BUFFER = 65_536
+
+
+class LibraryMissing(Exception):
+    """Neither package can be used; the message says what to install."""
+
+
+def load_library(choice: LibraryChoice) -> Any:
+    """Import pymqi or ibmmq; `auto` takes the one that imports, ibmmq first. Raises LibraryMissing."""
+    failures = []
+    for name in ("ibmmq", "pymqi") if choice == "auto" else (choice,):
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            failures.append(f"{name}: {error}")
+    raise LibraryMissing(
+        "IBM MQ is reached through ibmmq or pymqi and IBM's client library, and neither can be loaded "
+        f"({'; '.join(failures)}); install IBM's MQ client, then: pip install 'mq-mqtt-bridge[ibmmq]'"
+    )
+
+
+class Tls(msgspec.Struct, kw_only=True, frozen=True):
+    """TLS of a client connection: fields of MQSCO and MQCD."""
+
+    key_repository: str
+    cipher_spec: str
+    certificate_label: str = ""
+    peer_name: str = ""
+
+
+class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """How to connect: MQCNO, MQCD, MQCSP and MQSCO.
+
+    `connections` is a list `host(port),host(port)`; blank with a blank `ccdt_url` connects in bindings mode. `user` and
+    `password` are never part of an error message.
+    """
+
+    queue_manager: str
+    channel: str = ""
+    connections: str = ""
+    ccdt_url: str = ""
+    user: str = ""
+    password: str = ""
+    tls: Tls | None = None
+    application_name: str = "mqbridge"
+
+    @property
+    def place(self) -> str:
+        """The queue manager in words, for messages."""
+        how = f" at {self.connections}, channel {self.channel}" if self.connections else ""
+        how = f" by way of {self.ccdt_url}" if self.ccdt_url else how
+        return f"queue manager {self.queue_manager}{how}"
+
+
+class IbmConnection:
+    """`bridge.mq.interface.Connection` to IBM MQ. Use it on the thread that made it."""
+
+    def __init__(self, library: Any, parameters: ConnectionParameters) -> None:
+        self._library = library
+        self._parameters = parameters
+        self._objects: dict[int, Any] = {}
+        self._next = 1
+        self._manager = library.QueueManager(None)
+        try:
+            self._connect()
+        except library.MQMIError as error:
+            raise MQError(error.reason, f"connect to {parameters.place}") from error
+
+    def _connect(self) -> None:
+        parameters, library = self._parameters, self._library
+        # Shared handles let one thread have several connections: subscriptions are spread over them.
+        arguments: dict[str, Any] = {"opts": cmqc.MQCNO_HANDLE_SHARE_BLOCK}
+        if parameters.connections:
+            cd = library.CD()
+            cd.ChannelName = parameters.channel.encode()
+            cd.ConnectionName = parameters.connections.encode()
+            cd.ChannelType = cmqc.MQCHT_CLNTCONN
+            cd.TransportType = cmqc.MQXPT_TCP
+            arguments["cd"] = cd
+            if parameters.tls is not None:
+                self._secure(parameters.tls, cd, arguments)
+        if parameters.user:
+            arguments["user"] = parameters.user
+            arguments["password"] = parameters.password
+        if hasattr(library, "CNO"):
+            # ibmmq alone knows the application name and the CCDT in the connect options.
+            cno = library.CNO()
+            cno.Options = arguments.pop("opts")
+            cno.Version = cmqc.MQCNO_VERSION_7
+            cno.ApplName = parameters.application_name.encode()
+            if parameters.ccdt_url:
+                cno.CCDTUrl = parameters.ccdt_url
+            arguments["cno"] = cno
+        elif parameters.ccdt_url:
+            raise MQError(
+                cmqc.MQRC_FUNCTION_NOT_SUPPORTED,
+                "pymqi takes no CCDT URL: use ibmmq, or set MQCCDTURL in the environment",
+            )
+        self._manager.connect_with_options(parameters.queue_manager, **arguments)
+
+    def _secure(self, tls: Tls, cd: Any, arguments: dict[str, Any]) -> None:
+        sco = self._library.SCO()
+        sco.KeyRepository = tls.key_repository.encode()
+        if tls.certificate_label:
+            sco.Version = cmqc.MQSCO_VERSION_5
+            sco.CertificateLabel = tls.certificate_label.encode()
+        cd.Version = max(cd.Version, cmqc.MQCD_VERSION_7)
+        cd.SSLCipherSpec = tls.cipher_spec.encode()
+        if tls.peer_name and not hasattr(self._library, "CNO"):
+            raise MQError(
+                cmqc.MQRC_SSL_PEER_NAME_ERROR, "pymqi cannot pass tls.peer_name on: use ibmmq, or a CCDT with SSLPEER"
+            )
+        if tls.peer_name:
+            cd.SSLPeerNamePtr = tls.peer_name
+        arguments["sco"] = sco
+
+    def _keep(self, held: Any) -> int:
+        number = self._next
+        self._next += 1
+        self._objects[number] = held
+        return number
+
+    def _find(self, number: int) -> Any:
+        held = self._objects.get(number)
+        if held is None:
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number}")
+        return held
+
+    def _od(self, od: MQOD) -> Any:
+        library_od = self._library.OD()
+        library_od.ObjectType = od.ObjectType
+        library_od.ObjectName = od.ObjectName.encode()
+        library_od.ObjectQMgrName = od.ObjectQMgrName.encode()
+        library_od.DynamicQName = od.DynamicQName.encode()
+        if od.AlternateUserId:
+            library_od.AlternateUserId = od.AlternateUserId.encode()
+        if od.ObjectString or od.SelectionString:
+            library_od.Version = cmqc.MQOD_VERSION_4
+        if od.ObjectString:
+            library_od.set_vs("ObjectString", od.ObjectString.encode())
+        if od.SelectionString:
+            library_od.set_vs("SelectionString", od.SelectionString.encode())
+        return library_od
+
+    def _md(self, md: MQMD) -> Any:
+        library_md = self._library.MD()
+        library_md.unpack(encode_mqmd(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2)))
+        library_md.Version = md.Version
+        return library_md
+
+    @staticmethod
+    def _read_md(library_md: Any) -> MQMD:
+        packed = library_md.pack()
+        return decode_mqmd(packed[: _MQMD_2 if library_md.Version >= cmqc.MQMD_VERSION_2 else _MQMD_1])
+
+    def open(self, od: MQOD, options: int) -> int:
+        try:
+            library_od = self._od(od)
+            queue = self._library.Queue(self._manager)
+            queue.open(library_od, options)
+        except self._library.MQMIError as error:
+            raise MQError(error.reason, f"open {_named(od)}") from error
+        od.ResolvedQName = _text(library_od.ResolvedQName)
+        if od.ObjectType == cmqc.MQOT_Q:
+            od.ObjectName = _text(library_od.ObjectName)
+        return self._keep(queue)
+
+    def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
+        held = self._find(handle)
+        del self._objects[handle]
+        try:
+            if isinstance(held, self._library.Subscription):
+                held.close(sub_close_options=options)
+            else:
+                held.close(options)
+        except self._library.MQMIError as error:
+            raise MQError(error.reason, "close") from error
+
+    def _pmo(self, options: int) -> Any:
+        pmo = self._library.PMO()
+        pmo.Version = cmqc.MQPMO_VERSION_3
+        pmo.Options = options
+        if hasattr(pmo, "PubLevel"):
+            pmo.PubLevel = 9
+        return pmo
+
+    def put(self, handle: int, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+        md = self._md(message.md)
+        try:
+            self._find(handle).put(message.put_data, md, self._pmo(options))
+        except self._library.MQMIError as error:
+            if error.comp == cmqc.MQCC_WARNING:
+                return self._read_md(md)
+            raise MQError(error.reason, "put") from error
+        return self._read_md(md)
+
+    def put1(self, od: MQOD, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+        md = self._md(message.md)
+        try:
+            self._manager.put1(self._od(od), message.put_data, md, self._pmo(options))
+        except self._library.MQMIError as error:
+            if error.comp == cmqc.MQCC_WARNING:
+                return self._read_md(md)
+            raise MQError(error.reason, f"put to {_named(od)}") from error
+        return self._read_md(md)
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        library = self._library
+        md, gmo = library.MD(), library.GMO()
+        md.MsgId, md.CorrelId = options.MsgId, options.CorrelId
+        gmo.Version = cmqc.MQGMO_VERSION_2
+        gmo.Options = options.Options
+        gmo.WaitInterval = options.WaitInterval
+        gmo.MatchOptions = (cmqc.MQMO_MATCH_MSG_ID if any(options.MsgId) else 0) | (
+            cmqc.MQMO_MATCH_CORREL_ID if any(options.CorrelId) else 0
+        )
+        queue = self._find(handle)
+        reason, length = cmqc.MQRC_NONE, None
+        try:
+            if options.MaxLength is None:
+                data = self._get_whole(queue, md, gmo, options)
+            else:
+                data = queue.get(options.MaxLength, md, gmo)
+        except library.MQMIError as error:
+            if error.comp != cmqc.MQCC_WARNING:
+                raise MQError(error.reason, "get") from error
+            reason, data, length = error.reason, error.message, error.original_length
+        return Got(
+            md=self._read_md(md),
+            data=data,
+            ResolvedQName=_text(gmo.ResolvedQName),
+            DataLength=len(data) if length is None else length,
+            Reason=reason,
+        )
+
+    def _get_whole(self, queue: Any, md: Any, gmo: Any, options: GetOptions) -> bytes:
+        """Get a message of any length: a truncated attempt fails and leaves it there, the next has room."""
+        room = _FIRST_BUFFER
+        while True:
+            try:
+                data: bytes = queue.get(room, md, gmo)
+            except self._library.MQMIError as error:
+                if error.reason != cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                    raise
+                room = max(error.original_length, room * 2)
+                md.MsgId, md.CorrelId = options.MsgId, options.CorrelId
+                if gmo.Options & (cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT):
+                    # The cursor stands on the message that was too long.
+                    gmo.Options &= ~(cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_WAIT)
+                    gmo.Options |= cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
+                    gmo.MatchOptions = cmqc.MQMO_NONE
+                continue
+            return data
+
+    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
+        library = self._library
+        library_sd = library.SD()
+        library_sd.Options = sd.Options
+        library_sd.ObjectName = sd.ObjectName.encode()
+        if sd.AlternateUserId:
+            library_sd.AlternateUserId = sd.AlternateUserId.encode()
+        for field in ("ObjectString", "SubName", "SubUserData"):
+            value = getattr(sd, field)
+            if value:
+                library_sd.set_vs(field, value.encode())
+        library_sd.SubLevel = sd.SubLevel
+        library_sd.SubExpiry = sd.SubExpiry
+        if sd.Options & cmqc.MQSO_SET_CORREL_ID:
+            library_sd.SubCorrelId = sd.SubCorrelId
+        subscription = library.Subscription(self._manager)
+        try:
+            subscription.sub(sub_desc=library_sd, sub_queue=self._find(handle) if handle is not None else None)
+        except library.MQMIError as error:
+            raise MQError(error.reason, f"subscription {sd.SubName or sd.ObjectString!r}") from error
+        if handle is None:
+            handle = self._keep(subscription.get_sub_queue())
+        return self._keep(subscription), handle
+
+    def commit(self) -> None:
+        self._call(self._manager.commit, "commit")
+
+    def backout(self) -> None:
+        self._call(self._manager.backout, "backout")
+
+    def _call(self, verb: Any, what: str) -> None:
+        try:
+            verb()
+        except self._library.MQMIError as error:
+            raise MQError(error.reason, what) from error
+
+    def command(self, text: str) -> list[CommandResponse]:
+        return run_mqsc(self, text)
+
+    def disconnect(self) -> None:
+        self._objects.clear()
+        self._call(self._manager.disconnect, "disconnect")
+
+
+def _text(field: bytes | str) -> str:
+    text = field if isinstance(field, str) else field.decode("utf-8", "replace")
+    return text.rstrip(" \0")
+
+
+def _named(od: MQOD) -> str:
+    if od.ObjectType == cmqc.MQOT_TOPIC:
+        return f"topic {od.ObjectString or od.ObjectName!r}"
+    return f"{od.ObjectName}" + (f" at queue manager {od.ObjectQMgrName}" if od.ObjectQMgrName else "")
+
+
+def read_password(file: Path | None, variable: str, environment: dict[str, str]) -> str:
+    """The password from a file (its first line) or an environment variable; blank for none. Raises OSError."""
+    if file is not None:
+        return file.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+    return environment.get(variable, "")

@@ -1,0 +1,336 @@
+"""The transmit-queue poller: one thread browses SYSTEM.MQTT.TRANSMIT.QUEUE, another removes what clients have taken.
+
+Browsing waits in MQGET; removing must not wait behind it, so each has a connection of its own. The removing one has the
+queue open for exclusive input: a second bridge on the queue manager cannot, and stands by.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bridge.mapping.from_mq import Properties, properties_of
+from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationMessage
+from bridge.mq.agent import StateKey
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, Connection, GetOptions, Got
+from bridge.mq.ledger import Identifiers, Ledger
+from bridge.mq.publisher import Records
+from bridge.mq.worker import Worker
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD, MalformedHeader, decode_mqxqh, encode_mqdlh
+
+log = logging.getLogger(__name__)
+
+#: Milliseconds that a browse waits for a message: how long a stop may take.
+BROWSE_WAIT = 1_000
+#: Messages and bytes handed over at a time.
+BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
+#: Removals in one unit of work.
+REMOVALS = 500
+#: Length of an MQXQH.
+_MQXQH = 428
+_BROWSE = (
+    cmqc.MQGMO_BROWSE_FIRST
+    | cmqc.MQGMO_UNMARKED_BROWSE_MSG
+    | cmqc.MQGMO_MARK_BROWSE_HANDLE
+    | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+)
+
+
+class QueuedMessage(msgspec.Struct, eq=False):
+    """A message on the transmission queue: `bridge.mq.agent.Transmission` of a queue manager elsewhere."""
+
+    msg_id: bytes
+    client_id: str
+    remote_queue: str
+    message: AnyMessage
+    topic: str | None
+    user_data: str | None
+    retained: bool
+    persistent: bool
+    msg_number: int
+    #: as it lies there, for the dead-letter queue
+    got: Got
+
+    @property
+    def expired(self) -> bool:
+        """The queue manager sees to expiry: what was browsed in time is sent."""
+        return False
+
+
+def read_transmission(got: Got) -> QueuedMessage:
+    """A message of the transmission queue, its headers read. Raises MalformedHeader when there is no MQXQH in front."""
+    if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+        raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
+    header = decode_mqxqh(got.data)
+    embedded = header.MsgDesc
+    raw = Message(embedded, got.data[_MQXQH:])
+    message: AnyMessage = raw
+    try:
+        properties = properties_of(raw)
+    except MalformedHeader:
+        properties = Properties(b"")  # the session comes by it again, and has the message dead-lettered
+    else:
+        if properties.qos is not None:
+            message = PublicationMessage(embedded, "", properties.topic or "", properties.body, properties.qos)
+        else:
+            message = Message(msgspec.structs.replace(embedded, Format=cmqc.MQFMT_NONE), properties.body)
+    return QueuedMessage(
+        got.md.MsgId,
+        header.RemoteQMgrName.decode("utf-8", "replace"),
+        header.RemoteQName.decode("utf-8", "replace"),
+        message,
+        properties.topic,
+        properties.user_data,
+        properties.retained,
+        embedded.Persistence == cmqc.MQPER_PERSISTENT,
+        int.from_bytes(got.md.MsgId[-8:], "big"),
+        got,
+    )
+
+
+class Browser(Worker[None]):
+    """Browses the transmission queue and hands over every message once."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        queue: str,
+        hand_over: Callable[[Sequence[QueuedMessage]], None],
+        reject: Callable[[Got, int], None],
+    ) -> None:
+        super().__init__("transmit-queue browser", connect)
+        self._queue = queue
+        self._hand_over = hand_over
+        self._reject = reject
+        self._known_lock = threading.Lock()
+        #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
+        self._known: set[bytes] = set()
+
+    def forget(self, msg_ids: Sequence[bytes]) -> None:
+        """These messages are off the queue."""
+        with self._known_lock:
+            self._known.difference_update(msg_ids)
+
+    def opened(self, connection: Connection) -> None:
+        self._handle = connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
+
+    def failed(self, error: MQError) -> None:
+        log.error("%s: %s", self.name, error)
+        self.wait_for_jobs(1.0)
+
+    def serve(self, connection: Connection) -> None:
+        batch: list[QueuedMessage] = []
+        length = 0
+        options = GetOptions(Options=_BROWSE | cmqc.MQGMO_WAIT, WaitInterval=BROWSE_WAIT)
+        while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:
+            try:
+                got = connection.get(self._handle, options)
+            except MQError as error:
+                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                    break
+                if batch:
+                    self._hand_over(batch)
+                raise
+            options = GetOptions(Options=_BROWSE)
+            with self._known_lock:
+                if got.md.MsgId in self._known:
+                    continue
+                self._known.add(got.md.MsgId)
+            try:
+                batch.append(read_transmission(got))
+            except MalformedHeader as error:
+                log.warning("a message of %s names no client: %s", self._queue, error)
+                self._reject(got, cmqc.MQRC_XQH_ERROR)
+            length += len(got.data)
+        if batch:
+            self._hand_over(batch)
+
+
+class Removal(msgspec.Struct, eq=False):
+    """Messages to remove for good, records that belong to them, and letters for the dead-letter queue."""
+
+    msg_ids: list[bytes]
+    states: dict[StateKey, bytes | None]
+    #: called on the remover's thread
+    done: Callable[[int], None]
+    #: (message as it lies on the queue, queue and queue manager it was for, reason)
+    dead_letters: list[tuple[Got, MQMD, bytes, str, str, int]] = []
+
+
+class Remover(Worker[Removal]):
+    """Removes messages by MsgId, many to a unit of work. Its exclusive input fences other bridges."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        queue: str,
+        identifiers: Identifiers,
+        *,
+        removed: Callable[[Sequence[bytes]], None],
+        ready: Callable[[], None],
+        refused: Callable[[MQError], None],
+        dead_letter_queue: str,
+    ) -> None:
+        super().__init__("transmit-queue remover", connect)
+        self._queue = queue
+        self._identifiers = identifiers
+        self._removed = removed
+        self._ready = ready
+        self._refused = refused
+        self._dead_letter_queue = dead_letter_queue
+        self.records = Records()
+        self._batch: list[Removal] = []
+        self._changes: dict[StateKey, bytes | None] = {}
+        self._receipt = b""
+        self._old_receipts: list[bytes] = []
+        self._doubtful: tuple[list[Removal], dict[StateKey, bytes | None], bytes] | None = None
+        self._opened_once = False
+        self._standing_by = False
+
+    def is_temporary(self, error: BaseException) -> bool:
+        """In use by another bridge: stand by. Before the first success, what cannot heal ends the start."""
+        if not isinstance(error, MQError):
+            return False
+        if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
+            self._standing_by = True
+            log.warning("standing by: another bridge has %s open for exclusive input", self._queue)
+        if self._opened_once or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in _LOST_AT_START:
+            return True
+        self._refused(error)
+        return False
+
+    def opened(self, connection: Connection) -> None:
+        self._handle = connection.open(
+            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
+        )
+        self.ledger = Ledger(connection, self._identifiers)
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is not None:
+            removals, changes, receipt = doubtful
+            try:
+                committed = self.ledger.holds(receipt)
+            except MQError:
+                self._doubtful = doubtful
+                raise
+            if committed:
+                self._committed(removals, changes, receipt)
+            else:
+                self.give_back(removals)
+        if self._standing_by:
+            self._standing_by = False
+            log.warning("taking over: %s is free", self._queue)
+        if not self._opened_once:
+            self._opened_once = True
+            self._ready()
+
+    def lost(self) -> None:
+        batch, self._batch = self._batch, []
+        if batch and self._receipt:
+            self._doubtful = (batch, self._changes, self._receipt)
+        else:
+            self.give_back(batch)
+        self._receipt = b""
+
+    def failed(self, error: MQError) -> None:
+        batch, self._batch = self._batch, []
+        log.error("%s: a unit of work is backed out: %s", self.name, error)
+        assert self.connection is not None
+        self.connection.backout()
+        for removal in batch:
+            removal.done(error.reason)
+
+    def serve(self, connection: Connection) -> None:
+        if not self.wait_for_jobs(1.0):
+            return
+        batch = self._batch = []
+        self._receipt = b""
+        states: dict[StateKey, bytes | None] = {}
+        count = 0
+        while count < REMOVALS and (removal := self.next_job()) is not None:
+            batch.append(removal)
+            for msg_id in removal.msg_ids:
+                self._remove(connection, msg_id)
+            for letter in removal.dead_letters:
+                self._dead_letter(connection, *letter)
+            states.update(removal.states)
+            count += len(removal.msg_ids) + 1
+        self._changes = self.records.write(self.ledger, states, 0)
+        for receipt in self._old_receipts:
+            self.ledger.remove(receipt)
+        self._receipt = self.ledger.receipt()
+        connection.commit()
+        self._batch = []
+        self._committed(batch, self._changes, self._receipt)
+
+    def _committed(self, removals: list[Removal], changes: dict[StateKey, bytes | None], receipt: bytes) -> None:
+        self.records.accept(changes)
+        self._old_receipts = [receipt]
+        for removal in removals:
+            self._removed(removal.msg_ids)
+            removal.done(cmqc.MQRC_NONE)
+
+    def _remove(self, connection: Connection, msg_id: bytes) -> None:
+        options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
+        try:
+            connection.get(self._handle, GetOptions(Options=options, MsgId=msg_id, MaxLength=0))
+        except MQError as error:
+            # Removed before a connection was lost, or expired meanwhile.
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+
+    def _dead_letter(
+        self, connection: Connection, got: Got, md: MQMD, data: bytes, queue: str, manager: str, reason: int
+    ) -> None:
+        header = MQDLH(
+            Reason=reason,
+            DestQName=queue.encode()[:48],
+            DestQMgrName=manager.encode()[:48],
+            Encoding=md.Encoding,
+            CodedCharSetId=md.CodedCharSetId,
+            Format=md.Format,
+            PutApplType=md.PutApplType,
+            PutApplName=md.PutApplName,
+            PutDate=md.PutDate,
+            PutTime=md.PutTime,
+        )
+        outer = msgspec.structs.replace(
+            md,
+            Version=cmqc.MQMD_VERSION_1,
+            Format=cmqc.MQFMT_DEAD_LETTER_HEADER,
+            Encoding=cmqc.MQENC_NATIVE,
+            CodedCharSetId=CCSID_UTF8,
+        )
+        connection.put1(
+            MQOD(ObjectName=self._dead_letter_queue),
+            Message(outer, encode_mqdlh(header) + data),
+            cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
+        )
+        self._remove(connection, got.md.MsgId)
+        log.warning(
+            "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
+            queue,
+            manager,
+            self._dead_letter_queue,
+            cmqc.reason_name(reason),
+            reason,
+        )
+
+
+#: At the start, these too heal by waiting: the queue manager may be starting itself.
+_LOST_AT_START = frozenset(
+    (
+        cmqc.MQRC_CONNECTION_BROKEN,
+        cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
+        cmqc.MQRC_Q_MGR_QUIESCING,
+        cmqc.MQRC_Q_MGR_STOPPING,
+        cmqc.MQRC_CONNECTION_QUIESCING,
+        cmqc.MQRC_CONNECTION_STOPPING,
+        cmqc.MQRC_HOST_NOT_AVAILABLE,
+    )
+)

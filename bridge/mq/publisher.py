@@ -1,0 +1,247 @@
+"""The thread that puts publications: what waits goes into one unit of work, and the whole batch is answered at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from bridge.mapping.message import PublicationMessage
+from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
+from bridge.mq.administration import Administration
+from bridge.mq.agent import StateKey, UnitOfWork
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, Connection
+from bridge.mq.ledger import Identifiers, Ledger
+from bridge.mq.worker import LOST, Worker
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Open topic handles of one publisher: below MAXHANDS, 256 by default, with room for the others.
+TOPIC_HANDLES = 200
+
+
+class BatchLimits(msgspec.Struct, kw_only=True, frozen=True):
+    """What one unit of work holds at most: publications, bytes of payload, seconds of putting."""
+
+    messages: int = 500
+    bytes: int = 1_048_576
+    seconds: float = 0.05
+
+
+class Part(msgspec.Struct, eq=False):
+    """The publications and records of one unit of work of the service."""
+
+    unit: UnitOfWork
+    states: dict[StateKey, bytes | None]
+    #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
+    done: Callable[[int], None]
+    refusals: dict[int, int] = {}
+
+
+class Records:
+    """The records that one thread writes: where the current one of each session is."""
+
+    def __init__(self) -> None:
+        self.current: dict[StateKey, bytes] = {}
+        self.versions: dict[StateKey, int] = {}
+
+    def write(self, ledger: Ledger, states: dict[StateKey, bytes | None], options: int) -> dict[StateKey, bytes | None]:
+        """Replace records, in syncpoint; what `accept` takes once that is committed."""
+        changes: dict[StateKey, bytes | None] = {}
+        for key, record in states.items():
+            old = self.current.get(key)
+            if old is not None:
+                ledger.remove(old)
+            if record is None:
+                changes[key] = None
+                continue
+            version = self.versions.get(key, 0) + 1
+            self.versions[key] = version
+            changes[key] = ledger.save(key, version, record, options)
+        return changes
+
+    def accept(self, changes: dict[StateKey, bytes | None]) -> None:
+        """These changes are committed."""
+        for key, msg_id in changes.items():
+            if msg_id is None:
+                self.current.pop(key, None)
+            else:
+                self.current[key] = msg_id
+
+
+class Batch(msgspec.Struct, eq=False):
+    """A unit of work under way."""
+
+    parts: list[Part] = []
+    changes: dict[StateKey, bytes | None] = {}
+    receipt: bytes = b""
+    #: publications in it
+    size: int = 0
+
+
+class Publisher(Worker[Part]):
+    """Puts the publications of the clients that are its own, in their order."""
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Connection],
+        identifiers: Identifiers,
+        *,
+        limits: BatchLimits,
+        asynchronous: bool,
+    ) -> None:
+        super().__init__(name, connect)
+        self._identifiers = identifiers
+        self._limits = limits
+        #: puts ask for no answer of their own (MQPMO_ASYNC_RESPONSE): one round trip for a unit of work
+        self._asynchronous = asynchronous
+        self._careful = False
+        self.records = Records()
+        self._topics: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._batch: Batch | None = None
+        self._doubtful: Batch | None = None
+        self._receipt = b""
+        self._old_receipts: list[bytes] = []
+        #: sizes of the batches committed, for who measures: number of publications -> times
+        self.batch_sizes: dict[int, int] = {}
+
+    def opened(self, connection: Connection) -> None:
+        self._topics.clear()
+        self._ledger = Ledger(connection, self._identifiers)
+        self._administration: Administration | None = None
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is None:
+            return
+        try:
+            committed = self._ledger.holds(doubtful.receipt)
+        except MQError:
+            self._doubtful = doubtful
+            raise
+        log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
+        if committed:
+            self._committed(doubtful)
+        else:
+            self.give_back(doubtful.parts)
+
+    def lost(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        if batch.receipt:
+            self._doubtful = batch
+        else:
+            self.give_back(batch.parts)
+
+    def failed(self, error: MQError) -> None:
+        """A commit or a record failed for good: try once more one by one, then let the clients know."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            log.error("%s: %s", self.name, error)
+            return
+        assert self.connection is not None
+        self.connection.backout()
+        if not self._careful:
+            self._careful = True
+            self.give_back(batch.parts)
+            return
+        log.error("%s: a unit of work is backed out: %s", self.name, error)
+        for part in batch.parts:
+            part.done(error.reason)
+
+    def serve(self, connection: Connection) -> None:
+        if not self.wait_for_jobs(1.0):
+            return
+        limits, careful = self._limits, self._careful
+        batch = self._batch = Batch(parts=[], changes={})
+        options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
+        until = time.monotonic() + limits.seconds
+        length = 0
+        cleared: list[str] = []
+        states: dict[StateKey, bytes | None] = {}
+        while (part := self.next_job()) is not None:
+            batch.parts.append(part)
+            part.refusals.clear()
+            for index, (message, retain) in enumerate(part.unit.publications):
+                clear = retain and not message.payload
+                reason = self._put(connection, message, options, retain=retain and not clear)
+                if reason:
+                    part.refusals[index] = reason
+                elif clear:
+                    cleared.append(message.topic)
+                length += len(message.payload)
+            batch.size += len(part.unit.publications)
+            states.update(part.states)
+            if cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
+                break
+            if time.monotonic() >= until:
+                break
+        batch.changes = self.records.write(self._ledger, states, options)
+        for receipt in self._old_receipts:
+            self._ledger.remove(receipt)
+        batch.receipt = self._ledger.receipt(options)
+        connection.commit()
+        self._batch = None
+        self._committed(batch, cleared)
+
+    def _committed(self, batch: Batch, cleared: list[str] | None = None) -> None:
+        self._careful = False
+        self.records.accept(batch.changes)
+        self._old_receipts = [batch.receipt]
+        self.batch_sizes[batch.size] = self.batch_sizes.get(batch.size, 0) + 1
+        for topic in cleared or ():
+            self._clear(topic)
+        for part in batch.parts:
+            part.unit.refusals.update(part.refusals)
+            part.done(cmqc.MQRC_NONE)
+
+    def _clear(self, topic: str) -> None:
+        """MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that."""
+        assert self.connection is not None
+        if self._administration is None:
+            self._administration = Administration(self.connection)
+        try:
+            self._administration.clear_retained(topic)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            log.error("the retained publication of topic %r is not cleared: %s", topic, error)
+
+    def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
+        """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
+        if len(message.topic) > MQ_TOPIC_STR_LENGTH:
+            return cmqc.MQRC_TOPIC_STRING_ERROR
+        options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
+        if retain:
+            options |= cmqc.MQPMO_RETAIN
+        user = message.md.UserIdentifier.decode("utf-8", "replace")
+        try:
+            connection.put(self._topic(connection, message.topic, user), message, options)
+        except MQError as error:
+            if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
+                raise
+            log.warning("publication to topic %r as user %r is refused: %s", message.topic, user, error)
+            return error.reason
+        return cmqc.MQRC_NONE
+
+    def _topic(self, connection: Connection, topic: str, user: str) -> int:
+        key = (topic, user)
+        handle = self._topics.get(key)
+        if handle is not None:
+            self._topics.move_to_end(key)
+            return handle
+        while len(self._topics) >= TOPIC_HANDLES:
+            _, oldest = self._topics.popitem(last=False)
+            connection.close(oldest)
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+        if user:
+            options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+            od.AlternateUserId = user
+        handle = self._topics[key] = connection.open(od, options)
+        return handle

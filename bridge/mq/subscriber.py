@@ -1,0 +1,215 @@
+"""The thread that makes and removes subscriptions, each named `ClientIdentifier:Topic name` (seed 004, design.md)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bridge.mq.administration import Administration
+from bridge.mq.agent import ClientSubscription
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQSD, Connection
+from bridge.mq.worker import LOST, Worker
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: The name, at the client's remote queue manager, of the queue that publications are put to (facts.md).
+PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+#: Non-durable subscriptions that one connection holds: below MAXHANDS, 256 by default.
+HELD = 200
+
+
+def subscription_name(client_id: str, topic_filter: str) -> str:
+    """Name of an MQTT client's subscription: `ClientIdentifier:Topic name` (seed 004)."""
+    return f"{client_id}:{topic_filter}"
+
+
+class Subscribe(msgspec.Struct, eq=False):
+    """Make or alter subscriptions of one client; `done` gets a reason for each, on the subscriber's thread."""
+
+    client_id: str
+    filters: Sequence[tuple[str, int]]
+    durable: bool
+    user: str
+    done: Callable[[list[int]], None]
+
+
+class Unsubscribe(msgspec.Struct, eq=False):
+    """Remove subscriptions of one client."""
+
+    client_id: str
+    filters: Sequence[str]
+    done: Callable[[], None]
+
+
+class Inquire(msgspec.Struct, eq=False):
+    """List the subscriptions of MQTT clients; those of clean sessions of a bridge that died are removed."""
+
+    done: Callable[[list[ClientSubscription]], None]
+
+
+Request = Subscribe | Unsubscribe | Inquire
+
+
+class Held(msgspec.Struct, eq=False):
+    """A non-durable subscription: it lives as long as its handle is open."""
+
+    request: Subscribe
+    topic_filter: str
+    qos: int
+    connection: Connection
+    handle: int
+
+
+class Subscriber(Worker[Request]):
+    """Runs subscription requests one by one; subscriptions of clean sessions are made anew after a reconnect."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        super().__init__("subscriptions", connect)
+        self._open_connection = connect
+        self._held: dict[str, Held] = {}
+        self._connections: list[Connection] = []
+        self._load: dict[int, int] = {}
+        self._request: Request | None = None
+
+    def opened(self, connection: Connection) -> None:
+        self._connections = [connection]
+        self._load = {0: 0}
+        held, self._held = self._held, {}
+        for one in held.values():
+            reason = self._subscribe_one(one.request, one.topic_filter, one.qos)
+            if reason:
+                log.error(
+                    "subscription %s is not made again after the reconnect: %s (%d)",
+                    subscription_name(one.request.client_id, one.topic_filter),
+                    cmqc.reason_name(reason),
+                    reason,
+                )
+
+    def lost(self) -> None:
+        for connection in self._connections[1:]:
+            self._leave(connection)
+        self._connections = []
+        if self._request is not None:
+            self.give_back([self._request])
+            self._request = None
+
+    def failed(self, error: MQError) -> None:
+        log.error("%s: %s", self.name, error)
+        request, self._request = self._request, None
+        if isinstance(request, Subscribe):
+            request.done([error.reason] * len(request.filters))
+        elif isinstance(request, Unsubscribe):
+            request.done()
+        elif request is not None:
+            request.done([])
+
+    def serve(self, connection: Connection) -> None:
+        if not self.wait_for_jobs(1.0):
+            return
+        request = self._request = self.next_job()
+        match request:
+            case Subscribe():
+                reasons = [self._subscribe_one(request, *one) for one in request.filters]
+                self._request = None
+                request.done(reasons)
+            case Unsubscribe():
+                for topic_filter in request.filters:
+                    self._unsubscribe_one(connection, request.client_id, topic_filter)
+                self._request = None
+                request.done()
+            case Inquire():
+                found = self._inquire(connection)
+                self._request = None
+                request.done(found)
+
+    def _roomy(self) -> int:
+        """Index of a connection with room for one more handle; made where there is none."""
+        for index in range(len(self._connections)):
+            if self._load.get(index, 0) < HELD:
+                return index
+        self._connections.append(self._open_connection())
+        self._load[len(self._connections) - 1] = 0
+        return len(self._connections) - 1
+
+    def _subscribe_one(self, request: Subscribe, topic_filter: str, qos: int) -> int:
+        name = subscription_name(request.client_id, topic_filter)
+        index = 0 if request.durable else self._roomy()
+        connection = self._connections[index]
+        if not request.durable and name in self._held:
+            self._close_held(self._held.pop(name))
+        options = cmqc.MQSO_CREATE | cmqc.MQSO_ALTER | cmqc.MQSO_DURABLE
+        if not request.durable:
+            options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
+        options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
+        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=request.client_id)
+        sd = MQSD(Options=options, ObjectString=topic_filter, SubName=name, SubUserData=str(qos), SubLevel=1)
+        open_options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+        if request.user:
+            sd.AlternateUserId = od.AlternateUserId = request.user
+            sd.Options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
+            open_options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+        try:
+            destination = connection.open(od, open_options)
+            try:
+                handle, _ = connection.subscribe(sd, destination)
+            finally:
+                connection.close(destination)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            log.warning("subscription %s as user %r is refused: %s", name, request.user, error)
+            return error.reason
+        if request.durable:
+            connection.close(handle)
+        else:
+            self._held[name] = Held(request, topic_filter, qos, connection, handle)
+            self._load[index] = self._load.get(index, 0) + 1
+        return cmqc.MQRC_NONE
+
+    def _close_held(self, held: Held) -> None:
+        held.connection.close(held.handle)
+        if held.connection in self._connections:
+            self._load[self._connections.index(held.connection)] -= 1
+
+    def _unsubscribe_one(self, connection: Connection, client_id: str, topic_filter: str) -> None:
+        name = subscription_name(client_id, topic_filter)
+        held = self._held.pop(name, None)
+        try:
+            if held is not None:
+                self._close_held(held)
+            else:
+                self._remove(connection, name, topic_filter)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
+                log.error("subscription %s is not removed: %s", name, error)
+
+    @staticmethod
+    def _remove(connection: Connection, name: str, topic_filter: str) -> None:
+        """Resume a durable subscription and close it for good."""
+        options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
+        sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=topic_filter, SubName=name)
+        handle, destination = connection.subscribe(sd, None)
+        connection.close(handle, cmqc.MQCO_REMOVE_SUB)
+        if destination:
+            try:
+                connection.close(destination)
+            except MQError as error:
+                if error.reason != cmqc.MQRC_HOBJ_ERROR:
+                    raise
+
+    @staticmethod
+    def _inquire(connection: Connection) -> list[ClientSubscription]:
+        administration = Administration(connection)
+        found = []
+        for name, topic_filter, user_data, durable in administration.subscriptions():
+            client_id, separator, rest = name.partition(":")
+            if separator and client_id and rest == topic_filter and user_data in ("0", "1", "2"):
+                found.append(ClientSubscription(client_id, topic_filter, user_data, durable))
+        administration.close()
+        return found

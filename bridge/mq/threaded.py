@@ -1,0 +1,233 @@
+"""The agent on a queue manager that is reached by connections of threads: IBM MQ.
+
+The event loop hands whole units of work to threads and hears of whole batches. Which thread: publications go by client
+identifier, so that a client's order holds; removals go to the transmit-queue poller, subscriptions to the subscriber.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection, Got
+from bridge.mq.ledger import Entry, Identifiers
+from bridge.mq.poller import Browser, QueuedMessage, Removal, Remover
+from bridge.mq.publisher import BatchLimits, Part, Publisher
+from bridge.mq.subscriber import Inquire, Subscribe, Subscriber, Unsubscribe
+from bridge.mq.worker import Worker
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+Connect = Callable[[str], Connection]
+
+
+class ThreadedAgent:
+    """`bridge.mq.agent.Agent` over any `Connection`; call it on the thread of `loop`.
+
+    `connect` makes a connection for the purpose named (publisher, poller, subscriptions) on the thread that calls it.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        transmission_queue: str,
+        dead_letter_queue: str,
+        publishers: int,
+        limits: BatchLimits,
+        asynchronous: bool,
+    ) -> None:
+        self._loop = loop
+        self._identifiers = Identifiers()
+        self._publishers = [
+            Publisher(
+                f"publisher {number}",
+                lambda: connect("publisher"),
+                self._identifiers,
+                limits=limits,
+                asynchronous=asynchronous,
+            )
+            for number in range(1, publishers + 1)
+        ]
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._remover = Remover(
+            lambda: connect("poller"),
+            transmission_queue,
+            self._identifiers,
+            removed=lambda msg_ids: self._browser.forget(msg_ids),
+            ready=lambda: self._call(self._set_ready, None),
+            refused=lambda error: self._call(self._set_ready, error),
+            dead_letter_queue=dead_letter_queue,
+        )
+        self._browser = Browser(lambda: connect("poller"), transmission_queue, self._hand_over, self._reject)
+        self._subscriber = Subscriber(lambda: connect("subscriptions"))
+        self._consumer: Consumer | None = None
+        #: units given that have not ended
+        self._open = 0
+        self._waiting_for_flush: Callable[[], None] | None = None
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        """Run a function on the loop, from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            log.debug("the loop has ended; %s is not called", function)
+
+    def _set_ready(self, error: MQError | None) -> None:
+        if self._ready.done():
+            return
+        if error is None:
+            self._ready.set_result(None)
+        else:
+            self._ready.set_exception(error)
+
+    async def open(self) -> Recovered:
+        self._remover.start()
+        await self._ready
+        self._subscriber.start()
+        subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
+        self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
+        states = await self._recover()
+        for publisher in self._publishers:
+            publisher.start()
+        return Recovered(states, await subscriptions)
+
+    async def _recover(self) -> dict[StateKey, bytes]:
+        """Read the records, and drop what a bridge that died left behind."""
+        found: asyncio.Future[dict[StateKey, tuple[bytes, Entry]]] = self._loop.create_future()
+
+        def read(_reason: int) -> None:
+            records, needless = self._remover.ledger.read()
+            for msg_id in needless:
+                self._remover.ledger.remove(msg_id)
+            if self._remover.connection is not None:
+                self._remover.connection.commit()
+            self._call(found.set_result, records)
+
+        self._remover.submit(Removal([], {}, read))
+        states = {}
+        for key, (msg_id, entry) in (await found).items():
+            records = self._publisher_of(key.client_id).records if key.side is Side.RECEIVED else self._remover.records
+            records.current[key] = msg_id
+            records.versions[key] = entry.version
+            states[key] = entry.record
+        return states
+
+    def _publisher_of(self, client_id: str) -> Publisher:
+        return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
+
+    def start(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._browser.start()
+
+    def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
+        if self._consumer is not None:
+            self._call(self._consumer, batch)
+
+    def _reject(self, got: Got, reason: int) -> None:
+        letter = (got, got.md, got.data, "", "", reason)
+        self._remover.submit(Removal([], {}, _told("dead-lettering a message"), [letter]))
+
+    # Units of work ---------------------------------------------------------------------------------------------------
+
+    def execute(self, unit: UnitOfWork) -> None:
+        received: dict[StateKey, bytes | None] = {}
+        sent: dict[StateKey, bytes | None] = {}
+        for key, record in unit.states.items():
+            (received if key.side is Side.RECEIVED else sent)[key] = record
+        parts = bool(unit.publications or received) + bool(unit.removals or sent)
+        reasons: list[int] = []
+
+        def ended(reason: int) -> None:
+            self._call(self._ended, unit, reasons, parts, reason)
+
+        self._open += 1
+        if not parts:
+            self._loop.call_soon(self._ended, unit, reasons, 1, cmqc.MQRC_NONE)
+            return
+        if unit.publications or received:
+            client_id = unit.publications[0][0].client_id if unit.publications else next(iter(received)).client_id
+            self._publisher_of(client_id).submit(Part(unit, received, ended, {}))
+        if unit.removals or sent:
+            msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
+            self._remover.submit(Removal(msg_ids, sent, ended))
+
+    def _ended(self, unit: UnitOfWork, reasons: list[int], parts: int, reason: int) -> None:
+        reasons.append(reason)
+        if len(reasons) < parts:
+            return
+        unit.failure = next((one for one in reasons if one), cmqc.MQRC_NONE)
+        self._open -= 1
+        if unit.done is not None:
+            unit.done(unit)
+        self._flushed()
+
+    # Subscriptions ---------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        client_id: str,
+        filters: Sequence[tuple[str, int]],
+        done: Callable[[list[int]], None],
+        *,
+        durable: bool,
+        user: str,
+    ) -> None:
+        self._subscriber.submit(Subscribe(client_id, filters, durable, user, lambda reasons: self._call(done, reasons)))
+
+    def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
+        self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(done)))
+
+    # Dead letters and the end ----------------------------------------------------------------------------------------
+
+    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+        queued = cast(QueuedMessage, transmission)
+        message = queued.message
+        md = message.md
+        if isinstance(message, Message):
+            data = message.data
+        else:
+            data = message.data_as(retained=queued.retained, user_data=queued.user_data)
+            md = msgspec.structs.replace(md, Format=cmqc.MQFMT_RF_HEADER_2)
+        letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)
+        self._remover.submit(Removal([], {}, _told("dead-lettering a message"), [letter]))
+
+    def flush(self, done: Callable[[], None]) -> None:
+        self._waiting_for_flush = done
+        self._flushed()
+
+    def _flushed(self) -> None:
+        if self._waiting_for_flush is not None and not self._open:
+            done, self._waiting_for_flush = self._waiting_for_flush, None
+            done()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
+
+        def end() -> None:
+            for worker in workers:
+                worker.stop()
+            for worker in workers:
+                if not worker.join(30):
+                    log.warning("%s did not end in time", worker.name)
+            self._call(done)
+
+        self._loop.run_in_executor(None, end)
+
+
+def _told(what: str) -> Callable[[int], None]:
+    def done(reason: int) -> None:
+        if reason:
+            log.error("%s failed, it stays where it is: %s (%d)", what, cmqc.reason_name(reason), reason)
+
+    return done

@@ -1,0 +1,196 @@
+"""A thread that owns one connection to a queue manager, takes jobs in batches, and outlives lost connections."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import tenacity
+
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+Job = TypeVar("Job")
+
+#: Reasons that say that the connection is lost, or cannot be had at the moment: they heal by waiting.
+LOST = frozenset(
+    (
+        cmqc.MQRC_CONNECTION_BROKEN,
+        cmqc.MQRC_HCONN_ERROR,
+        cmqc.MQRC_MAX_CONNS_LIMIT_REACHED,
+        cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
+        cmqc.MQRC_Q_MGR_QUIESCING,
+        cmqc.MQRC_Q_MGR_STOPPING,
+        cmqc.MQRC_CONNECTION_QUIESCING,
+        cmqc.MQRC_CONNECTION_STOPPING,
+        cmqc.MQRC_CONNECTION_ERROR,
+        cmqc.MQRC_CHANNEL_NOT_AVAILABLE,
+        cmqc.MQRC_HOST_NOT_AVAILABLE,
+        cmqc.MQRC_CHANNEL_STOPPED_BY_USER,
+        cmqc.MQRC_CALL_INTERRUPTED,
+    )
+)
+#: Seconds: first and longest pause between attempts to connect, doubling, with jitter.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+
+
+class Stopped(Exception):
+    """The worker is told to end while it waits."""
+
+
+class Worker(ABC, Generic[Job]):
+    """Runs jobs on a connection of its own.
+
+    A subclass says what to open on a new connection (`opened`) and how to run a batch (`serve`). While the queue manager
+    is away, jobs wait; a batch under way when it was lost is handed to `recover` after the reconnect.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Connection]) -> None:
+        self.name = name
+        self._connect = connect
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._ending = False
+        self.connection: Connection | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first connection is made on the thread."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Hand over a job; callable on any thread."""
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End once the jobs given so far are done, or at once where the queue manager is away."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end; False when it did not come in time."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # On the thread ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def opened(self, connection: Connection) -> None:
+        """A connection is there: open what is needed."""
+
+    @abstractmethod
+    def serve(self, connection: Connection) -> None:
+        """Run one round of jobs, waiting for them where there are none; returns often enough to be stopped."""
+
+    @abstractmethod
+    def failed(self, error: MQError) -> None:
+        """An error that no reconnect heals ended a round; what the round was about has to be answered."""
+
+    def lost(self) -> None:
+        """The connection is gone, and with it every handle."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the worker is to end, and nothing is left to do."""
+        with self._changed:
+            return self._ending and not self._jobs
+
+    def wait_for_jobs(self, timeout: float) -> bool:
+        """Wait until there is a job (True) or the time is over or the worker is to end (False)."""
+        with self._changed:
+            if not self._jobs and not self._ending:
+                self._changed.wait(timeout)
+            return bool(self._jobs)
+
+    def next_job(self) -> Job | None:
+        """Take a job if there is one."""
+        with self._changed:
+            return self._jobs.popleft() if self._jobs else None
+
+    def give_back(self, jobs: list[Job]) -> None:
+        """Put jobs that were taken back in front."""
+        with self._changed:
+            self._jobs.extendleft(reversed(jobs))
+
+    def _run(self) -> None:
+        try:
+            while not self.ending:
+                connection = self._reconnect()
+                self.connection = connection
+                try:
+                    while not self.ending:
+                        self._round(connection)
+                except MQError as error:
+                    log.warning("%s: the queue manager is lost: %s; reconnecting", self.name, error)
+                    self.lost()
+                finally:
+                    self.connection = None
+                    self._leave(connection)
+        except Stopped:
+            pass
+        except Exception:
+            log.exception("%s ended by an error of the bridge", self.name)
+
+    def _round(self, connection: Connection) -> None:
+        try:
+            self.serve(connection)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            self.failed(error)
+
+    def _reconnect(self) -> Connection:
+        """Connect, as often as it takes: at once, then after pauses that double, with jitter."""
+
+        def told(state: tenacity.RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome is not None else None
+            if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
+                log.warning(
+                    "%s: waiting for the queue manager (attempt %d): %s", self.name, state.attempt_number, error
+                )
+
+        def pause(seconds: float) -> None:
+            with self._changed:
+                if not self._ending:
+                    self._changed.wait_for(lambda: self._ending, seconds)
+                if self._ending:
+                    raise Stopped
+
+        connection = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(self.is_temporary),
+            wait=tenacity.wait_exponential_jitter(FIRST_PAUSE, LONGEST_PAUSE, jitter=FIRST_PAUSE),
+            before_sleep=told,
+            sleep=pause,
+        )(self._attempt)
+        if self.connection is None:
+            log.debug("%s: connected", self.name)
+        return connection
+
+    def is_temporary(self, error: BaseException) -> bool:
+        """Whether to try again after a failed attempt."""
+        return isinstance(error, MQError)
+
+    def _attempt(self) -> Connection:
+        connection = self._connect()
+        try:
+            self.opened(connection)
+        except BaseException:
+            self._leave(connection)
+            raise
+        return connection
+
+    def _leave(self, connection: Connection) -> None:
+        try:
+            connection.disconnect()
+        except MQError as error:
+            log.debug("%s: disconnect: %s", self.name, error)
