@@ -72,6 +72,11 @@ class ThreadedAgent:
         self._browser = Browser(lambda: connect("poller"), transmission_queue, self._hand_over, self._reject)
         self._subscriber = Subscriber(lambda: connect("subscriptions"))
         self._consumer: Consumer | None = None
+        #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
+        self.on_crash: Callable[[str], None] = log.critical
+        self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
+        for worker in self._workers:
+            worker.on_crash = lambda why: self._call(self.on_crash, why)
         #: units given that have not ended
         self._open = 0
         self._waiting_for_flush: Callable[[], None] | None = None
@@ -212,12 +217,10 @@ class ThreadedAgent:
             done()
 
     def stop(self, done: Callable[[], None]) -> None:
-        workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
-
         def end() -> None:
-            for worker in workers:
+            for worker in self._workers:
                 worker.stop()
-            for worker in workers:
+            for worker in self._workers:
                 if not worker.join(30):
                     log.warning("%s did not end in time", worker.name)
             self._call(done)

@@ -59,6 +59,8 @@ class Worker(ABC, Generic[Job]):
         self._changed = threading.Condition()
         self._ending = False
         self.connection: Connection | None = None
+        #: called on the thread, with a sentence, when an error of the bridge itself ends it
+        self.on_crash: Callable[[str], None] = log.critical
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -138,8 +140,9 @@ class Worker(ABC, Generic[Job]):
                     self._leave(connection)
         except Stopped:
             pass
-        except Exception:
+        except Exception as error:
             log.exception("%s ended by an error of the bridge", self.name)
+            self.on_crash(f"{self.name} ended by {type(error).__name__}: {error}")
 
     def _round(self, connection: Connection) -> None:
         try:

@@ -8,19 +8,13 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import uvloop
 
 from bridge import __version__
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
-from bridge.mq.local.agent import LocalAgent
-from bridge.mq.local.data_directory import DataDirectoryInUse
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.script import ScriptFailed, prepare, run_script
-from bridge.mq.local.server import ApplicationServer
-from bridge.mq.local.store import StoreError
+from bridge.mq.host import Host, HostError, host_of
 from bridge.mqtt.channel import Channel
 from bridge.service.log import configure
 from bridge.service.supervisor import Supervisor
@@ -46,42 +40,32 @@ class Bridge:
         self.channels: list[Channel] = []
         #: channel name -> (address, port) that it listens on
         self.addresses: dict[str, tuple[str, int]] = {}
+        self.host: Host | None = None
+        self.status = 0
         self._ended = asyncio.Event()
 
     async def start(self) -> None:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
-        configuration = self.configuration
-        settings = configuration.queue_manager
         try:
-            self.queue_manager = QueueManager(
-                settings.name, Path(settings.data_directory), max_message_length=settings.max_message_length
-            )
-            prepare(self.queue_manager)
-            for script in settings.scripts:
-                self._run_script(Path(script))
-            self.agent = LocalAgent(self.queue_manager, configuration.transmission_queue, loop)
+            self.host = host_of(self.configuration, loop)
+            for line in await self.host.start(self._failed):
+                self.announce(line)
             self.service = TelemetryService(
-                self.agent, configuration.limits, loop.time, queue_manager_name=settings.name
+                self.host.agent, self.configuration.limits, loop.time, queue_manager_name=self.host.name
             )
             await self.service.start()
-            self.server = ApplicationServer(self.queue_manager)
-            listener = settings.listener
-            places = await self.server.listen((listener.address, listener.port) if listener else None)
-        except (DataDirectoryInUse, ScriptFailed, StoreError, MQError) as error:
+            for line in await self.host.listen():
+                self.announce(line)
+        except (HostError, MQError) as error:
             raise StartError(str(error)) from error
-        except OSError as error:
-            raise StartError(f"data directory {settings.data_directory}: {error}") from error
-        self.announce(f"queue manager {settings.name} (embedded), data in {self.queue_manager.data_directory}")
-        for place in places:
-            self.announce(f"MQ applications connect at {place}")
         await self._listen()
 
-    def _run_script(self, path: Path) -> None:
-        try:
-            run_script(self.queue_manager, path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
-            raise StartError(f"MQSC script {path}: {error}") from error
+    def _failed(self, why: str) -> None:
+        """The queue manager's side cannot go on: stop, and let systemd start the bridge again."""
+        log.critical("the bridge stops: %s", why)
+        self.status = 1
+        self._ended.set()
 
     async def _listen(self) -> None:
         limits = self.configuration.limits
@@ -116,23 +100,33 @@ class Bridge:
             left = sum(len(channel.connections) for channel in self.channels)
             log.warning("%d clients did not read what was sent to them within shutdown_timeout", left)
         ended = asyncio.get_running_loop().create_future()
-        self.agent.stop(lambda: ended.set_result(None))
+        self.service.agent.stop(lambda: ended.set_result(None))
         await ended
-        await self.server.close()
 
     async def _idle(self) -> None:
         """Wait until every unit of work given so far has ended and its answers are written."""
         ended = asyncio.get_running_loop().create_future()
-        self.agent.flush(lambda: ended.set_result(None))
-        await ended
+        self.service.agent.flush(lambda: ended.set_result(None))
+        try:
+            async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
+                await ended
+        except TimeoutError:
+            log.warning("units of work are still under way after shutdown_timeout; they are not acknowledged")
 
-    async def run(self, supervisor: Supervisor) -> None:
-        """Start, run until SIGTERM or SIGINT, stop."""
+    async def run(self, supervisor: Supervisor) -> int:
+        """Start, run until SIGTERM or SIGINT, stop; the exit status. Raises StartError."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
         try:
-            await self.start()
+            starting = loop.create_task(self.start())
+            # A bridge that stands by, or waits for its queue manager, can be told to stop as well.
+            stopped = loop.create_task(self._ended.wait())
+            await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                starting.cancel()
+                return self.status
+            await starting
             self._greet()
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
@@ -143,19 +137,19 @@ class Bridge:
             self.announce("stopping: what is in flight is finished first")
             await self.stop()
         finally:
-            if hasattr(self, "queue_manager"):
-                await loop.run_in_executor(None, self.queue_manager.close)
+            if self.host is not None:
+                await self.host.stop()
         self.announce("stopped")
+        return self.status
 
     def _greet(self) -> None:
-        if not self.addresses:
+        if not self.addresses or self.host is None:
             return
         address, port = next(iter(self.addresses.values()))
-        data_directory = Path(self.configuration.queue_manager.data_directory)
         host = "" if address in ("127.0.0.1", "0.0.0.0") else f" -h {address}"
         self.announce("try next, each in a terminal of its own:")
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
-        self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' --data-dir {data_directory}")
+        self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' {self.host.hint()}")
 
 
 def run(configuration: Configuration) -> int:
@@ -171,8 +165,7 @@ def run(configuration: Configuration) -> int:
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Bridge(configuration, announce).run(Supervisor()))
+            return runner.run(Bridge(configuration, announce).run(Supervisor()))
     except StartError as error:
         print(f"mqbridge: {error}", file=sys.stderr)
         return 1
-    return 0

@@ -1,0 +1,51 @@
+"""What brings a queue manager to the service: an embedded one is run, IBM MQ is connected to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from bridge.config import Configuration
+from bridge.mq.agent import Agent
+
+
+class HostError(Exception):
+    """The queue manager cannot serve; the message says what is missing and what to do."""
+
+
+class Host(Protocol):
+    """A queue manager as the service gets it."""
+
+    #: its name
+    name: str
+
+    @property
+    def agent(self) -> Agent:
+        """What runs units of work for the service."""
+
+    async def start(self, failed: Callable[[str], None]) -> list[str]:
+        """Bring it up; lines that tell a person what it is. Raises HostError.
+
+        `failed` is called on the loop, with a sentence, when it cannot go on later.
+        """
+
+    async def listen(self) -> list[str]:
+        """Let MQ applications in, where that is the bridge's business; lines that say where. Raises HostError."""
+
+    async def stop(self) -> None:
+        """End in order, once every unit of work given to the agent has ended."""
+
+    def hint(self) -> str:
+        """Options by which `mqbridge mq` finds it."""
+
+
+def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
+    """The queue manager that a configuration names. Raises HostError."""
+    if configuration.queue_manager.type == "embedded":
+        from bridge.mq.local.host import EmbeddedHost
+
+        return EmbeddedHost(configuration, loop)
+    from bridge.mq.ibm_host import IbmHost
+
+    return IbmHost(configuration, loop)

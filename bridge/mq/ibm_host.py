@@ -1,0 +1,60 @@
+"""IBM MQ, connected to through pymqi or ibmmq."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from bridge.config import Configuration, IbmQueueManagerConfig
+from bridge.mq.errors import MQError
+from bridge.mq.host import HostError
+from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
+from bridge.mq.interface import Connection
+from bridge.mq.publisher import BatchLimits
+from bridge.mq.requirements import missing
+from bridge.mq.threaded import ThreadedAgent
+
+
+class IbmHost:
+    """`bridge.mq.host.Host` for a queue manager that somebody else runs."""
+
+    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+        settings = configuration.queue_manager
+        assert isinstance(settings, IbmQueueManagerConfig)
+        self._settings = settings
+        self._transmission_queue = configuration.transmission_queue
+        self.name = settings.name
+        try:
+            self._library = load_library(settings.library)
+            self._parameters = parameters(settings, os.environ)
+        except (LibraryMissing, MQError, OSError) as error:
+            raise HostError(str(error)) from error
+        self.agent = ThreadedAgent(
+            self._connect,
+            loop,
+            transmission_queue=configuration.transmission_queue,
+            dead_letter_queue=settings.dead_letter_queue,
+            publishers=settings.publishers,
+            limits=BatchLimits(
+                messages=settings.batch.messages, bytes=settings.batch.size, seconds=settings.batch.time
+            ),
+            asynchronous=settings.asynchronous_puts,
+        )
+
+    def _connect(self, purpose: str) -> Connection:
+        return IbmConnection(self._library, self._parameters)
+
+    async def start(self, failed: Callable[[str], None]) -> list[str]:
+        self.agent.on_crash = failed
+        name = getattr(self._library, "__name__", "?")
+        return [f"{self._parameters.place}, through {name}"]
+
+    async def listen(self) -> list[str]:
+        return []
+
+    async def stop(self) -> None:
+        return None
+
+    def hint(self) -> str:
+        return "--config bridge.yaml"

@@ -1,0 +1,66 @@
+"""The embedded queue manager, run in the bridge's own process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from bridge.config import Configuration
+from bridge.mq.errors import MQError
+from bridge.mq.host import HostError
+from bridge.mq.local.agent import LocalAgent
+from bridge.mq.local.data_directory import DataDirectoryInUse
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.script import ScriptFailed, prepare, run_script
+from bridge.mq.local.server import ApplicationServer
+from bridge.mq.local.store import StoreError
+
+
+class EmbeddedHost:
+    """`bridge.mq.host.Host` that owns its queue manager."""
+
+    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings = configuration.queue_manager
+        self.name = settings.name
+        try:
+            self.queue_manager = QueueManager(
+                settings.name, Path(settings.data_directory), max_message_length=settings.max_message_length
+            )
+        except (DataDirectoryInUse, StoreError) as error:
+            raise HostError(str(error)) from error
+        except OSError as error:
+            raise HostError(f"data directory {settings.data_directory}: {error}") from error
+        try:
+            prepare(self.queue_manager)
+            for script in settings.scripts:
+                self._run_script(Path(script))
+        except (HostError, ScriptFailed, MQError) as error:
+            self.queue_manager.close()
+            raise HostError(str(error)) from error
+        self.agent = LocalAgent(self.queue_manager, configuration.transmission_queue, loop)
+        self._server = ApplicationServer(self.queue_manager)
+
+    def _run_script(self, path: Path) -> None:
+        try:
+            run_script(self.queue_manager, path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise HostError(f"MQSC script {path}: {error}") from error
+
+    async def start(self, failed: Callable[[str], None]) -> list[str]:
+        return [f"queue manager {self.name} (embedded), data in {self.queue_manager.data_directory}"]
+
+    async def listen(self) -> list[str]:
+        listener = self._settings.listener
+        try:
+            places = await self._server.listen((listener.address, listener.port) if listener else None)
+        except OSError as error:
+            raise HostError(f"MQ applications cannot be let in: {error}") from error
+        return [f"MQ applications connect at {place}" for place in places]
+
+    async def stop(self) -> None:
+        await self._server.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.queue_manager.close)
+
+    def hint(self) -> str:
+        return f"--data-dir {self.queue_manager.data_directory}"
