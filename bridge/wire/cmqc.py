@@ -1202,6 +1202,10 @@ MQCAP_SUPPORTED: Final = 1
 MQQSGD_Q_MGR: Final = 0
 MQCMDL_LEVEL_940: Final = 940
 MQCMDL_LEVEL_930: Final = 930
+MQTA_PROXY_SUB_FORCE: Final = 1
+MQTA_PROXY_SUB_FIRSTUSE: Final = 2
+MQRU_PUBLISH_ON_REQUEST: Final = 1
+MQRU_PUBLISH_ALL: Final = 2
 MQVS_NULL_TERMINATED: Final = -1
 
 # Lengths of names and strings, in bytes.

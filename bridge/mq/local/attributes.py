@@ -90,6 +90,42 @@ _DESCR = Text(64)
 _ENABLED_ASPARENT = Choice(("ASPARENT", "ENABLED", "DISABLED"), "ASPARENT")
 _DELIVERY = Choice(("ASPARENT", "ALL", "ALLAVAIL", "ALLDUR"), "ASPARENT")
 _NUMBER = 999_999_999
+_SCOPE = Choice(("ASPARENT", "ALL", "QMGR"), "ASPARENT")
+_OFF_ON = Choice(("OFF", "ON"), "OFF")
+_NO_EVENT = Choice(("DISABLED", "ENABLED"), "DISABLED")
+_MONITORING = Choice(("QMGR", "OFF", "ON"), "QMGR")
+_PROPCTL = Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT")
+#: Of every kind of queue. Bindings and responses are what the one queue manager there is makes of them.
+_ANY_QUEUE: dict[str, Attribute] = {
+    "DEFBIND": Choice(("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
+    "DEFPRESP": Choice(("SYNC", "ASYNC"), "SYNC"),
+    "SCOPE": Choice(("QMGR",), "QMGR"),
+    "CUSTOM": Text(128),
+}
+#: What is kept and shown, as programs that define queues set it; nothing follows from it, for the embedded queue
+#: manager raises no events, starts no programs and gathers no statistics.
+_WITHOUT_EFFECT: dict[str, Attribute] = {
+    "ACCTQ": _MONITORING,
+    "DEFREADA": Choice(("NO", "YES", "DISABLED"), "NO"),
+    "DISTL": Choice(("NO", "YES"), "NO"),
+    "HARDENBO": Choice(("NO", "YES"), "NO"),
+    "INITQ": _NAME,
+    "MONQ": Choice(("QMGR", "OFF", "LOW", "MEDIUM", "HIGH"), "QMGR"),
+    "PROCESS": _NAME,
+    "QDEPTHHI": Number(0, 100, 80),
+    "QDEPTHLO": Number(0, 100, 20),
+    "QDPHIEV": _NO_EVENT,
+    "QDPLOEV": _NO_EVENT,
+    "QDPMAXEV": _ENABLED,
+    "QSVCIEV": Choice(("NONE", "HIGH", "OK"), "NONE"),
+    "QSVCINT": Number(0, _NUMBER, _NUMBER),
+    "RETINTVL": Number(0, _NUMBER, _NUMBER),
+    "STATQ": _MONITORING,
+    "TRIGDATA": Text(64),
+    "TRIGDPTH": Number(1, _NUMBER, 1),
+    "TRIGMPRI": Number(0, 9, 0),
+    "TRIGTYPE": Choice(("FIRST", "EVERY", "DEPTH", "NONE"), "FIRST"),
+}
 
 ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     "QMGR": {
@@ -100,6 +136,25 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "MAXHANDS": Number(0, _NUMBER, 10_000),
         "MAXUMSGS": Number(1, _NUMBER, 100_000),
         "CCSID": Number(1, 65_535, 1208),
+        "ACCTMQI": _OFF_ON,
+        "ACCTQ": Choice(("OFF", "ON", "NONE"), "OFF"),
+        "AUTHOREV": _NO_EVENT,
+        "CHLEV": Choice(("DISABLED", "ENABLED", "EXCEPTION"), "DISABLED"),
+        "CMDEV": Choice(("DISABLED", "ENABLED", "NODISPLAY"), "DISABLED"),
+        "CONFIGEV": _NO_EVENT,
+        "CUSTOM": Text(128),
+        "INHIBTEV": _NO_EVENT,
+        "LOCALEV": _NO_EVENT,
+        "MARKINT": Number(0, _NUMBER, 5_000, ("NOLIMIT",)),
+        "MAXPROPL": Number(0, 104_857_600, "NOLIMIT", ("NOLIMIT",)),
+        "MONQ": Choice(("OFF", "NONE", "LOW", "MEDIUM", "HIGH"), "OFF"),
+        "PERFMEV": _NO_EVENT,
+        "REMOTEEV": _NO_EVENT,
+        "STATMQI": _OFF_ON,
+        "STATQ": Choice(("OFF", "ON", "NONE"), "OFF"),
+        "STRSTPEV": _ENABLED,
+        "TREELIFE": Number(0, 604_000, 1_800),
+        "TRIGINT": Number(0, _NUMBER, _NUMBER),
     },
     "QLOCAL": {
         "DESCR": _DESCR,
@@ -115,10 +170,11 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "DEFSOPT": Choice(("SHARED", "EXCL"), "SHARED"),
         "BOTHRESH": Number(0, _NUMBER, 0),
         "BOQNAME": _NAME,
-        "PROPCTL": Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT"),
+        "PROPCTL": _PROPCTL,
         "TRIGGER": Choice(("NO", "YES"), "NO"),
         "NPMCLASS": Choice(("NORMAL", "HIGH"), "NORMAL"),
-        "CUSTOM": Text(128),
+        **_ANY_QUEUE,
+        **_WITHOUT_EFFECT,
     },
     "QALIAS": {
         "DESCR": _DESCR,
@@ -128,7 +184,9 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "DEFPSIST": _DEFPSIST,
         "TARGET": _NAME,
         "TARGTYPE": Choice(("QUEUE", "TOPIC"), "QUEUE"),
-        "PROPCTL": Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT"),
+        "PROPCTL": _PROPCTL,
+        "DEFREADA": Choice(("NO", "YES", "DISABLED"), "NO"),
+        **_ANY_QUEUE,
     },
     "QREMOTE": {
         "DESCR": _DESCR,
@@ -138,6 +196,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "RNAME": Text(48),
         "RQMNAME": Text(48),
         "XMITQ": _NAME,
+        **_ANY_QUEUE,
     },
     "TOPIC": {
         "DESCR": _DESCR,
@@ -150,6 +209,11 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "PMSGDLV": _DELIVERY,
         "NPMSGDLV": _DELIVERY,
         "USEDLQ": Choice(("ASPARENT", "YES", "NO"), "ASPARENT"),
+        "DEFPRESP": Choice(("ASPARENT", "SYNC", "ASYNC"), "ASPARENT"),
+        "PUBSCOPE": _SCOPE,
+        "SUBSCOPE": _SCOPE,
+        "MDURMDL": _NAME,
+        "MNDURMDL": _NAME,
         "WILDCARD": Choice(("PASSTHRU", "BLOCK"), "PASSTHRU"),
         "CUSTOM": Text(128),
     },
@@ -182,6 +246,8 @@ FLAGS = {
     "NOSHARE": ("SHARE", "NO"),
     "TRIGGER": ("TRIGGER", "YES"),
     "NOTRIGGER": ("TRIGGER", "NO"),
+    "HARDENBO": ("HARDENBO", "YES"),
+    "NOHARDENBO": ("HARDENBO", "NO"),
 }
 
 #: What SYSTEM.BASE.TOPIC says where no administrative topic object says otherwise.
@@ -194,6 +260,9 @@ BASE_TOPIC: dict[str, Value] = {
     "PMSGDLV": "ALLDUR",
     "NPMSGDLV": "ALLAVAIL",
     "USEDLQ": "YES",
+    "DEFPRESP": "SYNC",
+    "PUBSCOPE": "ALL",
+    "SUBSCOPE": "ALL",
 }
 
 

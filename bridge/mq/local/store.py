@@ -9,6 +9,7 @@ fsync however many messages it holds, which is what lets the bridge acknowledge 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ class Store:
             #: times this queue manager has started, this one included
             self.starts = self._fact("starts", 0) + 1
             self._set_fact("starts", self.starts)
+            #: when the database was made, in seconds since the epoch
+            self.created = self._fact("created", int(time.time()))
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}; is it a database of this bridge, and writable?") from error
         if version > SCHEMA_VERSION:
