@@ -1,0 +1,353 @@
+"""Start and stop as a user and systemd see them; SIGTERM under load; what the bridge refuses to start with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridge.wire.mqtt import Publish
+from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
+from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.acceptance.line_process import PATIENCE
+from tests.acceptance.mosquitto import Subscriber
+from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
+
+
+def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MQBRIDGE, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=cwd, env={**os.environ, **(env or {})}
+    )
+
+
+# What it prints -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """What is listening, the queue manager in use, and two lines to try next, which work as they stand."""
+    bridge = new_bridge().start()
+    bridge.mq("display", "QMGR")
+    text = "\n".join(bridge.printed)
+    assert f"queue manager MQB1 (embedded), data in {bridge.data_directory}" in text
+    assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{bridge.port}" in text
+    subscribe, publish = (line.strip() for line in bridge.printed[-2:])
+    assert subscribe.startswith(f"mosquitto_sub -p {bridge.port} ")
+    with Subscriber(bridge.port, "demo/#") as subscriber:
+        root = Path(__file__).resolve().parents[2]
+        assert publish.startswith(".venv/bin/mqbridge mq pub ")
+        command = publish.replace(".venv/bin/mqbridge", str(MQBRIDGE), 1)
+        subprocess.run(["sh", "-c", command], check=True, timeout=PATIENCE, cwd=root, stdout=subprocess.DEVNULL)
+        assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
+
+
+def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
+    addresses = set()
+    for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+        for line in Path(table).read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            address, port = local.split(":")
+            if state == "0A" and int(port, 16) == bridge.port:
+                raw = bytes.fromhex(address)
+                words = b"".join(raw[index : index + 4][::-1] for index in range(0, len(raw), 4))
+                addresses.add(socket.inet_ntop(family, words))
+    assert addresses == {"127.0.0.1"}
+
+
+# What it refuses ------------------------------------------------------------------------------------------------------
+
+
+def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
+    done = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
+    assert done.returncode == 1
+    assert f"channel PLAIN.MQTT cannot listen on 127.0.0.1:{bridge.port}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None:
+    done = run("run", "--data-dir", bridge.data_directory, "--port", "0")
+    assert done.returncode == 1
+    assert bridge.process is not None
+    assert f"{bridge.data_directory} is in use by another bridge (process {bridge.process.pid})" in done.stderr
+    assert "Traceback" not in done.stderr
+    with RawClient.connected(bridge.port, "still-served") as client:
+        client.ping()
+
+
+def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("run", "--data-dir", tmp_path / "file", "--port", "0")
+    assert done.returncode == 1
+    assert str(tmp_path / "file") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
+    """Each one line on standard error: file, line, key, what was expected and what was found. Exit status 2."""
+    file = tmp_path / "bridge.yaml"
+    file.write_text("channels:\n  - nmae: X\n    port: abc\n    address: 0.0.0.0\nlimits:\n  in_flight: 0\n")
+    done = run(command, file)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    for line, (place, key, found) in zip(
+        lines,
+        [
+            (f"{file}:2:", "channels[0].nmae: ", "'nmae'"),
+            (f"{file}:3:", "channels[0].port: ", "'abc'"),
+            (f"{file}:4:", "channels[0].address: ", "'0.0.0.0'"),
+            (f"{file}:6:", "limits.in_flight: ", "0"),
+        ],
+        strict=True,
+    ):
+        assert line.startswith(place)
+        assert key in line
+        assert "expected" in line
+        assert line.endswith(f"found {found}")
+
+
+def test_check_says_what_a_right_file_does(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("channels:\n  - name: MY.CHANNEL\n    port: 18830\n")
+    done = run("check", file)
+    assert done.returncode == 0
+    assert "MY.CHANNEL" in done.stdout
+    assert "127.0.0.1:18830" in done.stdout
+    assert done.stdout.endswith(f"{file} is OK\n")
+
+
+def test_missing_configuration_file(tmp_path: Path) -> None:
+    for command in ("check", "run"):
+        done = run(command, tmp_path / "none.yaml")
+        assert done.returncode in (1, 2)
+        assert "none.yaml" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_version() -> None:
+    done = run("version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("mqbridge ")
+
+
+# Stopping -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_it_stops_in_order(own_bridge: BridgeProcess, number: signal.Signals) -> None:
+    """Exit status 0, connections closed, nothing left running, and no error in the log."""
+    bridge = own_bridge
+    with RawClient.connected(bridge.port, "one") as client, \
+         bridge.mq_subscriber("#", "--json") as application:  # fmt: skip
+        client.ping()
+        assert bridge.process is not None
+        bridge.process.send_signal(number)
+        assert bridge.ended() == 0
+        client.expect_closed()
+        assert application.wait() == 1
+        assert any("MQRC_" in line for line in application.rest())
+    assert bridge.printed[-1] == "stopped"
+    assert " ERROR " not in bridge.log
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_sigterm_under_load(own_bridge: BridgeProcess, qos: int) -> None:
+    """Several times in the middle of publications and deliveries: it stops in order each time, and nothing is lost."""
+    bridge, count = own_bridge, 4_000
+    publisher = Publisher("sender", [f"load/{n}" for n in range(3)], count, qos)
+    subscriber = DurableSubscriber("keeper", "load/#", qos)
+    subscriber.connect(bridge.port)
+    publisher.connect(bridge.port)
+    marks = [500, 1_500, 2_500]
+    stops = 0
+    while not publisher.finished or len(subscriber.numbers) < count:
+        if marks and len(publisher.acknowledged) >= marks[0]:
+            marks.pop(0)
+            assert bridge.process is not None
+            bridge.process.send_signal(signal.SIGTERM)
+            work_until_closed(publisher, subscriber)
+            assert bridge.ended() == 0, bridge.log
+            stops += 1
+            bridge.start()
+            subscriber.connect(bridge.port)
+            publisher.connect(bridge.port)
+        if not publisher.finished:
+            publisher.step()
+        if publisher.finished or len(subscriber.numbers) < len(publisher.acknowledged):
+            step_if_anything(subscriber)
+    print(f"{stops} stops, {len(subscriber.received)} received, {len(repeated(subscriber.received))} of them again")
+    assert stops == 3
+    assert publisher.acknowledged == set(range(count)) == subscriber.numbers
+    if qos == 2:
+        assert repeated(subscriber.received) == []
+    for numbers in first_deliveries(subscriber.received).values():
+        assert numbers == sorted(numbers)
+    assert subscriber.undeclared == [], "what came again after an orderly stop came without DUP"
+
+
+def work_until_closed(publisher: Publisher, subscriber: DurableSubscriber) -> None:
+    """Both go on as if nothing were, until the bridge closes their connections."""
+    for one in (publisher, subscriber):
+        try:
+            while True:
+                one.step(PATIENCE)
+        except ConnectionClosed:
+            one.close()
+
+
+def step_if_anything(subscriber: DurableSubscriber) -> None:
+    with contextlib.suppress(TimeoutError):
+        subscriber.step(0.2)
+
+
+def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """It does not keep the bridge from stopping."""
+    bridge = new_bridge(config="limits:\n  shutdown_timeout: 1 s\n").start()
+    with RawClient(bridge.port, "slow", receive_buffer=4_096, clean=False) as slow, \
+         RawClient.connected(bridge.port, "sender") as sender:  # fmt: skip
+        slow.connect()
+        slow.subscribe(("flood", 1))
+        for n in range(20):
+            sender.publish("flood", b"%d" % n + b"x" * 500_000, 1)
+        assert bridge.stop() == 0
+    bridge.start()
+    with RawClient(bridge.port, "slow", clean=False) as slow:
+        slow.connect()
+        received = [slow.take() for _ in range(20)]
+        assert [int(one.payload.rstrip(b"x")) for one in received] == list(range(20))
+
+
+# systemd --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_systemd_is_told(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
+    """READY=1 when clients can connect, WATCHDOG=1 again and again, STOPPING=1 (sd_notify(3), Type=notify)."""
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
+        notifications.bind(address)
+        notifications.settimeout(PATIENCE)
+        bridge = new_bridge(env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000"})
+        bridge.start()
+        first = notifications.recv(4_096).decode().splitlines()
+        assert first[0] == "READY=1"
+        with RawClient.connected(bridge.port, "ready") as client:
+            client.ping()
+        assert [notifications.recv(4_096) for _ in range(5)] == [b"WATCHDOG=1"] * 5
+        assert bridge.stop() == 0
+        while (last := notifications.recv(4_096)) == b"WATCHDOG=1":
+            pass
+        assert last.decode().splitlines()[0] == "STOPPING=1"
+
+
+def test_without_systemd_nothing_is_told(own_bridge: BridgeProcess) -> None:
+    assert own_bridge.stop() == 0
+    assert "systemd" not in own_bridge.log
+
+
+# Channels -------------------------------------------------------------------------------------------------------------
+
+
+def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """Seed 002's dialect on one channel, MQTT on the other; they exchange messages of every QoS."""
+    config = "channels:\n  - {name: BIG, port: 0}\n  - {name: LITTLE, port: 0, byte_order: little}\n"
+    bridge = new_bridge(config=config).start()
+    with RawClient.connected(bridge.ports["BIG"], "big") as big, \
+         RawClient(bridge.ports["LITTLE"], "little", level=3, byte_order="little", keep_alive=600) as little:  # fmt: skip
+        assert little.connect().return_code == 0
+        for client in (big, little):
+            client._message_id = 0x0102
+            client.subscribe((f"to/{client.packet.client_id}", 2))
+        for qos in (0, 1, 2):
+            big.publish("to/little", b"hello", qos)
+            publish = little.take()
+            assert publish == Publish("to/little", b"hello", qos, False, False, publish.message_id)
+            little.publish("to/big", b"hello yourself", qos)
+            publish = big.take()
+            assert publish == Publish("to/big", b"hello yourself", qos, False, False, publish.message_id)
+        with bridge.mq_subscriber("to/mq", "--count", "1", "--json") as application:
+            message_id = little.publish("to/mq", b"x", 1)
+            folders = application.json()["rfh2"][0]["folders"]
+            assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": message_id}
+        # The words are on the wire as seed 002 has them: least significant byte first, string lengths last.
+        little.send_bytes(b"\x32\x06\x00\x01a\x34\x12x")
+        assert little.socket.recv(100) == b"\x40\x02\x34\x12"
+
+
+def test_channel_with_one_protocol(new_bridge: Callable[..., BridgeProcess]) -> None:
+    bridge = new_bridge(config="channels:\n  - protocols: [MQTTV3]\n").start()
+    with RawClient(bridge.port, "new", level=4) as new:
+        assert new.connect().return_code == 1
+        new.expect_closed()
+    RawClient.connected(bridge.port, "old", level=3).disconnect()
+
+
+# MQ applications find the queue manager --------------------------------------------------------------------------------
+
+
+def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
+    """By --data-dir, by MQBRIDGE_DATA_DIR, by the configuration file, and by ./data; else a reason code and status 1."""
+    bridge = new_bridge().start()
+    config = tmp_path / "bridge.yaml"
+    config.write_text("queue_manager:\n  data_directory: data\n")
+    display = ("mq", "display", "QMGR")
+    for words, env, cwd in [
+        ((*display, "--data-dir", bridge.data_directory), None, None),
+        (display, {"MQBRIDGE_DATA_DIR": str(bridge.data_directory)}, None),
+        ((*display, "--config", config), None, None),
+        (display, None, bridge.data_directory.parent),
+    ]:
+        done = run(*words, env=env, cwd=cwd)
+        assert (done.returncode, "QMNAME(MQB1)" in done.stdout) == (0, True), done.stderr
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    done = run(*display, "--data-dir", nowhere)
+    assert done.returncode == 1
+    assert "MQRC_Q_MGR_NOT_AVAILABLE (2059)" in done.stderr
+
+
+def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgeProcess) -> None:
+    bridge = own_bridge
+    assert bridge.run_mq("sub", "news/#", "--durable", "READER", "--wait", "0").returncode == 0
+    with RawClient.connected(bridge.port, "sender") as sender:
+        sender.publish("news/1", b"one", 1)
+        bridge.kill()
+        bridge.start()
+    with RawClient.connected(bridge.port, "sender") as sender:
+        sender.publish("news/2", b"two", 2)
+    printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--count", "0")
+    assert printed.splitlines() == ["one", "two"]
+    bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--count", "0", "--remove")
+    assert bridge.run_mq("display", "SUB(READER)").returncode == 1
+
+
+def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> None:
+    with RawClient.connected(bridge.port, unique) as client:
+        client.subscribe((f"{unique}/+", 1))
+        client.publish(f"{unique}/r", b"x", 1, retain=True)
+        client.take()
+        queues = {one["QUEUE"] for one in bridge.mq_json("display", "QLOCAL(*)")}
+        assert {
+            "SYSTEM.MQTT.TRANSMIT.QUEUE",
+            "SYSTEM.MQTT.PERSISTENT.STATE",
+            "SYSTEM.DEAD.LETTER.QUEUE",
+        } <= queues
+        assert bridge.mq_json("display", "QMGR")[0]["DEFXMITQ"] == "SYSTEM.MQTT.TRANSMIT.QUEUE"
+        status = bridge.mq_json("display", "QSTATUS('SYSTEM.MQTT.TRANSMIT.QUEUE')")[0]
+        assert (status["IPPROCS"], "CURDEPTH" in status) == (1, True)
+        assert "SYSTEM.BASE.TOPIC" in {one["TOPIC"] for one in bridge.mq_json("display", "TOPIC(*)")}
+        topic = bridge.mq_json("display", f"TPSTATUS('{unique}/r')")[0]
+        assert (topic["RETAINED"], topic["PUB"]) == ("YES", "ENABLED")
+        refused = bridge.run_mq("get", "NO.SUCH.QUEUE")
+        assert refused.returncode == 1
+        assert b"MQRC_UNKNOWN_OBJECT_NAME (2085)" in refused.stderr
+        taken = bridge.run_mq("get", "SYSTEM.MQTT.TRANSMIT.QUEUE")
+        assert taken.returncode == 1
+        assert b"MQRC_OBJECT_IN_USE (2042)" in taken.stderr
+        client.publish(f"{unique}/r", b"", 1, retain=True)

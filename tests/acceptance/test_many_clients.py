@@ -1,0 +1,188 @@
+"""Acceptance 4: 1,000 idle clients connected at once; a client that never reads, or is hostile, does not slow another."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bridge.wire.mqtt import Connack, Pingreq, Pingresp, Puback, Publish, Subscribe, encode
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
+
+IDLE_CLIENTS = 1_000
+
+
+@pytest.fixture
+def open_files() -> Iterator[None]:
+    """Room for the sockets of 1,000 clients in this process and in the bridge, which inherits the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4096:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_thousand_idle_clients(open_files: None, new_bridge: Callable[..., BridgeProcess]) -> None:
+    """They are connected at the same time, answered when they ping, reached by a publication, and gone without trace."""
+    bridge = new_bridge(arguments=["--log-level", "warning"]).start()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(bridge.port, f"idle-{n}", keep_alive=600)) for n in range(IDLE_CLIENTS)]
+        for number, client in enumerate(clients):
+            client.send(client.packet, Subscribe(1, ((f"to/{number}", 1), ("to/all", 0))))
+        for client in clients:
+            assert client.expect(Connack).return_code == 0
+        for client in clients:
+            assert client.receive().return_codes == (1, 0)
+        for client in clients:
+            client.send(Pingreq())
+        for client in clients:
+            client.expect(Pingresp)
+        with RawClient.connected(bridge.port, "sender") as sender:
+            for number in (0, IDLE_CLIENTS // 2, IDLE_CLIENTS - 1):
+                sender.publish(f"to/{number}", b"%d" % number, 1)
+                assert clients[number].take().payload == b"%d" % number
+            sender.publish("to/all", b"everybody", 1)
+        for client in clients:
+            assert client.take().payload == b"everybody"
+        bridge.mq("put", "cmd", "direct", "--to", "idle-7")
+        assert clients[7].take().payload == b"direct"
+        assert len(bridge.mq_json("display", "SUB('idle-*')")) == 2 * IDLE_CLIENTS
+        assert bridge.stop() == 0
+        for client in clients:
+            client.expect_closed()
+
+
+COUNT = 4_000
+PAYLOAD = b"x" * 4_096
+
+
+@pytest.mark.parametrize("slow_qos", [0, 1, 2])
+def test_a_client_that_never_reads_does_not_slow_another(own_bridge: BridgeProcess, slow_qos: int) -> None:
+    """16 MB pass by a client that does not read at all: far more than sockets and `pending_bytes` hold.
+
+    The other gets everything. The slow one gets all of QoS 1 and 2 when it reads at last; of QoS 0, as at most once
+    allows, what it was not too slow for.
+    """
+    bridge = own_bridge
+    with RawClient(bridge.port, "slow", receive_buffer=4_096) as slow, \
+         RawClient.connected(bridge.port, "fast") as fast, \
+         RawClient.connected(bridge.port, "sender") as sender:  # fmt: skip
+        slow.connect()
+        assert slow.subscribe(("flood", slow_qos)) == (slow_qos,)
+        fast.subscribe(("flood", 1))
+        flood = threading.Thread(target=publish_all, args=(sender,), daemon=True)
+        flood.start()
+        received = []
+        while len(received) < COUNT:
+            publish = fast.expect(Publish)
+            fast.send(Puback(publish.message_id))
+            received.append(publish.payload)
+        assert received == [number(n) for n in range(COUNT)]
+        flood.join(30)
+        assert not flood.is_alive()
+        fast.ping()
+
+        # Now it wakes up.
+        sender.publish("flood", b"last", 1)
+        late = []
+        if slow_qos:
+            while not late or late[-1] != b"last":
+                late.append(slow.take().payload)
+            assert late == [*received, b"last"]
+        else:
+            # QoS 0 published while it was blocked is dropped, so a new one is sent until one of them comes through.
+            while not late or late[-1] != b"awake":
+                sender.publish("flood", b"awake", 0)
+                late += drained(slow)
+            assert 0 < len(late) < COUNT
+            assert [one for one in late if one != b"awake"] == [one for one in [*received, b"last"] if one in set(late)]
+        slow.ping()
+    assert bridge.mq_json("display", "QSTATUS('SYSTEM.MQTT.TRANSMIT.QUEUE')")[0]["CURDEPTH"] == 0
+
+
+def number(n: int) -> bytes:
+    return b"%08d" % n + PAYLOAD
+
+
+def drained(client: RawClient) -> list[bytes]:
+    """Payloads of what has come: all up to the answer to a ping, read in small steps."""
+    client.send(Pingreq())
+    payloads = []
+    while type(packet := client.receive()) is Publish:
+        payloads.append(packet.payload)
+    assert packet == Pingresp()
+    return payloads
+
+
+def publish_all(sender: RawClient, window: int = 50) -> None:
+    """Publish all with QoS 1, some at a time."""
+    waiting = 0
+    for n in range(COUNT):
+        sender.send(Publish("flood", number(n), 1, False, False, n % 60_000 + 1))
+        waiting += 1
+        while waiting >= window:
+            sender.expect(Puback)
+            waiting -= 1
+    for _ in range(waiting):
+        sender.expect(Puback)
+
+
+def test_a_client_that_publishes_without_reading_its_acknowledgements(own_bridge: BridgeProcess) -> None:
+    """It is not read from any more when its acknowledgements pile up; another client does not notice."""
+    bridge = own_bridge
+    with RawClient(bridge.port, "rude", receive_buffer=4_096) as rude, \
+         RawClient.connected(bridge.port, "good") as good:  # fmt: skip
+        rude.connect()
+        good.subscribe(("good", 2))
+        rude.socket.settimeout(0.5)
+        blocked = False
+        batch = b"".join(encode(Publish("rude", b"x", 1, False, False, n + 1)) for n in range(1_000))
+        for _ in range(3_000):
+            try:
+                rude.socket.sendall(batch)
+            except TimeoutError:
+                blocked = True
+                break
+        assert blocked, "it could send three million messages without reading"
+        for n in range(100):
+            good.publish("good", b"%d" % n, 2)
+            assert good.take().payload == b"%d" % n
+
+
+def test_half_a_packet_and_silence_cost_nothing(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """Connections that never become clients are closed after `connect_timeout`; others go on meanwhile."""
+    bridge = new_bridge(config="channels:\n  - connect_timeout: 1 s\n    max_packet_size: 1 KiB\n").start()
+    with contextlib.ExitStack() as stack:
+        good = stack.enter_context(RawClient.connected(bridge.port, "good"))
+        silent = [stack.enter_context(RawClient(bridge.port, "silent")) for _ in range(50)]
+        for client in silent[1:]:
+            client.send_bytes(b"\x10\x20\x00\x04MQ")
+        silent[2].send_bytes(b"GET / HTTP/1.1\r\n\r\n")
+        good.ping()
+        for client in silent:
+            client.expect_closed()
+        good.ping()
+        # max_packet_size: refused as soon as its length is read
+        bad = stack.enter_context(RawClient.connected(bridge.port, "bad"))
+        bad.send_bytes(b"\x30\x81\x08")
+        bad.expect_closed()
+        good.publish("t", b"x" * 1_000, 1)
+
+
+def test_max_clients(new_bridge: Callable[..., BridgeProcess]) -> None:
+    bridge = new_bridge(config="channels:\n  - max_clients: 2\n").start()
+    with RawClient.connected(bridge.port, "one") as one, RawClient.connected(bridge.port, "two"):
+        with RawClient(bridge.port, "three") as three:
+            # CONNACK 3 may come before CONNECT is read, or the connection be reset before the answer is.
+            with contextlib.suppress(ConnectionClosed, socket.error):
+                assert three.connect() == Connack(3)
+            with contextlib.suppress(ConnectionClosed, socket.error):
+                three.receive()
+                raise AssertionError("the third client is let in")
+        one.disconnect()
+        RawClient.connected(bridge.port, "three").vanish()
