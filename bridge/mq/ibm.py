@@ -9,6 +9,7 @@ collected, so all of them are kept until `close`.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,17 @@ import msgspec
 from bridge.mapping.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.mq.escape import run_mqsc
-from bridge.mq.interface import MQOD, MQSD, CommandResponse, GetOptions, Got
+from bridge.mq.interface import (
+    MQOD,
+    MQPMO,
+    MQSD,
+    MQSTS,
+    CommandResponse,
+    GetOptions,
+    Got,
+    Property,
+    TruncatedMessage,
+)
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd
 
@@ -204,44 +215,82 @@ class IbmConnection:
         except self._library.MQMIError as error:
             raise MQError(error.reason, "close") from error
 
-    def _pmo(self, options: int) -> Any:
+    def _pmo(self, options: int | MQPMO, properties: Sequence[Property]) -> Any:
+        given = MQPMO(Options=options) if isinstance(options, int) else options
         pmo = self._library.PMO()
         pmo.Version = cmqc.MQPMO_VERSION_3
-        pmo.Options = options
-        if hasattr(pmo, "PubLevel"):
-            pmo.PubLevel = 9
+        pmo.Options = given.Options
+        pmo.PubLevel = given.PubLevel
+        if given.Context:
+            pmo.Context = self._find(given.Context).get_handle()
+        if properties:
+            pmo.OriginalMsgHandle = self._message_handle(properties).msg_handle
         return pmo
 
-    def put(self, handle: int, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
-        md = self._md(message.md)
-        try:
-            self._find(handle).put(message.put_data, md, self._pmo(options))
-        except self._library.MQMIError as error:
-            if error.comp == cmqc.MQCC_WARNING:
-                return self._read_md(md)
-            raise MQError(error.reason, "put") from error
-        return self._read_md(md)
+    def _message_handle(self, properties: Sequence[Property]) -> Any:
+        handle = self._library.MessageHandle(self._manager)
+        for one in properties:
+            value = one.value.encode() if isinstance(one.value, str) else one.value
+            handle.properties.set(one.name.encode(), value, one.type)
+        return handle
 
-    def put1(self, od: MQOD, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
-        md = self._md(message.md)
+    def put(
+        self,
+        handle: int,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
+        target = self._find(handle)
+        return self._put(message, options, properties, target.put, "put")
+
+    def put1(
+        self,
+        od: MQOD,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
+        library_od = self._od(od)
+        return self._put(
+            message,
+            options,
+            properties,
+            lambda data, md, pmo: self._manager.put1(library_od, data, md, pmo),
+            f"put to {_named(od)}",
+        )
+
+    def _put(
+        self,
+        message: AnyMessage,
+        options: int | MQPMO,
+        properties: Sequence[Property],
+        verb: Callable[[bytes, Any, Any], None],
+        what: str,
+    ) -> MQMD:
+        md, pmo = self._md(message.md), self._pmo(options, properties)
         try:
-            self._manager.put1(self._od(od), message.put_data, md, self._pmo(options))
+            verb(message.put_data, md, pmo)
         except self._library.MQMIError as error:
-            if error.comp == cmqc.MQCC_WARNING:
-                return self._read_md(md)
-            raise MQError(error.reason, f"put to {_named(od)}") from error
+            if error.comp != cmqc.MQCC_WARNING:
+                raise MQError(error.reason, what) from error
+            if isinstance(options, MQPMO):
+                options.Reason = error.reason
+        if isinstance(options, MQPMO):
+            options.ResolvedQName, options.ResolvedQMgrName = _text(pmo.ResolvedQName), _text(pmo.ResolvedQMgrName)
         return self._read_md(md)
 
     def get(self, handle: int, options: GetOptions) -> Got:
         library = self._library
+        if options.MsgHandle:
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "properties are asked for as an RFH2")
         md, gmo = library.MD(), library.GMO()
-        md.MsgId, md.CorrelId = options.MsgId, options.CorrelId
-        gmo.Version = cmqc.MQGMO_VERSION_2
+        gmo.Version = cmqc.MQGMO_VERSION_3
         gmo.Options = options.Options
         gmo.WaitInterval = options.WaitInterval
-        gmo.MatchOptions = (cmqc.MQMO_MATCH_MSG_ID if any(options.MsgId) else 0) | (
-            cmqc.MQMO_MATCH_CORREL_ID if any(options.CorrelId) else 0
-        )
+        gmo.MatchOptions = options.MatchOptions
+        gmo.MsgToken = options.MsgToken
+        self._match(md, options)
         queue = self._find(handle)
         reason, length = cmqc.MQRC_NONE, None
         try:
@@ -253,16 +302,27 @@ class IbmConnection:
             if error.comp != cmqc.MQCC_WARNING:
                 raise MQError(error.reason, "get") from error
             reason, data, length = error.reason, error.message, error.original_length
-        return Got(
+        got = Got(
             md=self._read_md(md),
             data=data,
             ResolvedQName=_text(gmo.ResolvedQName),
             DataLength=len(data) if length is None else length,
             Reason=reason,
+            MsgToken=gmo.MsgToken,
         )
+        if reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+            raise TruncatedMessage(got, "the message is longer than the buffer")
+        return got
+
+    @staticmethod
+    def _match(md: Any, options: GetOptions) -> None:
+        md.MsgId, md.CorrelId, md.GroupId = options.MsgId, options.CorrelId, options.GroupId
+        md.MsgSeqNumber, md.Offset = options.MsgSeqNumber, options.Offset
+        md.Encoding = options.Encoding
+        md.CodedCharSetId = options.CodedCharSetId
 
     def _get_whole(self, queue: Any, md: Any, gmo: Any, options: GetOptions) -> bytes:
-        """Get a message of any length: a truncated attempt fails and leaves it there, the next has room."""
+        """Get a message of any length: an attempt that has no room leaves it there, the next has."""
         room = _FIRST_BUFFER
         while True:
             try:
@@ -271,14 +331,66 @@ class IbmConnection:
                 if error.reason != cmqc.MQRC_TRUNCATED_MSG_FAILED:
                     raise
                 room = max(error.original_length, room * 2)
-                md.MsgId, md.CorrelId = options.MsgId, options.CorrelId
+                self._match(md, options)
                 if gmo.Options & (cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT):
                     # The cursor stands on the message that was too long.
                     gmo.Options &= ~(cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_WAIT)
+                    gmo.Options &= ~cmqc.MQGMO_UNMARKED_BROWSE_MSG
                     gmo.Options |= cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
                     gmo.MatchOptions = cmqc.MQMO_NONE
                 continue
             return data
+
+    def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        held = self._find(handle)
+        ints, chars = [], []
+        for selector in selectors:
+            try:
+                value = held.inquire(selector)
+            except self._library.MQMIError as error:
+                raise MQError(error.reason, f"inquire {selector}") from error
+            if isinstance(value, int):
+                ints.append(value)
+            else:
+                chars.append(_text(value))
+        return ints, chars
+
+    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
+        values: list[int | bytes] = [*ints, *(text.encode() for text in chars)]
+        for selector, value in zip(selectors, values, strict=True):
+            try:
+                self._find(handle).set(selector, value)
+            except self._library.MQMIError as error:
+                raise MQError(error.reason, f"set {selector}") from error
+
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        subscription = self._find(handle)
+        if not hasattr(subscription, "subrq"):
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "pymqi has no MQSUBRQ")
+        sro = self._library.SRO()
+        sro.Options = options
+        try:
+            subscription.subrq(action, sro)
+        except self._library.MQMIError as error:
+            raise MQError(error.reason, "subscription request") from error
+        return int(sro.NumPubs)
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        if not hasattr(self._manager, "stat"):
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "pymqi has no MQSTAT")
+        try:
+            found = self._manager.stat(type)
+        except self._library.MQMIError as error:
+            raise MQError(error.reason, "statistics") from error
+        return MQSTS(
+            CompCode=found.CompCode,
+            Reason=found.Reason,
+            PutSuccessCount=found.PutSuccessCount,
+            PutWarningCount=found.PutWarningCount,
+            PutFailureCount=found.PutFailureCount,
+        )
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         library = self._library
