@@ -1,0 +1,25 @@
+"""Writes cmqc_constants.h: the numbers of bridge/wire/cmqc.py as a C header. usage, in the repository:
+python3 -m tests.mqi.constants > cmqc_constants.h
+
+The numbers stand in one place, where the tests hold them against those of the real packages. Nothing but the standard
+library is imported, since the stand-in may be built before the bridge is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bridge.wire import cmqc
+
+
+def header(constants: dict[str, object]) -> str:
+    """The header's text: the integers among the constants; C programs of the tests need no strings."""
+    lines = ["/* Made by constants.py from bridge/wire/cmqc.py. */", "#ifndef CMQC_CONSTANTS_H", "#define CMQC_CONSTANTS_H"]
+    for name, value in constants.items():
+        if name.startswith("MQ") and isinstance(value, int):
+            lines.append(f"#define {name} ({value})" if value < 0 else f"#define {name} {value}")
+    return "\n".join([*lines, "#endif", ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(header(vars(cmqc)))

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Builds the stand-in for IBM's client library, and on it the real pymqi (from its source package) and the real ibmmq
+# (IBM's wheel), for the tests. Quick when all is there. usage: environments.sh PYTHON
+#
+# build/mqi/lib64, build/mqi/inc   the library and its headers (the layout of IBM's installation)
+# build/mqi/pymqi, build/mqi/ibmmq one package each, to put on PYTHONPATH; the bridge's environment stays without them,
+#                                  as it is where no IBM library is installed
+# build/mqi/versions               what was installed
+set -eu
+python=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=$root/build/mqi
+pymqi=pymqi==1.12.13
+ibmmq=ibmmq==2.1.2
+
+missing=
+command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
+command -v make >/dev/null 2>&1 || missing="$missing make"
+echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&1 || missing="$missing libc6-dev"
+headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+[ -f "$headers/Python.h" ] || missing="$missing python3-dev"
+[ -z "$missing" ] || "$root/deploy/packages.sh" $missing
+
+make --silent --directory="$here" PYTHON="$python" BUILD="$build"
+
+install() { # PACKAGE DIRECTORY [OPTION...]
+    package=$1 directory=$2
+    shift 2
+    stamp="$directory/.$package-$("$python" -c 'import sys; print(sys.implementation.cache_tag)')"
+    [ -f "$stamp" ] && [ ! "$build/lib64/libmqic_r.so" -ot "$build/inc/cmqc.h" ] && return 0
+    rm -rf "$directory"
+    MQ_FILE_PATH=$build "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
+        "$@" "$package"
+    touch "$stamp"
+}
+
+# pip keeps a wheel that it has built once, of whichever library: this one must be of ours.
+install "$pymqi" "$build/pymqi" --no-binary pymqi --no-cache-dir
+install "$ibmmq" "$build/ibmmq" --only-binary ibmmq
+printf '%s\n%s\n' "$pymqi" "$ibmmq" >"$build/versions"

@@ -1,0 +1,39 @@
+/* cmqbc.h of the stand-in: the MQAI. pymqi refers to these calls and never reaches them; they answer MQRC 2298. */
+#ifndef CMQBC_H
+#define CMQBC_H
+
+#include "cmqc.h"
+
+typedef MQLONG MQHBAG, *PMQHBAG;
+
+#define MQHB_UNUSABLE_HBAG (-1)
+#define MQHB_NONE (-2)
+#define MQCBO_ADMIN_BAG 1
+#define MQBL_NULL_TERMINATED (-1)
+#define MQHA_BAG_HANDLE 4001
+#define MQIASY_COMP_CODE (-6)
+#define MQIASY_REASON (-8)
+#define MQIND_NONE (-1)
+#define MQIT_INTEGER 1
+#define MQIT_STRING 2
+#define MQITEM_BYTE_STRING 8
+#define MQSEL_ANY_USER_SELECTOR (-30002)
+#define MQSEL_ALL_USER_SELECTORS (-30001)
+
+void mqAddByteString(MQHBAG, MQLONG, MQLONG, PMQBYTE, MQRESULT);
+void mqAddInquiry(MQHBAG, MQLONG, MQRESULT);
+void mqAddInteger(MQHBAG, MQLONG, MQLONG, MQRESULT);
+void mqAddIntegerFilter(MQHBAG, MQLONG, MQLONG, MQLONG, MQRESULT);
+void mqAddString(MQHBAG, MQLONG, MQLONG, PMQCHAR, MQRESULT);
+void mqAddStringFilter(MQHBAG, MQLONG, MQLONG, PMQCHAR, MQLONG, MQRESULT);
+void mqCountItems(MQHBAG, MQLONG, PMQLONG, MQRESULT);
+void mqCreateBag(MQLONG, PMQHBAG, MQRESULT);
+void mqDeleteBag(PMQHBAG, MQRESULT);
+void mqExecute(MQHCONN, MQLONG, MQHBAG, MQHBAG, MQHBAG, MQHOBJ, MQHOBJ, MQRESULT);
+void mqInquireBag(MQHBAG, MQLONG, MQLONG, PMQHBAG, MQRESULT);
+void mqInquireByteString(MQHBAG, MQLONG, MQLONG, MQLONG, PMQBYTE, PMQLONG, MQRESULT);
+void mqInquireInteger(MQHBAG, MQLONG, MQLONG, PMQLONG, MQRESULT);
+void mqInquireItemInfo(MQHBAG, MQLONG, MQLONG, PMQLONG, PMQLONG, MQRESULT);
+void mqInquireString(MQHBAG, MQLONG, MQLONG, MQLONG, PMQCHAR, PMQLONG, PMQLONG, MQRESULT);
+
+#endif

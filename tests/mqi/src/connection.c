@@ -1,0 +1,315 @@
+/* Connection handles: MQCONN, MQCONNX, MQDISC, and the beginning and end of every other call.
+
+   Who may use a handle follows from its MQCNO_HANDLE_SHARE_ option ("MQCNO - Options"): only the thread that connected
+   (NONE, the default), any thread, one after the other (BLOCK), or any thread, and a second one gets
+   MQRC_CALL_IN_PROGRESS (NO_BLOCK). A child of fork() has none of its parent's handles. */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "standin.h"
+
+#define MAX_CONNECTIONS 4096
+/* All handles have five digits: ibmmq's table of callbacks compares prefixes, and takes 100 for 1001. */
+#define FIRST_HANDLE 10001
+#define SHARING (MQCNO_HANDLE_SHARE_NONE | MQCNO_HANDLE_SHARE_BLOCK | MQCNO_HANDLE_SHARE_NO_BLOCK)
+#define RECONNECTING (MQCNO_RECONNECT | MQCNO_RECONNECT_DISABLED | MQCNO_RECONNECT_Q_MGR)
+#define GREETING "MQI\1" /* no frame of the MessagePack protocol on the same port begins so */
+
+static struct connection *connections[MAX_CONNECTIONS];
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+
+void answer(MQLONG comp_code, MQLONG reason, MQRESULT)
+{
+    *pCompCode = comp_code;
+    *pReason = reason;
+}
+
+struct connection *connection_find(MQHCONN Hconn)
+{
+    pthread_mutex_lock(&table);
+    int slot = Hconn - FIRST_HANDLE;
+    struct connection *connection = slot >= 0 && slot < MAX_CONNECTIONS ? connections[slot] : NULL;
+    pthread_mutex_unlock(&table);
+    return connection && connection->process == getpid() ? connection : NULL;
+}
+
+/* ---- where the queue manager is ---------------------------------------------------------------------------------- */
+
+static int dial_unix(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) return -1;
+    strcpy(address.sun_path, path);
+    int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (!connect(descriptor, (struct sockaddr *)&address, sizeof address)) return descriptor;
+    close(descriptor);
+    return -1;
+}
+
+/* "host(port)" as in a channel's CONNAME; the port is 1414 if it is not given. */
+static int dial_tcp(const char *place)
+{
+    char host[264] = "", port[16] = "1414";
+    sscanf(place, " %263[^(](%15[^)])", host, port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    if (getaddrinfo(host, port, &hints, &found)) return -1;
+    int descriptor = -1, yes = 1;
+    for (struct addrinfo *one = found; one && descriptor < 0; one = one->ai_next) {
+        descriptor = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(descriptor, one->ai_addr, one->ai_addrlen)) {
+            close(descriptor);
+            descriptor = -1;
+        }
+    }
+    freeaddrinfo(found);
+    if (descriptor >= 0) setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    return descriptor;
+}
+
+/* The first place of a list that answers: "unix:PATH", or "host(port),host(port)". */
+static int dial(const char *where)
+{
+    char list[512], *rest = NULL;
+    if (!strncmp(where, "unix:", 5)) return dial_unix(where + 5);
+    snprintf(list, sizeof list, "%s", where);
+    for (char *place = strtok_r(list, ",", &rest); place; place = strtok_r(NULL, ",", &rest)) {
+        int descriptor = dial_tcp(place);
+        if (descriptor >= 0) return descriptor;
+    }
+    return -1;
+}
+
+/* A character field without the blanks or NULs that fill it. */
+static void trim(char *text, const char *field, size_t size)
+{
+    size_t length = strnlen(field, size);
+    while (length && field[length - 1] == ' ') length--;
+    memcpy(text, field, length);
+    text[length] = 0;
+}
+
+static PMQCD channel_of(const MQCNO *cno, size_t length)
+{
+    if (length < offsetof(MQCNO, ConnTag)) return NULL;
+    if (cno->ClientConnPtr) return cno->ClientConnPtr;
+    return cno->ClientConnOffset ? (PMQCD)((char *)cno + cno->ClientConnOffset) : NULL;
+}
+
+static PMQCSP security_of(const MQCNO *cno, size_t length)
+{
+    if (length < offsetof(MQCNO, CCDTUrlPtr)) return NULL;
+    if (cno->SecurityParmsPtr) return cno->SecurityParmsPtr;
+    return cno->SecurityParmsOffset ? (PMQCSP)((char *)cno + cno->SecurityParmsOffset) : NULL;
+}
+
+/* MQI_STANDIN says where, whatever the program asks for; else its channel's connection name; else MQSERVER's. */
+static void find_place(char *where, size_t size, const MQCD *channel)
+{
+    const char *always = getenv("MQI_STANDIN"), *server = getenv("MQSERVER");
+    char name[265] = "";
+    if (channel) trim(name, channel->ConnectionName, sizeof channel->ConnectionName);
+    const char *last = server ? strrchr(server, '/') : NULL;
+    snprintf(where, size, "%s", always ? always : name[0] ? name : last ? last + 1 : "");
+}
+
+/* ---- MQCONN, MQCONNX, MQDISC ------------------------------------------------------------------------------------- */
+
+static bool has_one_at_most(MQLONG options, MQLONG of)
+{
+    MQLONG chosen = options & of;
+    return !(chosen & (chosen - 1));
+}
+
+/* The connection that this thread has already to the same queue manager: a second unshared one is refused with 2002. */
+static struct connection *connected_already(const char *where, const char *queue_manager)
+{
+    for (int slot = 0; slot < MAX_CONNECTIONS; slot++) {
+        struct connection *one = connections[slot];
+        if (one && one->sharing == MQCNO_HANDLE_SHARE_NONE && one->process == getpid() && one->socket >= 0 &&
+            pthread_equal(one->owner, pthread_self()) && !strcmp(one->where, where) &&
+            !strcmp(one->queue_manager, queue_manager))
+            return one;
+    }
+    return NULL;
+}
+
+static struct connection *connection_make(struct connection values)
+{
+    struct connection *connection = NULL;
+    pthread_mutex_lock(&table);
+    for (int slot = 0; slot < MAX_CONNECTIONS && !connection; slot++) {
+        if (connections[slot]) continue;
+        connection = connections[slot] = calloc(1, sizeof *connection);
+        if (!connection) abort();
+        *connection = values;
+        connection->handle = FIRST_HANDLE + slot;
+        connection->process = getpid();
+        connection->owner = pthread_self();
+        pthread_mutex_init(&connection->busy, NULL);
+    }
+    pthread_mutex_unlock(&table);
+    return connection;
+}
+
+/* Out of the table. The memory stays: another thread may be on its way into the connection, and finds it broken. */
+static void connection_end(struct connection *connection)
+{
+    if (connection->socket >= 0) close(connection->socket);
+    connection->socket = -1;
+    pthread_mutex_lock(&table);
+    connections[connection->handle - FIRST_HANDLE] = NULL;
+    pthread_mutex_unlock(&table);
+}
+
+static void put_security(struct frame *frame, const MQCSP *csp)
+{
+    bool given = csp && csp->AuthenticationType == MQCSP_AUTH_USER_ID_AND_PWD;
+    put_bytes(frame, given ? csp->CSPUserIdPtr : NULL, given ? csp->CSPUserIdLength : 0);
+    put_bytes(frame, given ? csp->CSPPasswordPtr : NULL, given ? csp->CSPPasswordLength : 0);
+}
+
+static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
+{
+    MQCNO none = {.StrucId = {'C', 'N', 'O', ' '}, .Version = 1};
+    MQLONG reason;
+    size_t length = form_length(&FORM_CNO, cno ? cno : (cno = &none), &reason), ignored;
+    *pHconn = MQHC_UNUSABLE_HCONN;
+    if (!length) return fail(reason, pCompCode, pReason);
+    MQLONG options = cno->Options;
+    if (!has_one_at_most(options, SHARING) || !has_one_at_most(options, RECONNECTING))
+        return fail(MQRC_OPTIONS_ERROR, pCompCode, pReason);
+    const PMQCD channel = channel_of(cno, length);
+    const PMQCSP csp = security_of(cno, length);
+    if (csp && !(ignored = form_length(&FORM_CSP, csp, &reason))) return fail(reason, pCompCode, pReason);
+
+    struct connection values = {.socket = -1, .client = channel != NULL};
+    values.sharing = options & SHARING ? options & SHARING : MQCNO_HANDLE_SHARE_NONE;
+    find_place(values.where, sizeof values.where, channel);
+    if (pQMgrName) trim(values.queue_manager, pQMgrName, 48);
+    char channel_name[21] = "", application[29] = "";
+    if (channel) trim(channel_name, channel->ChannelName, sizeof channel->ChannelName);
+    if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(application, cno->ApplName, sizeof cno->ApplName);
+    if (!application[0]) snprintf(application, sizeof application, "%s", program_invocation_short_name);
+
+    pthread_mutex_lock(&table);
+    struct connection *already = connected_already(values.where, values.queue_manager);
+    pthread_mutex_unlock(&table);
+    if (already && values.sharing == MQCNO_HANDLE_SHARE_NONE) {
+        *pHconn = already->handle;
+        return answer(MQCC_WARNING, MQRC_ALREADY_CONNECTED, pCompCode, pReason);
+    }
+    values.socket = dial(values.where);
+    if (values.socket < 0) return fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
+    struct connection *connection = connection_make(values);
+    if (!connection) {
+        close(values.socket);
+        return fail(MQRC_MAX_CONNS_LIMIT_REACHED, pCompCode, pReason);
+    }
+    struct call call;
+    if (!call_begin(&call, connection->handle, VERB_CONN, pCompCode, pReason)) return;
+    put_bytes(call.frame, values.queue_manager, (MQLONG)strlen(values.queue_manager));
+    put_long(call.frame, options);
+    put_long(call.frame, values.client);
+    put_bytes(call.frame, channel_name, (MQLONG)strlen(channel_name));
+    put_security(call.frame, csp);
+    put_bytes(call.frame, application, (MQLONG)strlen(application));
+    put_long(call.frame, getpid());
+    bool connected = send(connection->socket, GREETING, 4, MSG_NOSIGNAL) == 4 && call_exchange(&call);
+    if (connected) {
+        MQBYTE24 connection_id;
+        take_into(call.frame, connection_id, sizeof connection_id);
+        if (length >= offsetof(MQCNO, CCDTUrlPtr)) memcpy(cno->ConnectionId, connection_id, sizeof connection_id);
+        *pHconn = connection->handle;
+    }
+    call_end(&call);
+    if (!connected) connection_end(connection);
+}
+
+void MQCONN(PMQCHAR pQMgrName, PMQHCONN pHconn, MQRESULT) { connect_to(pQMgrName, NULL, pHconn, pCompCode, pReason); }
+
+void MQCONNX(PMQCHAR pQMgrName, PMQCNO pConnectOpts, PMQHCONN pHconn, MQRESULT)
+{
+    connect_to(pQMgrName, pConnectOpts, pHconn, pCompCode, pReason);
+}
+
+void MQDISC(PMQHCONN pHconn, MQRESULT)
+{
+    struct connection *connection = connection_find(*pHconn);
+    if (connection) consumers_stop(connection);
+    struct call call;
+    if (!call_begin(&call, *pHconn, VERB_DISC, pCompCode, pReason)) return;
+    call_exchange(&call);
+    messages_forget(*pHconn);
+    consumers_forget(call.connection, MQHO_NONE);
+    connection_end(call.connection);
+    call_end(&call);
+    *pHconn = MQHC_UNUSABLE_HCONN;
+}
+
+/* ---- every call -------------------------------------------------------------------------------------------------- */
+
+static MQLONG admit(struct connection *connection)
+{
+    if (!connection) return MQRC_HCONN_ERROR;
+    bool dispatches = connection->dispatcher_made && pthread_equal(connection->dispatcher, pthread_self());
+    bool owns = pthread_equal(connection->owner, pthread_self());
+    if (connection->sharing == MQCNO_HANDLE_SHARE_NONE && !owns && !dispatches) return MQRC_HCONN_ERROR;
+    if (connection->started && !connection->suspended && !dispatches) return MQRC_HCONN_ASYNC_ACTIVE;
+    if (connection->sharing == MQCNO_HANDLE_SHARE_NO_BLOCK && !dispatches) {
+        if (pthread_mutex_trylock(&connection->busy)) return MQRC_CALL_IN_PROGRESS;
+    } else {
+        pthread_mutex_lock(&connection->busy);
+    }
+    if (connection_find(connection->handle) == connection) return MQRC_NONE;
+    pthread_mutex_unlock(&connection->busy); /* disconnected while this thread waited */
+    return MQRC_HCONN_ERROR;
+}
+
+bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT)
+{
+    struct connection *connection = connection_find(Hconn);
+    MQLONG reason = admit(connection);
+    if (reason) {
+        fail(reason, pCompCode, pReason);
+        return false;
+    }
+    *call = (struct call){connection, &connection->frame, verb, pCompCode, pReason};
+    answer(MQCC_OK, MQRC_NONE, pCompCode, pReason);
+    frame_start(call->frame, verb);
+    return true;
+}
+
+bool call_check(struct call *call, const struct form *form, const void *structure, size_t *length)
+{
+    MQLONG reason;
+    *length = form_length(form, structure, &reason);
+    if (!*length) call_fail(call, reason);
+    return *length != 0;
+}
+
+void call_fail(struct call *call, MQLONG reason) { fail(reason, call->pCompCode, call->pReason); }
+
+/* A connection that broke stays broken: every later call on it gets MQRC_CONNECTION_BROKEN too, until MQDISC. */
+bool call_exchange(struct call *call)
+{
+    struct connection *connection = call->connection;
+    if (!frame_travel(call->frame, connection->socket, call->verb)) {
+        if (connection->socket >= 0) close(connection->socket);
+        connection->socket = -1;
+        call_fail(call, MQRC_CONNECTION_BROKEN);
+        return false;
+    }
+    *call->pCompCode = take_long(call->frame);
+    *call->pReason = take_long(call->frame);
+    return frame_has_more(call->frame);
+}
+
+void call_end(struct call *call) { pthread_mutex_unlock(&call->connection->busy); }

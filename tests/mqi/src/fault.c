@@ -1,0 +1,81 @@
+/* What tests and benchmarks ask of the stand-in by environment variables.
+
+   MQI_STANDIN_DELAY_US=N        added to every round trip, so that a commit costs what a network costs
+   MQI_STANDIN_CUT=VERB:N[:before|after],...
+                                 the connection breaks at the N-th call of VERB in this process: before the request is
+                                 sent, or (`after`, the default) when the queue manager has done it and its reply is
+   lost. The call gives MQRC_CONNECTION_BROKEN. MQI_STANDIN_CUT_FILE=PATH     gets a line for each cut; a cut that
+   stands there does not happen again, whichever process asks: a program that is started anew does not break at the same
+   place for ever */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "standin.h"
+
+static const char *const NAMES[] = {
+    [VERB_CONN] = "MQCONN",   [VERB_DISC] = "MQDISC",   [VERB_OPEN] = "MQOPEN", [VERB_CLOSE] = "MQCLOSE",
+    [VERB_PUT] = "MQPUT",     [VERB_PUT1] = "MQPUT1",   [VERB_GET] = "MQGET",   [VERB_BEGIN] = "MQBEGIN",
+    [VERB_CMIT] = "MQCMIT",   [VERB_BACK] = "MQBACK",   [VERB_INQ] = "MQINQ",   [VERB_SET] = "MQSET",
+    [VERB_SUB] = "MQSUB",     [VERB_SUBRQ] = "MQSUBRQ", [VERB_STAT] = "MQSTAT", [VERB_BUFMH] = "MQBUFMH",
+    [VERB_MHBUF] = "MQMHBUF",
+};
+
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+static long calls[VERB_LAST + 1];
+
+static bool has_happened(const char *path, const char *cut)
+{
+    char line[128];
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        found = !strcmp(line, cut);
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+/* Does `text`, one VERB:N[:before|after], mean this call? */
+static enum cut cut_of(const char *text, enum verb verb, long number)
+{
+    char name[16] = "", moment[8] = "after";
+    long wanted = 0;
+    sscanf(text, "%15[^:]:%ld:%7s", name, &wanted, moment);
+    if (wanted != number || strcmp(name, NAMES[verb])) return CUT_NONE;
+    const char *path = getenv("MQI_STANDIN_CUT_FILE");
+    if (path && has_happened(path, text)) return CUT_NONE;
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (file) {
+        fprintf(file, "%s\n", text);
+        fclose(file);
+    }
+    return strcmp(moment, "before") ? CUT_AFTER : CUT_BEFORE;
+}
+
+enum cut fault_of(enum verb verb)
+{
+    const char *wanted = getenv("MQI_STANDIN_CUT");
+    if (!wanted) return CUT_NONE;
+    enum cut cut = CUT_NONE;
+    char list[512], *rest = NULL;
+    snprintf(list, sizeof list, "%s", wanted);
+    pthread_mutex_lock(&counting);
+    long number = ++calls[verb];
+    for (char *text = strtok_r(list, ",", &rest); text && !cut; text = strtok_r(NULL, ",", &rest))
+        cut = cut_of(text, verb, number);
+    pthread_mutex_unlock(&counting);
+    return cut;
+}
+
+void fault_delay(void)
+{
+    const char *wanted = getenv("MQI_STANDIN_DELAY_US");
+    long microseconds = wanted ? atol(wanted) : 0;
+    if (microseconds <= 0) return;
+    struct timespec time = {microseconds / 1000000, microseconds % 1000000 * 1000};
+    nanosleep(&time, NULL);
+}

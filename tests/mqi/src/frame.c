@@ -1,0 +1,136 @@
+/* The bytes that travel: requests are filled, sent, and overwritten by their reply. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "standin.h"
+
+#define LENGTH_SIZE 4
+#define MAX_REPLY (104857600 + 1048576) /* the largest message MQ knows, and room for structures */
+
+static void reserve(struct frame *frame, size_t more)
+{
+    if (frame->length + more <= frame->capacity) return;
+    frame->capacity = (frame->length + more) * 2 + 1024;
+    frame->bytes = realloc(frame->bytes, frame->capacity);
+    if (!frame->bytes) abort(); /* a test's process without memory */
+}
+
+static void append(struct frame *frame, const void *bytes, size_t length)
+{
+    reserve(frame, length);
+    if (length) memcpy(frame->bytes + frame->length, bytes, length);
+    frame->length += length;
+}
+
+void frame_start(struct frame *frame, enum verb verb)
+{
+    frame->length = frame->position = 0;
+    frame->malformed = false;
+    put_long(frame, 0); /* the length, when it is known */
+    put_long(frame, verb);
+}
+
+void put_long(struct frame *frame, MQLONG value) { append(frame, &value, sizeof value); }
+
+void put_bytes(struct frame *frame, const void *bytes, MQLONG length)
+{
+    put_long(frame, bytes ? length : -1);
+    if (bytes) append(frame, bytes, (size_t)length);
+}
+
+static char *string_start(const void *structure, const MQCHARV *string)
+{
+    if (string->VSPtr) return string->VSPtr;
+    return string->VSOffset ? (char *)structure + string->VSOffset : NULL;
+}
+
+/* A string that is beside its structure, found by pointer or by offset. */
+void put_string(struct frame *frame, const void *structure, const MQCHARV *string)
+{
+    const char *start = string_start(structure, string);
+    MQLONG length = string->VSLength;
+    if (start && length == MQVS_NULL_TERMINATED) length = (MQLONG)strlen(start);
+    put_bytes(frame, start, length);
+}
+
+static const char *take(struct frame *frame, size_t length)
+{
+    if (length > frame->length - frame->position) {
+        frame->malformed = true;
+        return NULL;
+    }
+    const char *bytes = frame->bytes + frame->position;
+    frame->position += length;
+    return bytes;
+}
+
+MQLONG take_long(struct frame *frame)
+{
+    MQLONG value = 0;
+    const char *bytes = take(frame, sizeof value);
+    if (bytes) memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+/* NULL and a length of 0 or -1 when there are none. */
+const char *take_bytes(struct frame *frame, MQLONG *length)
+{
+    *length = take_long(frame);
+    const char *bytes = *length > 0 ? take(frame, (size_t)*length) : NULL;
+    if (!bytes && *length > 0) *length = 0;
+    return bytes;
+}
+
+void take_into(struct frame *frame, void *target, size_t size)
+{
+    MQLONG length;
+    const char *bytes = take_bytes(frame, &length);
+    if (bytes) memcpy(target, bytes, (size_t)length < size ? (size_t)length : size);
+}
+
+/* A string that the queue manager returns goes to the caller's buffer, if there is one. Of ResObjectString that is too
+   long the caller gets the rightmost characters ("MQOD - ResObjectString"), of the others the leftmost. */
+void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rightmost)
+{
+    MQLONG length;
+    const char *bytes = take_bytes(frame, &length);
+    char *buffer = string_start(structure, string);
+    if (length < 0 || string->VSBufSize <= 0 || !buffer) return;
+    MQLONG fits = length < string->VSBufSize ? length : string->VSBufSize;
+    if (bytes) memcpy(buffer, rightmost ? bytes + length - fits : bytes, (size_t)fits);
+    if (fits < string->VSBufSize) buffer[fits] = 0;
+    string->VSLength = length;
+}
+
+bool frame_has_more(const struct frame *frame) { return frame->position < frame->length; }
+
+static bool transfer(int descriptor, char *bytes, size_t length, bool sends)
+{
+    while (length) {
+        ssize_t done = sends ? send(descriptor, bytes, length, MSG_NOSIGNAL) : recv(descriptor, bytes, length, 0);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        bytes += done;
+        length -= (size_t)done;
+    }
+    return true;
+}
+
+/* There and back. false: the connection is broken, or a test wants it to be. */
+bool frame_travel(struct frame *frame, int descriptor, enum verb verb)
+{
+    enum cut cut = fault_of(verb);
+    uint32_t length = (uint32_t)(frame->length - LENGTH_SIZE);
+    memcpy(frame->bytes, &length, LENGTH_SIZE);
+    fault_delay();
+    if (descriptor < 0 || cut == CUT_BEFORE) return false;
+    if (!transfer(descriptor, frame->bytes, frame->length, true)) return false;
+    if (!transfer(descriptor, (char *)&length, LENGTH_SIZE, false) || length < 8 || length > MAX_REPLY) return false;
+    frame->length = frame->position = 0;
+    reserve(frame, length);
+    if (!transfer(descriptor, frame->bytes, length, false)) return false;
+    frame->length = length;
+    return cut != CUT_AFTER;
+}

@@ -1,0 +1,171 @@
+/* What the source files of the stand-in share.
+
+   The library forwards each MQI call to a queue manager over one stream socket for each connection handle: one request,
+   one reply, as IBM's client does over a channel. What IBM's client keeps in the program's process is kept here too:
+   connections and who may use them (connection.c), message handles and their properties (handle.c, property.c, value.c)
+   and asynchronous consume (consume.c). structures.c knows the lengths of the structures, frame.c the bytes on the
+   socket, fault.c what tests and benchmarks may ask for. */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "cmqc.h"
+#include "cmqxc.h"
+
+/* ---- frame.c: what travels -------------------------------------------------------------------------------------- */
+
+/* `u32 length, i32 verb, fields` there, `u32 length, i32 CompCode, i32 Reason, fields` back.
+
+   All integers little-endian, as the machine has them. A string of bytes is an i32 length and the bytes; length -1:
+   none. bridge/mq/local/mqi/frames.py is the other side. */
+
+enum verb {
+    VERB_CONN = 1,
+    VERB_DISC,
+    VERB_OPEN,
+    VERB_CLOSE,
+    VERB_PUT,
+    VERB_PUT1,
+    VERB_GET,
+    VERB_BEGIN,
+    VERB_CMIT,
+    VERB_BACK,
+    VERB_INQ,
+    VERB_SET,
+    VERB_SUB,
+    VERB_SUBRQ,
+    VERB_STAT,
+    VERB_BUFMH,
+    VERB_MHBUF,
+    VERB_LAST = VERB_MHBUF
+};
+
+struct frame {
+    char *bytes;
+    size_t length, capacity;
+    size_t position; /* where reading stands */
+    bool malformed;  /* a reply ended too early */
+};
+
+void frame_start(struct frame *frame, enum verb verb);
+void put_long(struct frame *frame, MQLONG value);
+void put_bytes(struct frame *frame, const void *bytes, MQLONG length);
+void put_string(struct frame *frame, const void *structure, const MQCHARV *string);
+MQLONG take_long(struct frame *frame);
+const char *take_bytes(struct frame *frame, MQLONG *length);
+void take_into(struct frame *frame, void *target, size_t size);
+void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rightmost);
+bool frame_has_more(const struct frame *frame);
+bool frame_travel(struct frame *frame, int descriptor, enum verb verb);
+
+/* ---- fault.c: delays and broken connections by environment variables --------------------------------------------- */
+
+enum cut { CUT_NONE, CUT_BEFORE, CUT_AFTER };
+
+enum cut fault_of(enum verb verb);
+void fault_delay(void);
+
+/* ---- structures.c: StrucId, Version and length of each structure ------------------------------------------------- */
+
+struct form {
+    char struc_id[5];
+    MQLONG reason;     /* when StrucId or Version is wrong, or the structure is missing */
+    size_t lengths[8]; /* by version, from 1 on */
+};
+
+extern const struct form FORM_OD, FORM_MD, FORM_PMO, FORM_GMO, FORM_SD, FORM_SRO, FORM_STS, FORM_CNO, FORM_BO,
+    FORM_CMHO, FORM_DMHO, FORM_SMPO, FORM_IMPO, FORM_DMPO, FORM_PD, FORM_CBD, FORM_CTLO, FORM_BMHO, FORM_MHBO, FORM_CSP;
+
+/* How many bytes of the structure the caller's version has; 0 when it is none, with *reason set. */
+size_t form_length(const struct form *form, const void *structure, MQLONG *reason);
+bool string_is_valid(const MQCHARV *string);
+
+/* ---- connection.c: connection handles ---------------------------------------------------------------------------- */
+
+struct consumer; /* consume.c */
+
+struct connection {
+    MQHCONN handle;
+    int socket;     /* -1: broken */
+    MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
+    bool client;    /* connected with a channel definition, not by bindings */
+    pthread_t owner;
+    pid_t process;
+    pthread_mutex_t busy; /* held during a call */
+    struct frame frame;
+    char where[512], queue_manager[49];
+    /* asynchronous consume */
+    struct consumer *consumers;
+    pthread_t dispatcher;
+    bool started, suspended, dispatcher_made;
+    MQPTR connection_area;
+};
+
+/* One MQI call on a connection: begin it, fill call.frame, exchange, read the reply, end it. */
+struct call {
+    struct connection *connection;
+    struct frame *frame;
+    enum verb verb;
+    PMQLONG pCompCode, pReason;
+};
+
+bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT);
+bool call_check(struct call *call, const struct form *form, const void *structure, size_t *length);
+bool call_exchange(struct call *call); /* true: the reply holds the call's output */
+void call_fail(struct call *call, MQLONG reason);
+void call_end(struct call *call);
+
+struct connection *connection_find(MQHCONN Hconn); /* NULL when the handle is none of this process */
+
+void answer(MQLONG comp_code, MQLONG reason, MQRESULT);
+static inline void fail(MQLONG reason, MQRESULT) { answer(MQCC_FAILED, reason, pCompCode, pReason); }
+
+/* ---- handle.c, property.c, value.c: message handles, their properties, and the types of a property --------------- */
+
+struct property {
+    struct property *next;
+    char *name; /* without "usr." */
+    MQLONG type, length;
+    MQLONG descriptor[3]; /* Support, Context, CopyOptions of the MQPD */
+    char *value;          /* ends with a NUL that is not counted */
+};
+
+struct message {
+    MQHCONN owner;
+    bool validates; /* the rules for property names are checked */
+    struct property *properties;
+    struct property *cursor;
+};
+
+struct message *message_lock(MQHMSG Hmsg); /* NULL when there is no such handle; else unlock */
+void message_unlock(void);
+void messages_forget(MQHCONN Hconn);
+bool handle_is_given(MQHMSG Hmsg);
+
+struct property *property_of(struct message *message, const char *name);
+void property_set(struct message *message, const char *name, MQLONG type, const void *value, MQLONG length,
+                  const MQLONG descriptor[3]);
+void properties_clear(struct message *message);
+bool put_properties(struct frame *frame, MQHMSG Hmsg, MQLONG copy_options, const char *pattern);
+bool put_message_properties(struct frame *frame, const MQPMO *pmo);
+void take_properties(struct frame *frame, MQHMSG Hmsg);
+bool name_matches(const char *pattern, const char *name);
+char *name_of(const MQCHARV *string);
+
+/* Bytes of a type of fixed length, -1 for strings, -2 for what is no type. */
+MQLONG type_length(MQLONG type);
+/* The value as another type, by the rules of MQIMPO_CONVERT_TYPE: a new string of *length bytes.
+   NULL: it cannot be, and *reason says why. */
+char *value_converted(const struct property *property, MQLONG type, MQLONG *length, MQLONG *reason);
+void value_swap(void *value, MQLONG type, MQLONG encoding);
+
+/* ---- consume.c --------------------------------------------------------------------------------------------------- */
+
+void consumers_forget(struct connection *connection, MQHOBJ Hobj);
+void consumers_stop(struct connection *connection);
+
+#endif
