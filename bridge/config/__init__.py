@@ -6,20 +6,29 @@ from bridge.config.models import (
     ChannelConfig,
     Configuration,
     LimitsConfig,
-    ListenerConfig,
     LogConfig,
     LogFormat,
     LogLevel,
     Protocol,
-    QueueManagerConfig,
 )
 from bridge.config.problems import ConfigurationError, Problem
+from bridge.config.queue_manager import (
+    BatchConfig,
+    EmbeddedQueueManagerConfig,
+    IbmQueueManagerConfig,
+    ListenerConfig,
+    QueueManagerConfig,
+    TlsConfig,
+)
 
 __all__ = [
+    "BatchConfig",
     "ByteOrder",
     "ChannelConfig",
     "Configuration",
     "ConfigurationError",
+    "EmbeddedQueueManagerConfig",
+    "IbmQueueManagerConfig",
     "LimitsConfig",
     "ListenerConfig",
     "LogConfig",
@@ -28,6 +37,7 @@ __all__ = [
     "Problem",
     "Protocol",
     "QueueManagerConfig",
+    "TlsConfig",
     "default_configuration",
     "describe",
     "load",

@@ -7,13 +7,14 @@ expected; `bridge.config.load` raises `ConfigurationError` instead, with the pla
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
+from bridge.config.section import Address, ChannelName, ObjectName, Port, Section, Truth, UserName, without_empty
 
 Protocol = Literal["MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
@@ -22,63 +23,6 @@ MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)
 ByteOrder = Literal["big", "little"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-
-# "Rules for naming IBM MQ objects": up to 48 characters of this set, up to 20 for a channel. Case matters.
-_OBJECT_NAME = values.text(r"[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %")
-_CHANNEL_NAME = values.text(r"[A-Za-z0-9._/%]{1,20}", "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %")
-_USER_NAME = values.text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters without blanks")
-
-ObjectName = Annotated[str, _OBJECT_NAME]
-ChannelName = Annotated[str, _CHANNEL_NAME]
-UserName = Annotated[str, _USER_NAME]
-Address = Annotated[str, values.address()]
-Port = Annotated[int, values.integer(0, 65535)]
-Truth = Annotated[bool, values.truth()]
-FilePath = Annotated[Path, values.path()]
-
-
-class Section(BaseModel):
-    """A mapping of the YAML file: it cannot be changed once read, and every key it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ListenerConfig(Section):
-    """A TCP listener for MQ applications in other processes. It asks for no password: whoever reaches it is trusted."""
-
-    address: Address = "127.0.0.1"
-    """IP address or host name to listen on."""
-    port: Port = 1414
-    """TCP port; 0 takes any free one."""
-
-
-class QueueManagerConfig(Section):
-    """The queue manager that the bridge serves."""
-
-    # Of this release there is one type. When `ibm` comes, this class becomes the embedded one, a second class has
-    # `type: Literal["ibm"]`, and `Configuration.queue_manager` a union of the two, told apart by a
-    # `pydantic.Discriminator` that takes a missing `type` for `embedded`.
-    type: Annotated[
-        Literal["embedded"],
-        values.choice(Literal["embedded"], because=", because this release has the embedded queue manager only"),
-    ] = "embedded"
-    """What kind of queue manager it is."""
-    name: ObjectName = "MQB1"
-    """Its name (QMNAME), as MQ applications see it."""
-    data_directory: FilePath = Path("data")
-    """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
-    path written in the file from the directory of that file. Whether it was written shows in `model_fields_set`."""
-    listener: ListenerConfig | None = None
-    """TCP listener for MQ applications; None: they reach the queue manager through its Unix socket only."""
-    scripts: list[FilePath] = []
-    """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
-    max_message_length: Annotated[int, values.size(32 * values.KIB, 100 * values.MIB)] = 4 * values.MIB
-    """Longest message in bytes (the queue manager's MAXMSGL; range and default are MQ's)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return _without_empty(data, "scripts")
 
 
 class ChannelConfig(Section):
@@ -93,7 +37,7 @@ class ChannelConfig(Section):
     """IP address or host name to listen on; one that other machines reach needs `allow_anonymous_remote`."""
     port: Port = 1883
     """TCP port; 0 takes any free one."""
-    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = ["MQTTV311", "MQTTV3"]
+    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = Field(default=["MQTTV311", "MQTTV3"])
     """The protocols that it speaks: at least one, each once (MQ: PROTOCOL)."""
     mcauser: UserName | None = None
     """The user that its clients act as towards the queue manager (MQ: MCAUSER); None: each its own MQTT user name."""
@@ -113,7 +57,7 @@ class ChannelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
-        return _without_empty(data, "protocols")
+        return without_empty(data, "protocols")
 
     @field_validator("address")
     @classmethod
@@ -163,7 +107,7 @@ class LogConfig(Section):
 class Configuration(Section):
     """The whole file."""
 
-    queue_manager: QueueManagerConfig = Field(default_factory=QueueManagerConfig)
+    queue_manager: QueueManagerConfig = Field(default_factory=EmbeddedQueueManagerConfig)
     channels: list[ChannelConfig] = Field(default_factory=lambda: [ChannelConfig()])
     """The telemetry channels. By default there is one, PLAIN.MQTT; with an empty list no MQTT client can connect."""
     transmission_queue: ObjectName = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -174,7 +118,7 @@ class Configuration(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return _without_empty(data, "queue_manager", "channels", "limits", "log")
+        return without_empty(data, "queue_manager", "channels", "limits", "log")
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
@@ -231,10 +175,3 @@ def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConf
     if not isinstance(address, str) or not isinstance(port, int) or port == 0:
         return None
     return values.same_address(address), port
-
-
-def _without_empty(data: Any, *keys: str) -> Any:
-    """`data` without those of `keys` that have no value: a heading whose lines are all commented out means defaults."""
-    if not isinstance(data, Mapping):
-        return data
-    return {key: value for key, value in data.items() if value is not None or key not in keys}

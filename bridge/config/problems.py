@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from bridge.config.section import Section
 from bridge.config.values import listing
 
 Location = tuple[str | int, ...]
@@ -60,17 +60,19 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def expectation(error: ErrorDetails, root: type[BaseModel]) -> str:
+def expectation(error: ErrorDetails, root: type[Section]) -> str:
     """What `error`, one of pydantic's errors about a `root`, had expected, as a phrase.
 
     The values themselves are refused by `bridge.config.values`, in full words. That leaves pydantic the file's shape.
     """
     match error["type"]:
-        case "expected":
+        case "expected" | "unknown_type":
             return str(error["ctx"]["expected"])
         case "extra_forbidden":
-            location = error["loc"]
-            return _known_key(str(location[-1]), list(_model_at(location[:-1], root).model_fields))
+            key, model = str(error["loc"][-1]), _way(error["loc"][:-1], root)[1]
+            return model.REFUSED.get(key) or _known_key(key, list(model.model_fields))
+        case "missing":
+            return "this key, which has no default"
         case "model_type" | "model_attributes_type":
             return "a mapping (lines of 'key: value')"
         case "list_type":
@@ -79,22 +81,36 @@ def expectation(error: ErrorDetails, root: type[BaseModel]) -> str:
             return "another value"
 
 
+def place_of(error: ErrorDetails, root: type[Section]) -> Location:
+    """Where the value that `error` is about stands in the file."""
+    location = _way(error["loc"], root)[0]
+    return (*location, "type") if error["type"] == "unknown_type" else location
+
+
 def _known_key(key: str, known: list[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
     return f"a known key (did you mean {near[0]}?)" if near else f"a known key ({listing(known, 'or')})"
 
 
-def _model_at(location: Location, root: type[BaseModel]) -> type[BaseModel]:
-    """The model that describes the mapping at `location`."""
-    model = root
+def _way(location: Location, root: type[Section]) -> tuple[Location, type[Section]]:
+    """pydantic's `location` as the file has it, and the model that describes the mapping there.
+
+    Where a section is one of several models, pydantic has a step of its own that says which by its `type`.
+    """
+    models = [root]
+    written: list[str | int] = []
     for step in location:
-        if isinstance(step, str):
-            model = _model_in(model.model_fields[step].annotation) or model
-    return model
+        if len(models) > 1:
+            models = [model for model in models if model.model_fields["type"].default == step]
+            continue
+        written.append(step)
+        if isinstance(step, str) and step in models[0].model_fields:
+            models = _models_in(models[0].model_fields[step].annotation) or models
+    return tuple(written), models[0]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model named in a type such as `Model`, `Model | None` or `list[Model]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
+def _models_in(annotation: Any) -> list[type[Section]]:
+    """The models named in a type such as `Model`, `Model | None`, `list[Model]` or `One | Other`."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]

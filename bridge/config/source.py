@@ -84,7 +84,8 @@ class Source:
         if not written:  # an empty file
             return Problem(self.file, None, None, dotted(location), expected, found or "nothing")
         node = self._nodes[written[0]]
-        return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or _shown(node))
+        shown = _shown(node) if written[0] == location else "nothing"
+        return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown)
 
     def key_problem(self, location: Location, expected: str) -> Problem:
         """The problem that the key at `location`, rather than its value, is wrong."""

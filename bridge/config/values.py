@@ -29,6 +29,7 @@ DURATION_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60)
 _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
 # The digits are bounded because int() itself refuses more than 4300 of them, with an error of its own.
 _QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
+_CONNECTION = re.compile(r"([^()]+)\(([0-9]{1,5})\)")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\Z))+")
 
 
@@ -149,6 +150,43 @@ def address() -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def connections(longest: int) -> BeforeValidator:
+    """Connection names of MQ: text `host(port),host(port)`, or a list of `host(port)`; at most `longest` characters."""
+    expected = f"host(port), or several with commas or as a list, of at most {longest} characters together"
+
+    def check(value: object) -> list[str]:
+        listed = value.split(",") if isinstance(value, str) else value
+        if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
+            raise refusal(expected)
+        names = [one.strip() for one in listed]
+        if not all(map(_is_connection, names)) or len(",".join(names)) > longest:
+            raise refusal(expected)
+        return names
+
+    return BeforeValidator(check)
+
+
+def url(*schemes: str) -> BeforeValidator:
+    """A URL of one of these schemes."""
+    expected = f"a URL that begins with {_either(tuple(f'{scheme}://' for scheme in schemes))}"
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and value.isprintable() and " " not in value:
+            scheme, separator, rest = value.partition("://")
+            if separator and rest and scheme.lower() in schemes:
+                return value
+        raise refusal(expected)
+
+    return BeforeValidator(check)
+
+
+def without_password(url: str) -> str:
+    """`url` without the user and password that may stand before its host (RFC 3986, section 3.2.1)."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
+
+
 def is_loopback(address: str) -> bool:
     """Whether only programs of this machine reach `address`. Of the host names, `localhost` alone is believed."""
     parsed = _ip(address)
@@ -204,3 +242,10 @@ def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def _is_host_name(name: str) -> bool:
     # A last label of digits alone is a mistyped IPv4 address (RFC 1123, section 2.1, relies on it), such as 10.0.0.256.
     return _HOST_NAME.fullmatch(name) is not None and not name.rpartition(".")[2].isdigit()
+
+
+def _is_connection(name: str) -> bool:
+    match = _CONNECTION.fullmatch(name)
+    if match is None or not 0 < int(match[2]) <= 65535:
+        return False
+    return _ip(match[1]) is not None or _is_host_name(match[1])

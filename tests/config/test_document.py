@@ -2,17 +2,21 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bridge.config import (
+    BatchConfig,
     ChannelConfig,
     Configuration,
     ConfigurationError,
+    EmbeddedQueueManagerConfig,
+    IbmQueueManagerConfig,
     LimitsConfig,
     ListenerConfig,
     LogConfig,
-    QueueManagerConfig,
+    TlsConfig,
     default_configuration,
     describe,
     load,
@@ -52,7 +56,7 @@ limits: {in_flight: 1, pending_bytes: 2, pending_publications: 3, retry_interval
 log: {level: debug, format: json}
 """
     assert load_text(tmp_path, text) == Configuration(
-        queue_manager=QueueManagerConfig(
+        queue_manager=EmbeddedQueueManagerConfig(
             name="QM.1",
             data_directory=tmp_path / "store",
             listener=ListenerConfig(address="::1", port=1415),
@@ -81,6 +85,67 @@ log: {level: debug, format: json}
         ),
         log=LogConfig(level="debug", format="json"),
     )
+
+
+def test_every_option_of_ibm_mq_set(tmp_path: Path) -> None:
+    text = """\
+queue_manager:
+  type: ibm
+  name: QM1
+  library: pymqi
+  mode: client
+  channel: MQTT.BRIDGE
+  connections: [mq1.example.com(1414), "10.0.0.2(1415)"]
+  user: mqbridge
+  password_file: secret
+  password_variable: OTHER
+  tls: {key_repository: keys/key.kdb, cipher_spec: ANY_TLS12_OR_HIGHER, certificate_label: me, peer_name: CN=QM1}
+  application_name: our bridge
+  dead_letter_queue: DLQ
+  publishers: 64
+  batch: {messages: 1, size: 2 KiB, time: 3 ms}
+  asynchronous_puts: no
+"""
+    loaded = load_text(tmp_path, text).queue_manager
+    assert loaded == IbmQueueManagerConfig(
+        name="QM1",
+        library="pymqi",
+        mode="client",
+        channel="MQTT.BRIDGE",
+        connections=["mq1.example.com(1414)", "10.0.0.2(1415)"],
+        user="mqbridge",
+        password_file=tmp_path / "secret",
+        password_variable="OTHER",
+        tls=TlsConfig(
+            key_repository=tmp_path / "keys" / "key.kdb",
+            cipher_spec="ANY_TLS12_OR_HIGHER",
+            certificate_label="me",
+            peer_name="CN=QM1",
+        ),
+        application_name="our bridge",
+        dead_letter_queue="DLQ",
+        publishers=64,
+        batch=BatchConfig(messages=1, size=2048, time=0.003),
+        asynchronous_puts=False,
+    )
+    assert isinstance(loaded, IbmQueueManagerConfig)
+    assert loaded.connection_list == "mq1.example.com(1414),10.0.0.2(1415)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "channel: C, connections: 'a(1),b(2)', batch: , ccdt_url: ~, tls: ~, user: ~",
+        "channel: C, connections: ['a(1)', 'b(2)'], mode: client",
+        "ccdt_url: 'file:///c'",
+        "mode: bindings, channel: ~, connections: ~",
+    ],
+)
+def test_ibm_mq_needs_no_more(text: str, tmp_path: Path) -> None:
+    loaded = load_text(tmp_path, f"queue_manager: {{type: ibm, name: A, {text}}}").queue_manager
+    assert isinstance(loaded, IbmQueueManagerConfig)
+    assert loaded.batch == BatchConfig()
+    assert loaded.connection_list == ("a(1),b(2)" if "channel: C" in text else "")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +259,7 @@ def test_another_configuration_in_words() -> None:
         name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little"
     )
     configuration = Configuration(
-        queue_manager=QueueManagerConfig(
+        queue_manager=EmbeddedQueueManagerConfig(
             data_directory=Path("/var/mq"), scripts=[Path("/a.mqsc")], listener=ListenerConfig(address="10.0.0.1")
         ),
         channels=[
@@ -213,3 +278,60 @@ def test_another_configuration_in_words() -> None:
         "channel C: MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
     ]
     assert "no channel: no MQTT client can connect" in describe(Configuration(channels=[]))
+
+
+CLIENT: dict[str, Any] = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": ["mq1(1414)"]}
+TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            CLIENT,
+            [
+                "queue manager QM1 (IBM MQ) at mq1(1414), channel MQTT.BRIDGE, through ibmmq or pymqi",
+                "no TLS: what it sends can be read on the way",
+                "connects as the user that the bridge runs as, without a password, application name 'mqbridge'",
+                "4 publishers with units of work of at most 500 publications, 1 MiB, 50 ms; asynchronous puts",
+                "messages that can be delivered to nobody go to SYSTEM.DEAD.LETTER.QUEUE",
+            ],
+        ),
+        (
+            CLIENT
+            | {"connections": ["a(1)", "b(2)"], "library": "pymqi", "tls": TlsConfig(**TLS), "user": "u"}
+            | {"application_name": "our bridge", "publishers": 1, "asynchronous_puts": False, "dead_letter_queue": "D"},
+            [
+                "queue manager QM1 (IBM MQ) at a(1) or b(2), channel MQTT.BRIDGE, through pymqi",
+                "TLS with ANY, key repository /key.kdb",
+                "connects as user u, password in the environment variable MQBRIDGE_PASSWORD,"
+                " application name 'our bridge'",
+                "1 publisher with units of work of at most 500 publications, 1 MiB, 50 ms; synchronous puts",
+                "messages that can be delivered to nobody go to D",
+            ],
+        ),
+        (
+            CLIENT | {"tls": TlsConfig(**TLS, certificate_label="me", peer_name="CN=QM1"), "password_file": Path("/p")},
+            ["", "TLS with ANY, key repository /key.kdb, certificate me, only to CN=QM1", "connects as the user that"],
+        ),
+        (
+            {"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json", "user": "u", "password_file": Path("/p")},
+            [
+                "queue manager QM1 (IBM MQ) as the CCDT https://mq/ccdt.json says, through ibmmq or pymqi",
+                "connects as user u, password in /p, application name 'mqbridge'",
+            ],
+        ),
+        (
+            {"name": "QM1", "mode": "bindings"},
+            [
+                "queue manager QM1 (IBM MQ) on this machine, in bindings mode, through ibmmq or pymqi",
+                "connects as the user that the bridge runs as",
+            ],
+        ),
+    ],
+)
+def test_ibm_mq_in_words(given: dict[str, Any], said: list[str]) -> None:
+    lines = describe(Configuration(queue_manager=IbmQueueManagerConfig(**given)))
+    assert [line[: len(want)] for line, want in zip(lines, said, strict=False)] == said
+    assert "hunter2" not in str(lines)
+    assert lines[-4].startswith("messages for MQTT clients wait on ")

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bridge.config import ChannelConfig, Configuration, ListenerConfig, QueueManagerConfig, default_configuration
+from bridge.config import (
+    ChannelConfig,
+    Configuration,
+    EmbeddedQueueManagerConfig,
+    ListenerConfig,
+    default_configuration,
+)
 
 
 def test_defaults() -> None:
@@ -48,7 +54,7 @@ def test_defaults() -> None:
 
 
 def test_a_program_names_paths_from_the_working_directory() -> None:
-    made = QueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
+    made = EmbeddedQueueManagerConfig(data_directory=Path("store"), scripts=[Path("a.mqsc")])
     assert (made.data_directory, made.scripts) == (Path("store"), [Path("a.mqsc")])
 
 

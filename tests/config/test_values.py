@@ -154,3 +154,48 @@ def test_a_size_in_words(number: int, said: str) -> None:
 def test_a_duration_in_words(seconds: float, said: str) -> None:
     assert values.duration_text(seconds) == said
     assert read(values.duration(0), said) == seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        ("mq1(1414)", ["mq1(1414)"]),
+        ("mq1.example.com(1414),10.0.0.1(1), ::1(65535)", ["mq1.example.com(1414)", "10.0.0.1(1)", "::1(65535)"]),
+        (["mq1(1414)", "mq2(1415)"], ["mq1(1414)", "mq2(1415)"]),
+        (["m(1)"] * 53, ["m(1)"] * 53),  # 264 characters
+    ],
+)
+def test_connections(written: object, names: list[str]) -> None:
+    assert read(values.connections(264), written) == names
+
+
+@pytest.mark.parametrize(
+    "written", ["", [], None, 1414, "mq1", "mq1()", "(1)", "mq1(1)x", ["m(1),m(2)"], ["m(1)"] * 54]
+)
+def test_no_connections(written: object) -> None:
+    with pytest.raises(ValidationError, match=r"expected host\(port\)"):
+        read(values.connections(264), written)
+
+
+@pytest.mark.parametrize("written", ["https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c"])
+def test_a_url(written: str) -> None:
+    assert read(values.url("file", "http", "https"), written) == written
+
+
+@pytest.mark.parametrize("written", ["", "ccdt.json", "https://", "ftp://mq/c", "https://a b", "http://a\0", 5, None])
+def test_no_url(written: object) -> None:
+    with pytest.raises(ValidationError, match="expected a URL that begins with http:// or https://"):
+        read(values.url("http", "https"), written)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://mq/ccdt.json", "https://mq/ccdt.json"),
+        ("https://u:p@mq:443/a@b/ccdt.json", "https://mq:443/a@b/ccdt.json"),
+        ("ftp://u:p@q@mq", "ftp://mq"),
+        ("file:///etc/ccdt.json", "file:///etc/ccdt.json"),
+    ],
+)
+def test_a_url_without_its_password(url: str, shown: str) -> None:
+    assert values.without_password(url) == shown
