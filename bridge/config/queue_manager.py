@@ -1,0 +1,185 @@
+"""The queue manager that the bridge serves: the embedded one, or one of IBM MQ."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+
+from bridge.config import values
+from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
+
+Library = Literal["auto", "pymqi", "ibmmq"]
+Mode = Literal["client", "bindings"]
+
+PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
+"""The environment variable that has the password, unless the file names another, or a file."""
+
+MOST_CONNECTIONS = 264
+"""Characters of a list of connection names (MQ_CONN_NAME_LENGTH)."""
+
+
+class ListenerConfig(Section):
+    """A TCP listener for MQ applications in other processes. It asks for no password: whoever reaches it is trusted."""
+
+    address: Address = "127.0.0.1"
+    """IP address or host name to listen on."""
+    port: Port = 1414
+    """TCP port; 0 takes any free one."""
+
+
+class EmbeddedQueueManagerConfig(Section):
+    """The embedded queue manager, which runs in the bridge's process."""
+
+    type: Literal["embedded"] = "embedded"
+    """What kind of queue manager it is."""
+    name: ObjectName = "MQB1"
+    """Its name (QMNAME), as MQ applications see it."""
+    data_directory: FilePath = Path("data")
+    """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
+    path written in the file from the directory of that file. Whether it was written shows in `model_fields_set`."""
+    listener: ListenerConfig | None = None
+    """TCP listener for MQ applications; None: they reach the queue manager through its Unix socket only."""
+    scripts: list[FilePath] = Field(default_factory=list)
+    """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
+    max_message_length: Annotated[int, values.size(32 * values.KIB, 100 * values.MIB)] = 4 * values.MIB
+    """Longest message in bytes (the queue manager's MAXMSGL; range and default are MQ's)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_list(cls, data: Any) -> Any:
+        return without_empty(data, "scripts")
+
+
+class TlsConfig(Section):
+    """TLS of the connection to the queue manager."""
+
+    key_repository: FilePath
+    """Key repository (MQSCO KeyRepository): what holds the certificates. Relative paths count from the file."""
+    cipher_spec: Annotated[str, values.text(r"[A-Z0-9_]{1,32}", "a CipherSpec of 1 to 32 of the characters A-Z 0-9 _")]
+    """CipherSpec, as the channel has it (SSLCIPH)."""
+    certificate_label: (
+        Annotated[str, values.text(r"[ -~]{1,64}", "a certificate label of 1 to 64 ASCII characters")] | None
+    ) = None
+    """Label of the bridge's own certificate; None: the default one, or none where the channel asks for none."""
+    peer_name: Annotated[str, values.text(r".{1,1024}", "a distinguished name of 1 to 1024 characters")] | None = None
+    """What the queue manager's certificate has to say (SSLPEER); None: any that is trusted."""
+
+
+class BatchConfig(Section):
+    """What one unit of work of a publisher holds at most: it is committed when the first of the three is reached, or
+    nothing more is waiting."""
+
+    # Records and a receipt come on top; the queue manager's MAXUMSGS, 10000 by default, has to have room for all.
+    messages: Annotated[int, values.integer(1, 5000)] = 500
+    """Publications."""
+    size: Annotated[int, values.size(1, 100 * values.MIB)] = values.MIB
+    """Bytes of their payloads."""
+    time: Annotated[float, values.duration(0, 10)] = 0.05
+    """Seconds spent putting."""
+
+
+class IbmQueueManagerConfig(Section):
+    """A queue manager of IBM MQ, reached through `pymqi` or `ibmmq`."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
+        f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})"
+    }
+
+    type: Literal["ibm"] = "ibm"
+    """What kind of queue manager it is."""
+    name: ObjectName
+    """Its name (QMNAME)."""
+    library: Annotated[Library, values.choice(Library)] = "auto"
+    """The package to reach it through; `auto` takes the one that can be imported."""
+    # These two stand before what depends on them: pydantic validates in the order of definition.
+    mode: Annotated[Mode, values.choice(Mode)] = "client"
+    """`client` connects by TCP; `bindings` connects on the queue manager's own machine."""
+    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(
+        default=None, validate_default=True
+    )
+    """A client channel definition table, which says channel, connections and TLS."""
+    channel: ChannelName | None = Field(default=None, validate_default=True)
+    """The server-connection channel of a client."""
+    connections: Annotated[list[str], values.connections(MOST_CONNECTIONS)] | None = Field(
+        default=None, validate_default=True
+    )
+    """Where the queue manager listens: `host(port)`, tried in this order."""
+    user: Annotated[str, values.text(r"[!-~]{1,1024}", "a user name of ASCII characters without blanks")] | None = None
+    """Who the bridge says that it is; None: the user that it runs as, and no password."""
+    password_file: FilePath | None = None
+    """File whose first line is the user's password. Relative paths count from the file; it wins over the variable."""
+    password_variable: Annotated[
+        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
+    ] = PASSWORD_VARIABLE
+    """Environment variable that has the user's password."""
+    tls: TlsConfig | None = None
+    """TLS of a client; None: none, or what the CCDT says."""
+    application_name: Annotated[
+        str, values.text(r"[!-~](?:[ -~]{0,26}[!-~])?", "an application name of 1 to 28 ASCII characters")
+    ] = "mqbridge"
+    """What the queue manager shows as APPLTAG."""
+    dead_letter_queue: ObjectName = "SYSTEM.DEAD.LETTER.QUEUE"
+    """Where the bridge puts messages that can be delivered to nobody."""
+    publishers: Annotated[int, values.integer(1, 64)] = 4
+    """Threads that put publications, each with one connection; a client is always with the same one."""
+    batch: BatchConfig = Field(default_factory=BatchConfig)
+    asynchronous_puts: Truth = True
+    """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
+
+    @property
+    def connection_list(self) -> str:
+        """`connections` as MQ takes them: `host(port),host(port)`; empty where there are none."""
+        return ",".join(self.connections or ())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_section(cls, data: Any) -> Any:
+        return without_empty(data, "batch")
+
+    @field_validator("ccdt_url", "tls")
+    @classmethod
+    def _for_clients(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("mode") == "bindings":
+            raise values.refusal("no value, because mode bindings connects without a channel")
+        if value is not None and info.field_name == "tls" and info.data.get("ccdt_url") is not None:
+            raise values.refusal(
+                "no value, because the CCDT that ccdt_url names says what TLS is used (for the key repository, set"
+                " MQSSLKEYR in the environment)"
+            )
+        return value
+
+    @field_validator("channel", "connections")
+    @classmethod
+    def _where(cls, value: Any, info: ValidationInfo) -> Any:
+        if "mode" not in info.data or "ccdt_url" not in info.data:
+            return value  # that is wrong itself, and the first to mend
+        if value is not None and info.data["mode"] == "bindings":
+            raise values.refusal("no value, because mode bindings connects without a channel")
+        if value is not None and info.data["ccdt_url"] is not None:
+            raise values.refusal("no value, because the CCDT that ccdt_url names says it")
+        if value is None and info.data["mode"] == "client" and info.data["ccdt_url"] is None:
+            what = "the name of a server-connection channel" if info.field_name == "channel" else "host(port)"
+            raise values.refusal(f"{what}, because mode client needs channel and connections (or ccdt_url)")
+        return value
+
+
+def _type_of(data: Any) -> str | None:
+    """The kind of queue manager that `data` describes; None for one that there is not."""
+    if not isinstance(data, Mapping):
+        return str(getattr(data, "type", "embedded"))
+    kind = data.get("type", "embedded")
+    return kind if kind in ("embedded", "ibm") else None
+
+
+QueueManagerConfig = Annotated[
+    Annotated[EmbeddedQueueManagerConfig, Tag("embedded")] | Annotated[IbmQueueManagerConfig, Tag("ibm")],
+    Discriminator(
+        _type_of,
+        custom_error_type="unknown_type",
+        custom_error_message="type: expected {expected}",
+        custom_error_context={"expected": "embedded or ibm"},
+    ),
+]
+"""The queue manager that the bridge serves. Without a `type` it is the embedded one."""
