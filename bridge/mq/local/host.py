@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from bridge.config import Configuration
+from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.mq.errors import MQError
 from bridge.mq.host import HostError
 from bridge.mq.local.agent import LocalAgent
@@ -21,7 +21,9 @@ class EmbeddedHost:
     """`bridge.mq.host.Host` that owns its queue manager."""
 
     def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
-        self._settings = settings = configuration.queue_manager
+        settings = configuration.queue_manager
+        assert isinstance(settings, EmbeddedQueueManagerConfig)
+        self._settings = settings
         self.name = settings.name
         try:
             self.queue_manager = QueueManager(
