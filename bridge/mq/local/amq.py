@@ -50,6 +50,8 @@ def message(number: str, **inserts: object) -> str:
 class CommandRefused(Exception):
     """A command that is not executed; nothing has changed. Its text is the AMQ message to answer."""
 
-    def __init__(self, number: str, **inserts: object) -> None:
+    def __init__(self, number: str, *, reason: int = 0, **inserts: object) -> None:
         super().__init__(message(number, **inserts))
         self.number = number
+        #: the reason code that PCF gives for it, where the number alone does not tell
+        self.reason = reason

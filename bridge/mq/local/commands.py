@@ -70,7 +70,7 @@ class Commands:
                 response.message = message(number)
                 response.objects = shown
             else:
-                response.message, unit = self._run(command)
+                response.message, unit = self.execute(command)
         except MQSCSyntaxError as error:
             response.ok = False
             near = f", near {error.near!r}" if error.near else ""
@@ -85,7 +85,8 @@ class Commands:
             response.message = message("AMQ8101E", detail=error)
         return response, unit
 
-    def _run(self, command: Command) -> Answer:
+    def execute(self, command: Command) -> Answer:
+        """Run one command that is no DISPLAY. Raises MQSCSyntaxError, CommandRefused or MQError."""
         accepted = _WITHOUT_EFFECT.get((command.verb, command.noun))
         if accepted is not None:
             return message(accepted), None

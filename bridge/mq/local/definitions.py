@@ -29,6 +29,7 @@ from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import RETAINED_QUEUE, STATE_QUEUE, QueueManager
 from bridge.mq.local.topics import Subscription
+from bridge.wire import cmqc, cmqcfc
 
 log = logging.getLogger(__name__)
 
@@ -198,14 +199,18 @@ class Definitions:
         topic = attributes["TOPICSTR"]
         if old is not None and topic != old["TOPICSTR"]:
             detail = f"the topic string of topic {name} is {old['TOPICSTR']!r} and cannot be changed"
-            raise CommandRefused("AMQ8101E", detail=detail)
+            raise CommandRefused("AMQ8101E", detail=detail, reason=cmqc.MQRC_TOPIC_NOT_ALTERABLE)
         if old is None and not topic:
-            raise CommandRefused("AMQ8101E", detail=f"topic {name} needs a TOPICSTR")
+            raise CommandRefused(
+                "AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR
+            )
         for other, others in self._held("TOPIC").items():
             if other != name and others["TOPICSTR"] == topic:
-                raise CommandRefused("AMQ8101E", detail=f"topic string {topic!r} belongs to topic {other}")
+                detail = f"topic string {topic!r} belongs to topic {other}"
+                raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_TOPICSTR_ALREADY_EXISTS)
         if name == BASE_TOPIC_OBJECT and "ASPARENT" in attributes.values():
-            raise CommandRefused("AMQ8101E", detail=f"{name} has no parent: ASPARENT is no value for it")
+            detail = f"{name} has no parent: ASPARENT is no value for it"
+            raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_ATTR_VALUE_ERROR)
 
     def _check_usage(self, name: str, old: dict[str, Value], attributes: dict[str, Value]) -> None:
         """USAGE decides how messages on a queue look (an MQXQH in front), so it changes on an empty queue only."""
@@ -283,7 +288,7 @@ class Definitions:
         if len(messages) != queue.depth:
             # IBM MQ, "CLEAR QLOCAL": it fails when there are uncommitted messages.
             detail = f"{queue.depth - len(messages)} messages on it are not committed"
-            raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
+            raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail, reason=cmqc.MQRC_Q_NOT_EMPTY)
         for stored in messages:
             queue.take(stored)
         unit.gets += messages

@@ -98,6 +98,10 @@ class Display:
         """Whether there is a DISPLAY command for a noun."""
         return noun in self._sources
 
+    def objects(self, noun: str, name: str) -> Iterator[Shown]:
+        """Every object that a name, possibly a generic one, names, with all its attributes."""
+        return self._sources[noun](name)
+
     def show(self, command: Command) -> tuple[str, list[Shown]]:
         """The number of the AMQ message, and the objects. Raises CommandRefused or MQSCSyntaxError."""
         noun = command.noun

@@ -20,6 +20,8 @@ import msgspec
 from bridge.mapping.message import AnyMessage, Message
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import BASE_TOPIC, Value, defaults
+from bridge.mq.local.authority_records import KIND as AUTHORITY_RECORD
+from bridge.mq.local.authority_records import AuthorityRecords
 from bridge.mq.local.data_directory import hold
 from bridge.mq.local.dead_letter import undelivered
 from bridge.mq.local.journal import Journal, Unit, undo
@@ -33,6 +35,8 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
+#: PCF commands are put to it.
+COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 #: Depth of queues that the queue manager makes for itself.
 SYSTEM_MAX_DEPTH = 999_999_999
@@ -56,10 +60,14 @@ class QueueManager(Objects):
         self.altered: dict[str, Value] = {}
         #: retained publications in force, by topic string
         self.retained: dict[str, StoredMessage] = {}
+        self.authority_records = AuthorityRecords()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
         store = Store(data_directory / "queuemanager.db")
         self._starts = store.starts
+        #: seconds since the epoch
+        self.created = store.created
+        self.started = time.time()
         #: next number for a message: the start count makes it unique over restarts
         self._next = (store.starts << 40) + 1
         self.journal = Journal(store, self.lock)
@@ -82,6 +90,8 @@ class QueueManager(Objects):
             self.queues[RETAINED_QUEUE] = Queue(
                 RETAINED_QUEUE, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
             )
+        if COMMAND_QUEUE not in self.queues:
+            self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | {"SHARE": "NO"})
         for name, attributes in subscriptions:
             try:
                 self.topics.add(self.make_subscription(name, attributes))
@@ -99,6 +109,9 @@ class QueueManager(Objects):
         if kind == "QMGR":
             self.altered.update(attributes)
             self.attributes.update(attributes)
+            return
+        if kind == AUTHORITY_RECORD:
+            self.authority_records.restore(attributes)
             return
         attributes = defaults(kind) | attributes
         if kind == "QLOCAL":

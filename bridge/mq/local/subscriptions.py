@@ -20,7 +20,7 @@ from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.topics import Subscription
-from bridge.wire import cmqc
+from bridge.wire import cmqc, cmqcfc
 
 #: IBM MQ documentation, "ALTER SUB": what stays as it was defined.
 UNALTERABLE = ("TOPICOBJ", "TOPICSTR", "WSCHEMA", "DESTCLAS", "SUBLEVEL")
@@ -46,7 +46,7 @@ class Subscriptions:
     def _existing(self, name: str) -> Subscription:
         subscription = self._queue_manager.topics.subscriptions.get(name)
         if subscription is None:
-            raise CommandRefused("AMQ8147E", kind="Subscription", name=name)
+            raise CommandRefused("AMQ8147E", kind="Subscription", name=name, reason=cmqc.MQRC_NO_SUBSCRIPTION)
         return subscription
 
     def define(self, command: Command) -> Answer:
@@ -62,7 +62,7 @@ class Subscriptions:
         _check(attributes, command)
         old = self._queue_manager.topics.subscriptions.get(name)
         if old is not None and not replace:
-            raise CommandRefused("AMQ8150E", kind="Subscription", name=name)
+            raise CommandRefused("AMQ8150E", kind="Subscription", name=name, reason=cmqcfc.MQRCCF_SUB_ALREADY_EXISTS)
         if managed and "DEST" in given:
             raise MQSCSyntaxError("DESTCLAS(MANAGED) chooses its own queue: leave DEST out", command.where)
         if not managed and not attributes["DEST"]:
@@ -170,7 +170,11 @@ def _check(attributes: dict[str, Value], command: Command) -> None:
     if not attributes["TOPICSTR"] and not attributes["TOPICOBJ"]:
         raise MQSCSyntaxError("DEFINE SUB needs TOPICSTR or TOPICOBJ", command.where)
     if attributes["WSCHEMA"] != "TOPIC":
-        raise CommandRefused("AMQ8101E", detail="WSCHEMA(CHAR), the character-based wildcard scheme, is not supported")
+        raise CommandRefused(
+            "AMQ8101E",
+            detail="WSCHEMA(CHAR), the character-based wildcard scheme, is not supported",
+            reason=cmqc.MQRC_FUNCTION_NOT_SUPPORTED,
+        )
     correl_id = str(attributes["DESTCORL"])
     try:
         bytes.fromhex(correl_id)
