@@ -13,8 +13,6 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mq.interface import MQOD, MQSD, GetOptions
 
-#: Bytes of a frame at most: the largest message MQ knows, and room for headers.
-MAX_FRAME = 104_857_600 + 1_048_576
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"

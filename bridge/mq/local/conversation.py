@@ -1,0 +1,257 @@
+"""An MQ connection of another process at the embedded queue manager, whichever language it speaks.
+
+A language is a subclass: it cuts the bytes into requests, has the application do them, and writes the replies. What no
+language changes is here: one request is worked on at a time; a request whose unit of work must end first is answered when
+it has; a get that waits holds up nobody else; the end of the connection backs out what is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, cast
+
+from bridge.mq.errors import MQError
+from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.mq.local.application import Application
+from bridge.mq.local.journal import Unit
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a frame at most: the largest message MQ knows, and room for headers.
+MAX_FRAME = 104_857_600 + 1_048_576
+
+
+class Server(Protocol):
+    """Where conversations are known, so that the queue manager's end can break them."""
+
+    queue_manager: QueueManager
+    connections: set[Conversation]
+
+
+class Malformed(Exception):
+    """The bytes are no request: the other side does not speak this language."""
+
+
+class Conversation(asyncio.Protocol):
+    """One MQ connection of another process."""
+
+    #: the length in front of a frame; it does not count itself
+    LENGTH: ClassVar[struct.Struct]
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._queue_manager = server.queue_manager
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._application: Application | None = None
+        self._transport: asyncio.Transport | None = None
+        #: a request is being worked on: what arrives meanwhile waits
+        self._working = False
+        self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
+
+    # What a language has of its own ----------------------------------------------------------------------------------
+
+    def _work(self, request: bytes) -> None:
+        """Do a request, with the queue manager's lock held: it answers, refuses, or raises MQError or Malformed."""
+        raise NotImplementedError
+
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        """Reply that the request was done; `warning` if not quite."""
+        raise NotImplementedError
+
+    def _refuse(self, error: MQError) -> None:
+        """Reply that it was not."""
+        raise NotImplementedError
+
+    # The stream ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        self._server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._server.connections.discard(self)
+        self._stop_waiting()
+        application, self._application = self._application, None
+        if application is not None:
+            with self._queue_manager.lock:
+                for unit in application.disconnect(commit=False):
+                    self._queue_manager.journal.submit(unit)
+
+    def abort(self) -> None:
+        """Break the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not self._working:
+            self._next()
+
+    def _next(self) -> None:
+        """Work on the next request that has arrived in full."""
+        buffer = self._buffer
+        size = self.LENGTH.size
+        while not self._working and len(buffer) >= size:
+            (length,) = self.LENGTH.unpack_from(buffer)
+            if length > MAX_FRAME:
+                self._fail(f"a request of {length} bytes")
+                return
+            if len(buffer) < size + length:
+                return
+            request = bytes(memoryview(buffer)[size : size + length])
+            del buffer[: size + length]
+            self._working = True
+            try:
+                with self._queue_manager.lock:
+                    self._work(request)
+            except Malformed as error:
+                self._fail(str(error))
+                return
+            except MQError as error:
+                self._refuse(error)
+            except Exception as error:
+                self._refuse(_unexpected(error))
+
+    def _fail(self, what: str) -> None:
+        log.warning("an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
+        self.abort()
+
+    def _reply(self, frame: bytes) -> None:
+        self._working = False
+        if self._transport is None:
+            return
+        self._transport.write(frame)
+        if self._buffer:
+            self._loop.call_soon(self._next)
+
+    # Verbs -----------------------------------------------------------------------------------------------------------
+
+    def _connect(self, queue_manager: str, application: str, user: str = "") -> None:
+        name = self._queue_manager.name
+        if queue_manager not in ("", name):
+            raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
+        if self._application is not None:
+            raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
+        self._application = Application(self._queue_manager, application, user or self._peer())
+
+    def _connected(self) -> Application:
+        if self._application is None:
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "MQCONN comes first")
+        return self._application
+
+    def _peer(self) -> str:
+        """User name of the process at the other end of a Unix socket; blank over TCP, where nothing vouches for one."""
+        assert self._transport is not None
+        connection = self._transport.get_extra_info("socket")
+        if connection is None or connection.family != socket.AF_UNIX:
+            return ""
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        try:
+            return pwd.getpwuid(user).pw_name
+        except KeyError:
+            return str(user)
+
+    def _disconnect(self) -> None:
+        application = self._connected()
+        self._application = None
+        units = application.disconnect(commit=True) or [Unit()]
+        for unit in units[:-1]:
+            self._queue_manager.journal.submit(unit)
+        self._end(units[-1])
+
+    def _end(self, unit: Unit | None, result: Any = None, warning: MQError | None = None) -> None:
+        """Answer once a unit of work has ended."""
+        if unit is None:
+            self._answer(result, warning)
+            return
+
+        def done(reason: int) -> None:
+            if reason:
+                self._refuse(MQError(reason, "the unit of work was backed out"))
+            else:
+                self._answer(result, warning)
+
+        unit.done = done
+        self._queue_manager.journal.submit(unit)
+
+    # A get that may wait ---------------------------------------------------------------------------------------------
+
+    def _get(self, handle: int, options: GetOptions, form: Callable[[Got], Any] = lambda got: got) -> None:
+        """MQGET. `form` makes of what was got the result to answer."""
+        application = self._connected()
+        if self._try_to_get(application, handle, options, form):
+            return
+        waiters = application.queue_of(handle).waiters
+        interval = options.WaitInterval
+
+        def arrived() -> None:
+            # Units of work of this process end in the thread that submits them.
+            self._loop.call_soon_threadsafe(again)
+
+        def again() -> None:
+            if self._wait is None or self._application is not application:
+                return
+            wait, self._wait = self._wait, None
+            try:
+                with self._queue_manager.lock:
+                    got = self._try_to_get(application, handle, options, form)
+            except MQError as error:
+                got = True
+                self._refuse(error)
+            except Exception as error:
+                got = True
+                self._refuse(_unexpected(error))
+            if not got:
+                self._wait = wait
+                waiters.append(arrived)
+            elif wait[2] is not None:
+                wait[2].cancel()
+
+        def late() -> None:
+            self._stop_waiting()
+            self._refuse(MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"none came in {interval} ms"))
+
+        timer = self._loop.call_later(interval / 1000, late) if interval >= 0 else None
+        waiters.append(arrived)
+        self._wait = (waiters, arrived, timer)
+
+    def _try_to_get(
+        self, application: Application, handle: int, options: GetOptions, form: Callable[[Got], Any]
+    ) -> bool:
+        """Get and answer; False when there is no message and the caller waits for one."""
+        try:
+            got, unit = application.get(handle, options)
+        except TruncatedMessage as error:
+            self._answer(form(error.got), error)
+        except MQError as error:
+            if not options.Options & cmqc.MQGMO_WAIT or error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+            return False
+        else:
+            self._end(unit, form(got))
+        return True
+
+    def _stop_waiting(self) -> None:
+        if self._wait is None:
+            return
+        waiters, arrived, timer = self._wait
+        self._wait = None
+        if arrived in waiters:
+            waiters.remove(arrived)
+        if timer is not None:
+            timer.cancel()
+
+
+def _unexpected(error: Exception) -> MQError:
+    """What an application is told when its request fails in a way that nobody foresaw: it must not wait for ever."""
+    log.exception("a request of an MQ application failed", exc_info=error)
+    return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")
