@@ -77,7 +77,7 @@ class UnitOfWork:
     the unit took effect.
     """
 
-    __slots__ = ("done", "failure", "owner", "publications", "refusals", "removals", "states")
+    __slots__ = ("amend", "done", "failure", "owner", "publications", "refusals", "removals", "states")
 
     def __init__(self, done: Callable[[UnitOfWork], None] | None = None, owner: Any = None) -> None:
         #: (message, RETAIN flag)
@@ -88,6 +88,8 @@ class UnitOfWork:
         self.refusals: dict[int, int] = {}
         self.failure = 0
         self.done = done
+        #: called once when there are refusals, before the commit: it may alter `states`, which are to tell the truth
+        self.amend: Callable[[UnitOfWork], None] | None = None
         self.owner = owner
 
 

@@ -50,7 +50,7 @@ class Phase(IntEnum):
     RELEASING = 2
     #: PUBREL sent; PUBCOMP awaited
     RELEASED = 3
-    #: PUBCOMP came; its record is not committed yet, so the message id is still taken
+    #: PUBACK or PUBCOMP came; that is not committed yet, so the message id is still taken
     COMPLETING = 4
 
 
@@ -90,8 +90,8 @@ class Outbox:
         self.in_flight: dict[int, Outgoing] = {}
         #: of these, those in phase SENT or RECORDING
         self.unacknowledged = 0
-        #: a message waits for its record: what follows it waits behind it
-        self.recording = False
+        #: the message that waits for its record: what follows it waits behind it
+        self.recording: Outgoing | None = None
         self.backlog: deque[Transmission] = deque()
         #: the client is connected, and its connection takes more bytes
         self.open = False
@@ -101,7 +101,7 @@ class Outbox:
         self.record = False
         #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
         self.sent_before: set[int] = set()
-        #: message ids that differ from what the MsgId prescribes: msg_number -> message id (QoS 2)
+        #: message ids that differ from what the MsgId prescribes: msg_number -> message id
         self.assigned: dict[int, int] = {}
 
     def deliver(
@@ -144,9 +144,10 @@ class Outbox:
         """Send one message; False when it has to wait."""
         if not self.open:
             return False
-        if (self.unacknowledged >= self.window or self.recording) and self._qos(transmission):
+        if (self.unacknowledged >= self.window or self.recording is not None) and self._qos(transmission):
             return False
-        if transmission.expired:
+        if transmission.expired and transmission.msg_number not in self.sent_before:
+            # One that the client may have: it holds the message id, and would take another message for this one.
             done.append(transmission)
             return True
         try:
@@ -172,16 +173,17 @@ class Outbox:
             return True
         number = transmission.msg_number
         in_flight = self.in_flight
-        message_id = self.assigned.get(number) or message_id_from(number, in_flight)
+        taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
+        message_id = self.assigned.get(number) or message_id_from(number, taken)
         outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, Phase.SENT, now)
         in_flight[message_id] = outgoing
         self.unacknowledged += 1
         if self.durable:
             self.record = True
-            if qos == 2 and message_id != number & 0xFFFF and number not in self.assigned:
+            if message_id != number & 0xFFFF and number not in self.assigned:
                 self.assigned[number] = message_id
                 outgoing.phase = Phase.RECORDING
-                self.recording = True
+                self.recording = outgoing
                 return True
         again = bool(self.sent_before) and number in self.sent_before
         if again:
@@ -202,13 +204,21 @@ class Outbox:
         return min(requested, 2 if source is None else source)
 
     def acknowledge(self, message_id: int) -> Transmission | None:
-        """PUBACK: the message is the client's; None for a message id that is not awaited."""
+        """PUBACK: the message is the client's; None for a message id that is not awaited.
+
+        The message id is free only once the removal of the message is committed: after a crash the message would go out
+        again, and must not find its message id with another.
+        """
         outgoing = self.in_flight.get(message_id)
         if outgoing is None or outgoing.qos != 1 or outgoing.phase is not Phase.SENT:
             return None
-        del self.in_flight[message_id]
+        transmission, outgoing.transmission = outgoing.transmission, None
+        outgoing.phase = Phase.COMPLETING
         self.unacknowledged -= 1
-        return outgoing.transmission
+        if transmission is not None and transmission.msg_number in self.assigned:
+            del self.assigned[transmission.msg_number]
+            self.record = self.durable
+        return transmission
 
     def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
         """PUBREC: (what to release, the message to remove). The PUBREL goes out when both are committed.
@@ -227,15 +237,16 @@ class Outbox:
         self.record = self.durable
         return outgoing, transmission
 
-    def restore(self, acknowledged: Iterable[Transmission], released: Iterable[tuple[Outgoing, Transmission]]) -> None:
+    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
         """Acknowledgements of the client could not be committed: its messages are still there, and go out again."""
-        for outgoing, transmission in released:
-            outgoing.transmission = transmission
-            outgoing.phase = Phase.SENT
-            self.unacknowledged += 1
-        acknowledged = list(acknowledged)
-        self.sent_before.update(transmission.msg_number for transmission in acknowledged)
-        self.backlog.extendleft(reversed(acknowledged))
+        again: list[Transmission] = []
+        for message_id, transmission in acknowledged:
+            del self.in_flight[message_id]
+            self.assigned[transmission.msg_number] = message_id
+            again.append(transmission)
+        again.sort(key=lambda transmission: transmission.msg_number)
+        self.sent_before.update(transmission.msg_number for transmission in again)
+        self.backlog.extendleft(reversed(again))
 
     def complete(self, message_id: int) -> bool:
         """PUBCOMP: the handshake is over. True when the message id is free only once that is committed."""
@@ -250,13 +261,13 @@ class Outbox:
         return True
 
     def free(self, message_ids: Iterable[int]) -> None:
-        """The ends of these handshakes are committed: their message ids may be used again."""
+        """The ends of these deliveries are committed: their message ids may be used again."""
         for message_id in message_ids:
             self.in_flight.pop(message_id, None)
 
     def recorded(self, out: list[bytes], now: float) -> None:
         """The record of unusual message ids is committed: the messages that waited for it are sent."""
-        self.recording = False
+        self.recording = None
         for message_id, outgoing in self.in_flight.items():
             if outgoing.phase is Phase.RECORDING:
                 outgoing.phase = Phase.SENT

@@ -6,7 +6,7 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -56,14 +56,36 @@ class SentRecord(msgspec.Struct, omit_defaults=True):
 class Work:
     """What one batch of packets asks of the queue manager, and what the client is told once that is committed."""
 
-    __slots__ = ("completed", "connection", "publications", "released", "removals", "replies")
+    __slots__ = (
+        "acknowledged",
+        "completed",
+        "connection",
+        "ordered",
+        "publications",
+        "recording",
+        "refused",
+        "released",
+        "removals",
+        "repeated",
+        "replies",
+    )
 
     def __init__(self, connection: Any) -> None:
         #: the connection the packets came over: answers go nowhere else
         self.connection = connection
         self.publications: list[tuple[PublicationMessage, bool]] = []
         self.removals: list[Transmission] = []
+        #: of these, those that the client acknowledged by PUBACK, with their message ids
+        self.acknowledged: list[tuple[int, Transmission]] = []
         self.replies: list[bytes] = []
+        #: message ids to answer by PUBREC although their publications are in an earlier unit of work, unless refused there
+        self.repeated: list[int] = []
+        #: message ids of publications with QoS 2 that the queue manager did not take; None while nobody has said so
+        self.refused: set[int] | None = None
+        #: the answers depend on units of work before this one
+        self.ordered = False
+        #: the message whose unusual message id goes on record with this
+        self.recording: Outgoing | None = None
         #: (message id, message, what it was on the transmission queue) to release by PUBREL
         self.released: list[tuple[int, Outgoing, Transmission]] = []
         #: message ids that are free once this is committed
@@ -72,7 +94,9 @@ class Work:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.publications or self.removals or self.released or self.completed)
+        return not (
+            self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
+        )
 
 
 class Session:
@@ -128,6 +152,7 @@ class Session:
                 transmission = outbox.acknowledge(packet.message_id)  # type: ignore[union-attr]
                 if transmission is not None:
                     work.removals.append(transmission)
+                    work.acknowledged.append((packet.message_id, transmission))  # type: ignore[union-attr]
             elif kind is Pubrec:
                 self._release(packet.message_id, work)  # type: ignore[union-attr]
             elif kind is Pubrel:
@@ -136,6 +161,8 @@ class Session:
                 if message_id in self.received:
                     self.received.discard(message_id)
                     self.record = self.durable
+                else:
+                    work.ordered = True  # an earlier unit of work may be about to forget it
                 replies.append(encode_acknowledgement(PacketType.PUBCOMP, message_id, byte_order))
             elif kind is Pubcomp:
                 if outbox.complete(packet.message_id):  # type: ignore[union-attr]
@@ -152,7 +179,9 @@ class Session:
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
             self.record = self.durable
-        work.replies.append(encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order))
+            work.replies.append(encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order))
+        else:
+            work.repeated.append(message_id)
 
     def _release(self, message_id: int, work: Work) -> None:
         outgoing, transmission = self.outbox.receive(message_id)
@@ -170,23 +199,41 @@ class Session:
             outgoing.payload = b""
             outgoing.sent_at = now
         self.outbox.free(work.completed)
+        self.outbox.free(message_id for message_id, _ in work.acknowledged)
+        replies = work.replies
+        if refused:
+            if work.refused is None:
+                self.refuse(work, refused)
+            replies = self._without(work, refused, replies)
         if self.connection is None:
             return []
-        replies = work.replies if work.connection is self.connection else []
-        if refused:
-            replies = self._without(work, refused, replies)
+        if work.connection is not self.connection:
+            replies = []
+        elif work.repeated:
+            replies += [
+                encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order)
+                for message_id in work.repeated
+                if message_id in self.received
+            ]
         for message_id, _, _ in work.released:
             replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
         return replies
 
     def failed(self, work: Work) -> None:
         """Nothing of `work` took effect: what the client sent is unknown to MQ, what it acknowledged is still there."""
-        self.received.difference_update(message.message_id for message, _ in work.publications if message.qos == 2)
-        released = [(outgoing, transmission) for _, outgoing, transmission in work.released]
-        kept = {id(transmission) for _, transmission in released}
-        self.outbox.restore([one for one in work.removals if id(one) not in kept], released)
+        unknown = {message.message_id for message, _ in work.publications if message.qos == 2}
+        self.received -= unknown - (work.refused or set())
+        self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
         for message_id in work.completed:
             self.outbox.in_flight[message_id].phase = Phase.RELEASED
+        self.record = self.outbox.record = self.durable
+
+    def refuse(self, work: Work, refused: Iterable[int]) -> None:
+        """Publications of `work`, by index, are not taken: the client will send them again, and they are new then."""
+        publications = work.publications
+        work.refused = {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
+        self.received -= work.refused
+        self.record = self.durable
 
     def _without(self, work: Work, refused: Sequence[int], replies: list[bytes]) -> list[bytes]:
         """The answers to a batch without those to publications that were refused: these are not acknowledged."""
@@ -197,8 +244,6 @@ class Session:
                 withheld.add(encode_acknowledgement(PacketType.PUBACK, message.message_id, self.byte_order))
             elif message.qos == 2:
                 withheld.add(encode_acknowledgement(PacketType.PUBREC, message.message_id, self.byte_order))
-                self.received.discard(message.message_id)
-                self.record = self.durable
         return [reply for reply in replies if reply not in withheld]
 
     def received_record(self) -> bytes:

@@ -237,10 +237,20 @@ class TelemetryService:
         unit.publications = work.publications
         unit.removals = cast("list[QueuedTransmission]", work.removals)
         work.recording = self._keep(session, unit)
+        unit.amend = self._amend
         connection.pending += len(work.publications)
         if connection.pending > self.limits.pending_publications:
             connection.pause()
         self.agent.execute(unit)
+
+    @staticmethod
+    def _amend(unit: UnitOfWork) -> None:
+        """Publications are refused: the record that is committed with the unit must not say that they were received."""
+        session, work = cast("tuple[Session, Work]", unit.owner)
+        session.refuse(work, unit.refusals)
+        key = StateKey(Side.RECEIVED, session.client_id)
+        if key in unit.states:
+            unit.states[key] = session.received_record()
 
     def _committed(self, unit: UnitOfWork) -> None:
         """A unit of work of one session has ended: answer its client."""

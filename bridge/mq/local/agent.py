@@ -106,6 +106,8 @@ class LocalAgent:
                         )
                     if reason:
                         unit.refusals[index] = reason
+                if unit.refusals and unit.amend is not None:
+                    unit.amend(unit)
             gets = work.gets
             for transmission in cast("list[StoredMessage]", unit.removals):
                 if transmission.linked:
