@@ -22,7 +22,13 @@ DataDirectory = Annotated[
 ]
 ConfigurationFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration file of the bridge.", show_default=False),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Configuration file of the bridge, which says where its queue manager is. Without it: the one that the"
+        " environment variable MQBRIDGE_CONFIG names, if it does.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object to a line.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the MQMD and the headers as well.")]

@@ -77,8 +77,12 @@ def configured(
     from bridge.config.models import clashes
 
     base = file or default_configuration()
-    directory = data_directory(data_dir, file)
-    changes: dict[str, object] = {"queue_manager": base.queue_manager.model_copy(update={"data_directory": directory})}
+    changes: dict[str, object] = {}
+    if base.queue_manager.type == "embedded":
+        directory = {"data_directory": data_directory(data_dir, file)}
+        changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
+    elif data_dir is not None:
+        raise Failure(f"--data-dir {data_dir}: a queue manager of IBM MQ has no data directory here", WRONG_USAGE)
     if log_level is not None:
         changes["log"] = base.log.model_copy(update={"level": log_level})
     if port is not None:

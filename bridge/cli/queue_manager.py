@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from bridge.cli.failures import WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration
+    from bridge.config import Configuration, IbmQueueManagerConfig
     from bridge.mq.interface import Connection
 
 #: Environment variable that names the data directory.
 DATA_DIRECTORY_VARIABLE = "MQBRIDGE_DATA_DIR"
+#: Environment variable that names the configuration file of `mqbridge mq`.
+CONFIGURATION_VARIABLE = "MQBRIDGE_CONFIG"
 
 
 def configuration_in(path: Path) -> Configuration:
@@ -32,27 +34,58 @@ def data_directory(option: Path | None, configuration: Configuration | None) -> 
     """The data directory: the option's, else what the file says in words, else the environment's, else `data`."""
     if option is not None:
         return option
-    if configuration is not None and "data_directory" in configuration.queue_manager.model_fields_set:
-        return configuration.queue_manager.data_directory
+    if configuration is not None:
+        settings = configuration.queue_manager
+        if settings.type == "embedded" and "data_directory" in settings.model_fields_set:
+            return settings.data_directory
     return Path(os.environ.get(DATA_DIRECTORY_VARIABLE) or "data")
 
 
-def connect(directory: Path) -> Connection:
-    """An MQ connection to the queue manager whose data is in `directory`. Raises MQError."""
+def connect(option: Path | None, configuration: Configuration | None) -> Connection:
+    """An MQ connection to the queue manager that `--data-dir` and a configuration name. Raises MQError."""
+    if configuration is not None and configuration.queue_manager.type == "ibm":
+        if option is not None:
+            raise Failure(
+                f"--data-dir {option}: the configuration file has a queue manager of IBM MQ, which has no data"
+                " directory here; leave the option out, or --config",
+                WRONG_USAGE,
+            )
+        return _connect_ibm(configuration.queue_manager)
     from bridge.mq.local.client import RemoteConnection
 
-    return RemoteConnection(directory, application="mqbridge mq")
+    return RemoteConnection(data_directory(option, configuration), application="mqbridge mq")
+
+
+def _connect_ibm(settings: IbmQueueManagerConfig) -> Connection:
+    from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
+
+    try:
+        library = load_library(settings.library)
+    except LibraryMissing as error:
+        raise Failure(str(error)) from error
+    return IbmConnection(library, parameters(settings, os.environ))
+
+
+def configuration_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
+    """The configuration that `--config` names, else the environment; None where neither does.
+
+    `--data-dir` says all that there is to say of a queue manager: then the environment is not asked.
+    """
+    if option is not None:
+        return configuration_in(option)
+    variable = os.environ.get(CONFIGURATION_VARIABLE)
+    return configuration_in(Path(variable)) if variable and data_directory_option is None else None
 
 
 @contextlib.contextmanager
 def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
-    """An MQ connection to the queue manager that the options `--data-dir` and `--config` name.
+    """An MQ connection to the queue manager that the options `--data-dir` and `--config` name, or the environment.
 
     At the end it commits and disconnects; after an error it backs out first. Nothing of the kind happens when Ctrl-C
     ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks with the
     process, and the queue manager backs its unit of work out.
     """
-    connection = connect(data_directory(option, configuration_in(file) if file is not None else None))
+    connection = connect(option, configuration_of(file, option))
     try:
         yield connection
     except Exception:

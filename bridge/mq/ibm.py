@@ -8,14 +8,14 @@ collected, so all of them are kept until `close`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from bridge.mapping.message import AnyMessage
+from bridge.mq.client_library import LibraryMissing, load_library
+from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
 from bridge.mq.errors import MQError
 from bridge.mq.escape import run_mqsc
 from bridge.mq.interface import (
@@ -32,63 +32,12 @@ from bridge.mq.interface import (
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd
 
-LibraryChoice = Literal["auto", "pymqi", "ibmmq"]
+__all__ = ["ConnectionParameters", "IbmConnection", "LibraryMissing", "Tls", "load_library", "parameters"]
 
 #: MQMD version 1 and 2, in bytes.
 _MQMD_1, _MQMD_2 = 324, 364
 #: What the first attempt of a get has room for; a longer message costs a second call.
 _FIRST_BUFFER = 65_536
-
-
-class LibraryMissing(Exception):
-    """Neither package can be used; the message says what to install."""
-
-
-def load_library(choice: LibraryChoice) -> Any:
-    """Import pymqi or ibmmq; `auto` takes the one that imports, ibmmq first. Raises LibraryMissing."""
-    failures = []
-    for name in ("ibmmq", "pymqi") if choice == "auto" else (choice,):
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            failures.append(f"{name}: {error}")
-    raise LibraryMissing(
-        "IBM MQ is reached through ibmmq or pymqi and IBM's client library, and neither can be loaded "
-        f"({'; '.join(failures)}); install IBM's MQ client, then: pip install 'mq-mqtt-bridge[ibmmq]'"
-    )
-
-
-class Tls(msgspec.Struct, kw_only=True, frozen=True):
-    """TLS of a client connection: fields of MQSCO and MQCD."""
-
-    key_repository: str
-    cipher_spec: str
-    certificate_label: str = ""
-    peer_name: str = ""
-
-
-class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """How to connect: MQCNO, MQCD, MQCSP and MQSCO.
-
-    `connections` is a list `host(port),host(port)`; blank with a blank `ccdt_url` connects in bindings mode. `user` and
-    `password` are never part of an error message.
-    """
-
-    queue_manager: str
-    channel: str = ""
-    connections: str = ""
-    ccdt_url: str = ""
-    user: str = ""
-    password: str = ""
-    tls: Tls | None = None
-    application_name: str = "mqbridge"
-
-    @property
-    def place(self) -> str:
-        """The queue manager in words, for messages."""
-        how = f" at {self.connections}, channel {self.channel}" if self.connections else ""
-        how = f" by way of {self.ccdt_url}" if self.ccdt_url else how
-        return f"queue manager {self.queue_manager}{how}"
 
 
 class IbmConnection:
@@ -445,10 +394,3 @@ def _named(od: MQOD) -> str:
     if od.ObjectType == cmqc.MQOT_TOPIC:
         return f"topic {od.ObjectString or od.ObjectName!r}"
     return f"{od.ObjectName}" + (f" at queue manager {od.ObjectQMgrName}" if od.ObjectQMgrName else "")
-
-
-def read_password(file: Path | None, variable: str, environment: dict[str, str]) -> str:
-    """The password from a file (its first line) or an environment variable; blank for none. Raises OSError."""
-    if file is not None:
-        return file.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
-    return environment.get(variable, "")

@@ -94,8 +94,9 @@ def queue_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQ
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of whoever runs the tests names no data directory."""
+    """The environment of whoever runs the tests names no data directory and no configuration."""
     monkeypatch.delenv("MQBRIDGE_DATA_DIR", raising=False)
+    monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
 
 
 Invoke = Callable[..., Result]

@@ -1,0 +1,94 @@
+"""How to connect to IBM MQ: what the configuration says of it, and the password from where that says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from bridge.config import IbmQueueManagerConfig
+from bridge.config.values import without_password
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+
+class Tls(msgspec.Struct, kw_only=True, frozen=True):
+    """TLS of a client connection: fields of MQSCO and MQCD."""
+
+    key_repository: str
+    cipher_spec: str
+    certificate_label: str = ""
+    peer_name: str = ""
+
+
+class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """How to connect: MQCNO, MQCD, MQCSP and MQSCO.
+
+    `connections` is a list `host(port),host(port)`; blank with a blank `ccdt_url` connects in bindings mode. `user` and
+    `password` are never part of an error message, nor of the text of this object.
+    """
+
+    queue_manager: str
+    channel: str = ""
+    connections: str = ""
+    ccdt_url: str = ""
+    user: str = ""
+    password: str = ""
+    tls: Tls | None = None
+    application_name: str = "mqbridge"
+
+    @property
+    def place(self) -> str:
+        """The queue manager in words, for messages."""
+        how = f" at {self.connections}, channel {self.channel}" if self.connections else ""
+        how = f" by way of {without_password(self.ccdt_url)}" if self.ccdt_url else how
+        return f"queue manager {self.queue_manager}{how}"
+
+    def __repr__(self) -> str:
+        return f"<ConnectionParameters of {self.place}>"
+
+
+def parameters(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> ConnectionParameters:
+    """How to connect as `config` says, its password read.
+
+    Raises OSError when the password file cannot be read, MQError when the password is nowhere.
+    """
+    tls = None
+    if config.tls is not None:
+        tls = Tls(
+            key_repository=str(config.tls.key_repository),
+            cipher_spec=config.tls.cipher_spec,
+            certificate_label=config.tls.certificate_label or "",
+            peer_name=config.tls.peer_name or "",
+        )
+    return ConnectionParameters(
+        queue_manager=config.name,
+        channel=config.channel or "",
+        connections=config.connection_list,
+        ccdt_url=config.ccdt_url or "",
+        user=config.user or "",
+        password=_password(config, environment) if config.user is not None else "",
+        tls=tls,
+        application_name=config.application_name,
+    )
+
+
+def _password(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> str:
+    if config.password_file is not None:
+        password = _first_line(config.password_file)
+        place = f"the first line of {config.password_file} is empty"
+    else:
+        password = environment.get(config.password_variable, "")
+        place = f"there is no password_file, and the environment variable {config.password_variable} is not set"
+    if not password:
+        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"no password for user {config.user}: {place}")
+    return password
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+    except UnicodeDecodeError as error:
+        # Its own text would show the bytes that it found.
+        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"password file {file} is no text in UTF-8") from error
