@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Unit:
     """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
 
-    __slots__ = ("barrier", "definitions", "done", "effects", "gets", "latest", "puts", "undone")
+    __slots__ = ("barrier", "definitions", "displaced", "done", "effects", "gets", "latest", "puts", "undone")
 
     def __init__(self) -> None:
         self.puts: list[StoredMessage] = []
@@ -34,6 +34,8 @@ class Unit:
         self.definitions: list[tuple[str, str, str | None]] = []
         #: (map, key, message): the message becomes the one of that key, the one before it is removed; None only removes
         self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
+        #: (map, key, message): the one of that key that a `latest` has taken, to be put back in a backout
+        self.displaced: list[tuple[dict[str, StoredMessage], str, StoredMessage]] = []
         #: run when the unit takes effect, before messages become available
         self.effects: list[Callable[[], None]] = []
         #: run instead when it cannot be committed
@@ -65,6 +67,7 @@ class Journal:
         self._waiting: list[Unit] = []
         self._busy = False
         self._ending = False
+        self._closed = False
         self._rows: dict[int, Row] = {}
         self._dead: list[Row] = []
         self._logged = 0
@@ -86,6 +89,7 @@ class Journal:
             last = Unit()
             last.done = lambda _reason: idle.set()
             self.submit(last)
+            self._closed = True
         if self._thread is not threading.current_thread():
             idle.wait(30)
             self._work.put(None)
@@ -94,6 +98,9 @@ class Journal:
 
     def submit(self, unit: Unit) -> None:
         """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
+        if self._closed:
+            self._end([unit], cmqc.MQRC_Q_MGR_STOPPING)
+            return
         self._waiting.append(unit)
         if not self._busy and not self._ending:
             self._advance()
@@ -123,6 +130,9 @@ class Journal:
                 except sqlite3.Error as error:
                     log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
                     reason = cmqc.MQRC_RESOURCE_PROBLEM
+                except Exception:
+                    log.exception("%s cannot be written; units of work are backed out", self._store.path)
+                    reason = cmqc.MQRC_UNEXPECTED_ERROR
                 self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
 
             self._work.put(write)
@@ -141,6 +151,7 @@ class Journal:
                 if old.linked:
                     old.queue.take(old)
                     unit.gets.append(old)
+                    unit.displaced.append((kept, key, old))
                 else:
                     old.superseded = True
         moved = self._to_move()
@@ -206,7 +217,7 @@ class Journal:
             old = stored.row
             stored.row = row
             if old is not None:
-                self._lose(old)
+                self._succeed(old, row)
         for stored in logged:
             stored.row = row
         for stored in removed:
@@ -221,9 +232,13 @@ class Journal:
             return
         stored.row = None
         self._live -= 1
-        if row is not remover:
-            row.removed_by[remover] = row.removed_by.get(remover, 0) + 1
-            remover.tombstones += 1
+        self._succeed(row, remover)
+
+    def _succeed(self, row: Row, later: Row) -> None:
+        """Note that `later` says of a message of `row` that it is gone, or now in `later`: it must outlive `row`."""
+        if row is not later:
+            row.removed_by[later] = row.removed_by.get(later, 0) + 1
+            later.tombstones += 1
         self._lose(row)
 
     def _lose(self, row: Row) -> None:
@@ -250,6 +265,8 @@ class Journal:
         """Make units take effect (or undo them), tell their owners, then let their messages be got."""
         self._ending = True
         arrived: dict[Queue, list[StoredMessage]] = {}
+        if reason != cmqc.MQRC_NONE:
+            _take_back(units)
         for unit in units:
             if unit.barrier and arrived:
                 _announce(arrived)
@@ -273,13 +290,6 @@ class Journal:
                         batch.append(stored)
             else:
                 undo(unit)
-                for kept, key, replacement in unit.latest:
-                    if kept.get(key) is replacement:
-                        kept.pop(key, None)
-                for kept, key, _ in unit.latest:
-                    before = next((one for one in unit.gets if one.linked and one.key == key), None)
-                    if before is not None:
-                        kept.setdefault(key, before)
             if unit.done is not None:
                 try:
                     unit.done(reason)
@@ -294,37 +304,52 @@ class Journal:
         `make` creates a message of the log; None drops it (its queue was deleted).
         """
         messages: dict[int, StoredMessage] = {}
-        orphans: dict[int, str] = {}
+        orphans: dict[int, tuple[str, Row]] = {}
         for row, batch in self._store.batches():
             self._rows[row.id] = row
             self._size += row.size
             for put in batch.puts:
                 for delivery in put.deliveries:
-                    stored = make(put, delivery)
-                    if stored is None:
-                        orphans[delivery.msg_number] = delivery.queue
-                        continue
-                    again = messages.pop(delivery.msg_number, None)
-                    if again is not None and again.row is not None:
-                        self._lose(again.row)
-                        self._live -= 1
-                    stored.row = row
                     row.live += 1
                     row.logged += 1
                     self._logged += 1
                     self._live += 1
-                    messages[delivery.msg_number] = stored
+                    stored = make(put, delivery)
+                    if stored is None:
+                        _, before = orphans.pop(delivery.msg_number, ("", None))
+                        orphans[delivery.msg_number] = (delivery.queue, row)
+                    else:
+                        again = messages.pop(delivery.msg_number, None)
+                        before = None if again is None else again.row
+                        stored.row = row
+                        messages[delivery.msg_number] = stored
+                    if before is not None:
+                        self._live -= 1
+                        self._succeed(before, row)
             for number in batch.removed:
-                orphans.pop(number, None)
+                if number in orphans:
+                    self._live -= 1
+                    self._succeed(orphans.pop(number)[1], row)
                 stored = messages.pop(number, None)
                 if stored is not None:
                     self.account_removal(stored, row)
             if not row.live and not row.tombstones:
                 self._dead.append(row)
-        for name in sorted(set(orphans.values())):
-            log.error("messages of queue %s are dropped: it is not defined any more", name)
+        if orphans:
+            self._drop(orphans)
         self._dead = list(dict.fromkeys(self._dead))
         return dict(sorted(messages.items()))
+
+    def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
+        """Remove messages of queues that are not defined: they would come back with a queue of that name."""
+        for name in sorted({name for name, _ in orphans.values()}):
+            log.error("messages of queue %s are dropped: it is not defined any more", name)
+        remover = Row(*self._store.write(Batch([], list(orphans)), [], []))
+        self._rows[remover.id] = remover
+        self._size += remover.size
+        for _, row in orphans.values():
+            self._live -= 1
+            self._succeed(row, remover)
 
 
 def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
@@ -336,6 +361,17 @@ def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
             except Exception:
                 log.exception("messages of queue %s cannot be handed on; they stay there", target.name)
         target.announce()
+
+
+def _take_back(units: list[Unit]) -> None:
+    """Make the messages that were in force before these units the latest of their keys again."""
+    for unit in units:
+        for kept, key, replacement in unit.latest:
+            if replacement is not None and kept.get(key) is replacement:
+                del kept[key]
+    for unit in units:
+        for kept, key, before in unit.displaced:
+            kept[key] = before
 
 
 def undo(unit: Unit) -> None:
