@@ -35,8 +35,10 @@ TOPICS = ("t/1", "t/2")
 
 puts = st.tuples(st.just("put"), st.sampled_from(QUEUES), st.booleans())
 gets = st.tuples(st.just("get"), st.sampled_from(QUEUES), st.integers(0, 3))
+series = st.tuples(st.just("series"), st.sampled_from(QUEUES), st.integers(4, 12))
+thinnings = st.tuples(st.just("thin"), st.sampled_from(QUEUES), st.integers(0, 11))
 publications = st.tuples(st.just("publish"), st.sampled_from(TOPICS), st.sampled_from(["", "retain", "clear"]))
-units = st.lists(st.one_of(puts, puts, gets, gets, gets, publications), min_size=1, max_size=6)
+units = st.lists(st.one_of(puts, gets, gets, series, thinnings, publications), min_size=1, max_size=6)
 bursts = st.lists(units, min_size=1, max_size=4)
 
 
@@ -85,15 +87,23 @@ class JournalMachine(RuleBasedStateMachine):
         return str(next(self.bodies)).encode()
 
     def begin(self, actions: list[tuple]) -> Done:
+        """A unit of work: puts, gets (of one message, or of all but one, which leaves rows nearly empty), publications."""
         work = Done()
         for kind, where, how in actions:
-            if kind == "get":
+            if kind in ("get", "thin"):
                 waiting = list(self.manager.queues[where].messages())
                 if waiting:
-                    stored = waiting[how % len(waiting)]
-                    stored.queue.take(stored)
-                    work.unit.gets.append(stored)
-                    work.gets.append((where, stored.message.data))
+                    chosen = waiting.pop(how % len(waiting))
+                    for stored in [chosen] if kind == "get" else waiting:
+                        stored.queue.take(stored)
+                        work.unit.gets.append(stored)
+                        work.gets.append((where, stored.message.data))
+                continue
+            if kind == "series":
+                for _ in range(how):
+                    data = self.body()
+                    self.manager.put(work.unit, self.manager.resolve(where), Message(MQMD(Persistence=1), data))
+                    work.puts.append((where, data, True))
                 continue
             data = self.body()
             persistent = how if kind == "put" else True
