@@ -6,6 +6,7 @@ Values are held as MQSC shows them: numbers as int, all else as text.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 Value = str | int
@@ -231,6 +232,19 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     },
 }
 
+#: A model queue has what the queues made of it will have, and says of which kind they are.
+ATTRIBUTES["QMODEL"] = ATTRIBUTES["QLOCAL"] | {"DEFTYPE": Choice(("TEMPDYN", "PERMDYN"), "TEMPDYN")}
+
+#: Model queues that every queue manager has.
+MODEL_QUEUES: dict[str, dict[str, Value]] = {
+    "SYSTEM.DEFAULT.MODEL.QUEUE": {},
+    "SYSTEM.MQSC.REPLY.QUEUE": {"MAXMSGL": 32_762, "MAXDEPTH": 3_000},
+    "SYSTEM.MQEXPLORER.REPLY.MODEL": {"MAXMSGL": 4_194_304},
+    "SYSTEM.JMS.TEMPQ.MODEL": {},
+    "SYSTEM.DURABLE.MODEL.QUEUE": {"DEFTYPE": "PERMDYN"},
+    "SYSTEM.NDURABLE.MODEL.QUEUE": {},
+}
+
 #: Keywords that MQSC knows under two names.
 SYNONYMS = {
     "DESCRIPTION": "DESCR",
@@ -264,6 +278,17 @@ BASE_TOPIC: dict[str, Value] = {
     "PUBSCOPE": "ALL",
     "SUBSCOPE": "ALL",
 }
+
+
+#: When an object was made and altered last; nobody sets them.
+STAMPS = ("CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
+
+
+def stamps(seconds: float) -> dict[str, Value]:
+    """The STAMPS of an object made at a time, in seconds since the epoch."""
+    made = time.localtime(seconds)
+    date, clock = time.strftime("%Y-%m-%d", made), time.strftime("%H.%M.%S", made)
+    return {"CRDATE": date, "CRTIME": clock, "ALTDATE": date, "ALTTIME": clock}
 
 
 def defaults(kind: str) -> dict[str, Value]:

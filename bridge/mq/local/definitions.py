@@ -7,6 +7,7 @@ message and the unit of work in which the change takes effect; None where nothin
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,12 +18,14 @@ from bridge.mq.local.amq import CommandRefused, message
 from bridge.mq.local.attributes import (
     FLAGS,
     MQ_OBJECT_NAME_LENGTH,
+    STAMPS,
     SYNONYMS,
     AttributeRefused,
     Value,
     defaults,
     invalid_name_character,
     read,
+    stamps,
 )
 from bridge.mq.local.journal import Unit
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
@@ -34,7 +37,7 @@ from bridge.wire import cmqc, cmqcfc
 log = logging.getLogger(__name__)
 
 BASE_TOPIC_OBJECT = "SYSTEM.BASE.TOPIC"
-QUEUE_KINDS = ("QLOCAL", "QALIAS", "QREMOTE")
+QUEUE_KINDS = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL")
 #: Queues that the queue manager works with itself, and what it does.
 _OWN = {
     RETAINED_QUEUE: "the queue manager keeps retained publications on it; CLEAR TOPICSTR removes them",
@@ -126,6 +129,8 @@ class Definitions:
             return {name: queue.attributes for name, queue in queue_manager.queues.items()}
         if kind == "QALIAS":
             return queue_manager.aliases
+        if kind == "QMODEL":
+            return queue_manager.models
         return queue_manager.remotes if kind == "QREMOTE" else queue_manager.topics.objects
 
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
@@ -170,14 +175,20 @@ class Definitions:
         elif kind == "QLOCAL" and old is not None:
             self._check_usage(name, old, attributes)
         answer = message(_NUMBERS[kind][old is not None], name=name)
-        if old == attributes:
-            return answer, None
+        made = stamps(time.time())
+        if old is not None:
+            made |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
+            # Nothing is altered where only the time would be.
+            if all(old.get(keyword) == value for keyword, value in attributes.items() if keyword not in STAMPS):
+                return answer, None
+        attributes |= made
         unit = Unit()
         unit.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
-        unit.effects.append(lambda: self._install(kind, name, attributes))
+        unit.effects.append(lambda: self.install(kind, name, attributes))
         return answer, unit
 
-    def _install(self, kind: str, name: str, attributes: dict[str, Value]) -> None:
+    def install(self, kind: str, name: str, attributes: dict[str, Value]) -> None:
+        """Put attributes, checked before, in the place of an object."""
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
             queue = queue_manager.queues.get(name)

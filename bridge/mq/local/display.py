@@ -6,12 +6,13 @@ for, a generic name shows names and types only, as runmqsc does; status commands
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 
 from bridge.mapping.topic import matches
 from bridge.mq.local.amq import CommandRefused
-from bridge.mq.local.attributes import ATTRIBUTES, BASE_TOPIC, SYNONYMS, Value
+from bridge.mq.local.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
 from bridge.mq.local.filter import Filter, is_named
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError
 from bridge.mq.local.printed import render as render
@@ -21,7 +22,8 @@ from bridge.mq.local.topics import Subscription
 
 Shown = dict[str, Value]
 
-_QUEUE_STATUS = ("CURDEPTH", "IPPROCS", "OPPROCS")
+_QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
+_ALTERED = ("ALTDATE", "ALTTIME")
 _SUBSCRIPTION = (
     "DEST",
     "DESTCLAS",
@@ -29,6 +31,7 @@ _SUBSCRIPTION = (
     "DESTQMGR",
     "DURABLE",
     "EXPIRY",
+    "SUBID",
     "SUBLEVEL",
     "SUBTYPE",
     "SUBUSER",
@@ -39,15 +42,16 @@ _SUBSCRIPTION = (
 )
 #: noun -> attributes it shows, beside the first and TYPE
 _KEYWORDS: dict[str, frozenset[str]] = {
-    "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS)),
-    "QALIAS": frozenset(ATTRIBUTES["QALIAS"]),
-    "QREMOTE": frozenset(ATTRIBUTES["QREMOTE"]),
-    "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS)),
-    "QMGR": frozenset(ATTRIBUTES["QMGR"]),
-    "QSTATUS": frozenset((*_QUEUE_STATUS, "MSGAGE", "UNCOM")),
-    "SBSTATUS": frozenset(("DURABLE", "SUBTYPE", "SUBUSER", "TOPICSTR")),
+    "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS, *STAMPS)),
+    "QALIAS": frozenset((*ATTRIBUTES["QALIAS"], *_ALTERED)),
+    "QREMOTE": frozenset((*ATTRIBUTES["QREMOTE"], *_ALTERED)),
+    "QMODEL": frozenset((*ATTRIBUTES["QMODEL"], *STAMPS)),
+    "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS, *STAMPS)),
+    "QMGR": frozenset((*ATTRIBUTES["QMGR"], "QMID", *STAMPS)),
+    "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
+    "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
     "SUB": frozenset(_SUBSCRIPTION),
-    "TOPIC": frozenset(ATTRIBUTES["TOPIC"]),
+    "TOPIC": frozenset((*ATTRIBUTES["TOPIC"], *_ALTERED)),
     "TPSTATUS": frozenset((*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT")),
 }
 #: noun -> (keyword of the name, AMQ message, what it names)
@@ -55,6 +59,7 @@ _HEADS = {
     "QLOCAL": ("QUEUE", "AMQ8409I", "Queue"),
     "QALIAS": ("QUEUE", "AMQ8409I", "Queue"),
     "QREMOTE": ("QUEUE", "AMQ8409I", "Queue"),
+    "QMODEL": ("QUEUE", "AMQ8409I", "Queue"),
     "QUEUE": ("QUEUE", "AMQ8409I", "Queue"),
     "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
     "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
@@ -63,11 +68,11 @@ _HEADS = {
     "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
     "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
 }
-_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QUEUE", "QSTATUS", "TOPIC")
+_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", "TOPIC")
 _ALWAYS_WHOLE = ("QMGR", "QSTATUS", "SBSTATUS", "TPSTATUS")
 #: noun -> keyword -> what DISPLAY can be held to by it; the first is every one
 _SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE")},
+    "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
     "QSTATUS": {"TYPE": ("QUEUE",)},
     "SBSTATUS": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
     "SUB": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
@@ -85,6 +90,7 @@ class Display:
             "QLOCAL": self._queues,
             "QALIAS": self._queues,
             "QREMOTE": self._queues,
+            "QMODEL": self._queues,
             "QUEUE": self._queues,
             "QMGR": self._queue_managers,
             "QSTATUS": self._queue_status,
@@ -124,18 +130,24 @@ class Display:
         return number, shown
 
     def _queue_managers(self, _name: str) -> Iterator[Shown]:
-        yield {"QMNAME": self._queue_manager.name, **self._queue_manager.attributes}
+        queue_manager = self._queue_manager
+        made = stamps(queue_manager.created)
+        identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
+        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.attributes}
 
     def _queues(self, name: str) -> Iterator[Shown]:
         queue_manager = self._queue_manager
+        made = stamps(queue_manager.created)
         shown: list[tuple[str, str, Shown]] = []
         for own, queue in queue_manager.queues.items():
-            shown.append((own, "QLOCAL", queue.attributes | _counts(queue)))
+            shown.append((own, "QLOCAL", {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue)))
         shown += [(own, "QALIAS", attributes) for own, attributes in queue_manager.aliases.items()]
         shown += [(own, "QREMOTE", attributes) for own, attributes in queue_manager.remotes.items()]
+        shown += [(own, "QMODEL", attributes) for own, attributes in queue_manager.models.items()]
         for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
             if is_named(own, name):
-                yield {"QUEUE": own, "TYPE": kind, **attributes}
+                shown_stamps = made if kind == "QLOCAL" else {keyword: made[keyword] for keyword in _ALTERED}
+                yield {"QUEUE": own, "TYPE": kind, **shown_stamps, **attributes}
 
     def _queue_status(self, name: str) -> Iterator[Shown]:
         now = time.time()
@@ -152,14 +164,17 @@ class Display:
                 }
 
     def _topics(self, name: str) -> Iterator[Shown]:
+        made = stamps(self._queue_manager.created)
         for own, attributes in sorted(self._queue_manager.topics.objects.items()):
             if is_named(own, name):
-                yield {"TOPIC": own, "TYPE": "LOCAL", **attributes}
+                yield {"TOPIC": own, "TYPE": "LOCAL", **made, **attributes}
 
     def _subscriptions(self, name: str) -> Iterator[Shown]:
         for own, subscription in sorted(self._queue_manager.topics.subscriptions.items()):
             if is_named(own, name):
-                yield _subscription(subscription)
+                yield _subscription(subscription) | {
+                    "SUBID": subscription_id(self._queue_manager.name, own).hex().upper()
+                }
 
     def _topic_status(self, name: str) -> Iterator[Shown]:
         topics, retained = self._queue_manager.topics, self._queue_manager.retained
@@ -181,6 +196,12 @@ class Display:
                     "RETAINED": "YES" if topic in retained else "NO",
                     "SUBCOUNT": counts.get(topic, 0),
                 }
+
+
+def subscription_id(queue_manager: str, name: str) -> bytes:
+    """SUBID: the same as long as the subscription has its name."""
+    own = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return b"AMQ " + queue_manager.encode()[:12].ljust(12) + own
 
 
 def _counts(queue: Queue) -> Shown:
@@ -233,7 +254,7 @@ def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None
             wanted.append(keyword)
         else:
             raise MQSCSyntaxError(f"{keyword} is no attribute that DISPLAY {noun} shows", parameter.where, keyword)
-    if noun in ("QLOCAL", "QALIAS", "QREMOTE"):
+    if noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL"):
         selection["TYPE"] = noun
     return wanted, selection, where
 

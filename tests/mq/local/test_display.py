@@ -146,7 +146,7 @@ def test_which_attributes_are_shown(connection: LocalConnection, command: str, p
         ("DISPLAY QREMOTE(FAR)", [("QUEUE", "FAR"), ("TYPE", "QREMOTE")], {"RQMNAME": "QM2", "XMITQ": "B"}),
         ("DISPLAY TOPIC(PRICES)", [("TOPIC", "PRICES"), ("TYPE", "LOCAL")], {"TOPICSTR": "prices", "SUB": "ASPARENT"}),
         ("DISPLAY QMGR", [("QMNAME", "MQB1")], {"CCSID": 1208, "DEADQ": ""}),
-        ("DISPLAY SBSTATUS('c2:x')", [("SUB", "c2:x"), ("DURABLE", "YES"), ("SUBTYPE", "ADMIN")], {"TOPICSTR": "x"}),
+        ("DISPLAY SBSTATUS('c2:x')", [("SUB", "c2:x"), ("DURABLE", "YES")], {"TOPICSTR": "x"}),
         (
             "DISPLAY QSTATUS(APP.I*)",
             [("QUEUE", "APP.IN"), ("TYPE", "QUEUE")],
@@ -175,7 +175,7 @@ def test_whole_objects_begin_with_their_name_and_follow_the_alphabet(
 
 def test_subscription_status_shows_status_only(connection: LocalConnection) -> None:
     (one,) = shown(connection, "DISPLAY SBSTATUS('c2:x')")
-    assert list(one) == ["SUB", "DURABLE", "SUBTYPE", "SUBUSER", "TOPICSTR"]
+    assert list(one) == ["SUB", "DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR"]
 
 
 @pytest.mark.parametrize(
