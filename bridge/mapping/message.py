@@ -26,6 +26,8 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
 
     md: MQMD
     data: bytes
+    #: the RFH2 at the front was made of message properties by the queue manager; an application wrote no header there
+    made_rfh2: bool = False
 
     @property
     def put_data(self) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,17 @@ import msgspec
 
 from bridge.mapping.message import AnyMessage, Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, CommandResponse, GetOptions, Got
+from bridge.mq.interface import (
+    MQOD,
+    MQPMO,
+    MQSD,
+    MQSTS,
+    CommandResponse,
+    GetOptions,
+    Got,
+    Property,
+    TruncatedMessage,
+)
 from bridge.mq.local import protocol
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -78,6 +88,8 @@ class RemoteConnection:
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, str(error)) from error
         if reply.comp_code == cmqc.MQCC_FAILED:
             raise MQError(reply.reason, reply.detail)
+        if reply.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+            raise TruncatedMessage(msgspec.msgpack.decode(reply.result, type=Got), reply.detail)
         return msgspec.msgpack.decode(reply.result, type=result)
 
     def _receive(self) -> bytes:
@@ -94,22 +106,61 @@ class RemoteConnection:
         return bytes(data)
 
     def open(self, od: MQOD, options: int) -> int:
-        return self._call(protocol.Open(od, options), int)
+        handle, filled = self._call(protocol.Open(od, options), tuple[int, MQOD])
+        _fill(od, filled)
+        return handle
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
         self._call(protocol.Close(handle, options), type(None))
 
-    def put(self, handle: int, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
-        return self._call(protocol.Put(handle, Message(message.md, message.data), options), MQMD)
+    def put(
+        self,
+        handle: int,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
+        pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
+        request = protocol.Put(handle, Message(message.md, message.data), pmo, list(properties))
+        md, filled = self._call(request, tuple[MQMD, MQPMO])
+        _fill(pmo, filled)
+        return md
 
-    def put1(self, od: MQOD, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
-        return self._call(protocol.Put1(od, Message(message.md, message.data), options), MQMD)
+    def put1(
+        self,
+        od: MQOD,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
+        pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
+        request = protocol.Put1(od, Message(message.md, message.data), pmo, list(properties))
+        md, filled_od, filled = self._call(request, tuple[MQMD, MQOD, MQPMO])
+        _fill(od, filled_od)
+        _fill(pmo, filled)
+        return md
 
     def get(self, handle: int, options: GetOptions) -> Got:
         return self._call(protocol.Get(handle, options), Got)
 
+    def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        return self._call(protocol.Inquire(handle, list(selectors)), tuple[list[int], list[str]])
+
+    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
+        self._call(protocol.Set(handle, list(selectors), list(ints), list(chars)), type(None))
+
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        return self._call(protocol.Subscribe(sd, handle), tuple[int, int])
+        handles, filled = self._call(protocol.Subscribe(sd, handle), tuple[tuple[int, int], MQSD])
+        _fill(sd, filled)
+        return handles
+
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        return self._call(protocol.SubscriptionRequest(handle, action, options), int)
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        return self._call(protocol.Statistics(type), MQSTS)
 
     def commit(self) -> None:
         self._call(protocol.Commit(), type(None))
@@ -125,3 +176,9 @@ class RemoteConnection:
             self._call(protocol.Disconnect(), type(None))
         finally:
             self._socket.close()
+
+
+def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
+    """Take over what a verb filled in at the other end."""
+    for name in ours.__struct_fields__:
+        setattr(ours, name, getattr(theirs, name))

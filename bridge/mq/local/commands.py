@@ -45,7 +45,7 @@ class Commands:
             ("ALTER", "SUB"): subscriptions.alter,
             ("DELETE", "SUB"): subscriptions.delete,
         }
-        for noun in ("QLOCAL", "QALIAS", "QREMOTE", "TOPIC"):
+        for noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
             self._runs["ALTER", noun] = definitions.alter
             self._runs["DELETE", noun] = definitions.delete

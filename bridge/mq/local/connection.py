@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
 from bridge.mapping.message import AnyMessage, Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, CommandResponse, GetOptions, Got
+from bridge.mq.interface import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, Property
 from bridge.mq.local.application import Application
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.journal import Unit
@@ -59,17 +60,50 @@ class LocalConnection:
             unit = self._application.close(handle, options)
         self._end(unit)
 
-    def put(self, handle: int, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+    def put(
+        self,
+        handle: int,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
         with self._lock:
-            md, unit = self._application.put(handle, Message(message.md, message.data), options)
+            md, unit = self._application.put(handle, Message(message.md, message.data), options, properties)
         self._end(unit)
         return md
 
-    def put1(self, od: MQOD, message: AnyMessage, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> MQMD:
+    def put1(
+        self,
+        od: MQOD,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
         with self._lock:
-            md, unit = self._application.put1(od, Message(message.md, message.data), options)
+            md, unit = self._application.put1(od, Message(message.md, message.data), options, properties)
         self._end(unit)
         return md
+
+    def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        with self._lock:
+            return self._application.inquire(handle, selectors)
+
+    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
+        with self._lock:
+            unit = self._application.set(handle, selectors, ints, chars)
+        self._end(unit)
+
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        with self._lock:
+            count, unit = self._application.subscription_request(handle, action, options)
+        self._end(unit)
+        return count
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        with self._lock:
+            return self._application.statistics(type)
 
     def get(self, handle: int, options: GetOptions) -> Got:
         deadline = None if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000

@@ -38,6 +38,8 @@ class Objects:
         self.queues: dict[str, Queue] = {}
         self.aliases: dict[str, dict[str, Value]] = {}
         self.remotes: dict[str, dict[str, Value]] = {}
+        #: model queues
+        self.models: dict[str, dict[str, Value]] = {}
         self.topics = TopicTree()
 
     def resolve(self, name: str, manager: str = "") -> Destination:
@@ -169,6 +171,12 @@ class Objects:
             kind=str(attributes.get("SUBTYPE", "ADMIN")),
             managed=bool(attributes.get("MANAGED")),
             expires_at=float(attributes.get("EXPIRES", 0)),
+            selector=str(attributes.get("SELECTOR") or ""),
+            priority=int(attributes.get("PRIORITY", cmqc.MQPRI_PRIORITY_AS_PUBLISHED)),
+            grouped=bool(attributes.get("GROUPED")),
+            any_user=bool(attributes.get("ANYUSER")),
+            on_request=bool(attributes.get("REQUEST")),
+            identity=_identity(attributes.get("IDENTITY")),
         )
 
     def subscription_row(self, subscription: Subscription) -> tuple[str, str, str | None]:
@@ -185,5 +193,18 @@ class Objects:
             "SUBTYPE": subscription.kind,
             "MANAGED": subscription.managed,
             "EXPIRES": subscription.expires_at,
+            "SELECTOR": subscription.selector,
+            "PRIORITY": subscription.priority,
+            "GROUPED": subscription.grouped,
+            "ANYUSER": subscription.any_user,
+            "REQUEST": subscription.on_request,
         }
+        if subscription.identity is not None:
+            token, data = subscription.identity
+            attributes["IDENTITY"] = token.hex() + data
         return "SUB", subscription.name, msgspec.json.encode(attributes).decode()
+
+
+def _identity(written: object) -> tuple[bytes, str] | None:
+    """PubAccountingToken and PubApplIdentityData as a row has them: 64 hexadecimal digits, and text."""
+    return (bytes.fromhex(written[:64]), written[64:]) if isinstance(written, str) and written else None

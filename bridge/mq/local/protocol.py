@@ -11,12 +11,12 @@ import struct
 import msgspec
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, MQSD, GetOptions
+from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Property
 
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
@@ -39,13 +39,15 @@ class Close(msgspec.Struct, tag="MQCLOSE", array_like=True):
 class Put(msgspec.Struct, tag="MQPUT", array_like=True):
     handle: int
     message: Message
-    options: int
+    options: MQPMO
+    properties: list[Property]
 
 
 class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
     od: MQOD
     message: Message
-    options: int
+    options: MQPMO
+    properties: list[Property]
 
 
 class Get(msgspec.Struct, tag="MQGET", array_like=True):
@@ -56,6 +58,28 @@ class Get(msgspec.Struct, tag="MQGET", array_like=True):
 class Subscribe(msgspec.Struct, tag="MQSUB", array_like=True):
     sd: MQSD
     handle: int | None
+
+
+class SubscriptionRequest(msgspec.Struct, tag="MQSUBRQ", array_like=True):
+    handle: int
+    action: int
+    options: int
+
+
+class Inquire(msgspec.Struct, tag="MQINQ", array_like=True):
+    handle: int
+    selectors: list[int]
+
+
+class Set(msgspec.Struct, tag="MQSET", array_like=True):
+    handle: int
+    selectors: list[int]
+    ints: list[int]
+    chars: list[str]
+
+
+class Statistics(msgspec.Struct, tag="MQSTAT", array_like=True):
+    type: int
 
 
 class Commit(msgspec.Struct, tag="MQCMIT", array_like=True):
@@ -74,11 +98,29 @@ class Command(msgspec.Struct, tag="MQSC", array_like=True):
     text: str
 
 
-Request = Connect | Open | Close | Put | Put1 | Get | Subscribe | Commit | Backout | Disconnect | Command
+Request = (
+    Connect
+    | Open
+    | Close
+    | Put
+    | Put1
+    | Get
+    | Subscribe
+    | SubscriptionRequest
+    | Inquire
+    | Set
+    | Statistics
+    | Commit
+    | Backout
+    | Disconnect
+    | Command
+)
 
 
 class Reply(msgspec.Struct, array_like=True):
-    """Completion code and reason, words about it, and what the verb returns."""
+    """Completion code and reason, words about it, and what the verb returns: its result, and after it the descriptors and
+    options that it filled in.
+    """
 
     comp_code: int
     reason: int

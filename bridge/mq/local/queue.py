@@ -69,12 +69,15 @@ class Queue:
         "browsers",
         "chains",
         "consumer",
+        "deleted",
         "depth",
         "exclusive",
         "expiring",
         "fifo",
         "inputs",
         "is_transmission",
+        "locks",
+        "marks",
         "max_depth",
         "max_length",
         "name",
@@ -101,6 +104,12 @@ class Queue:
         self.outputs = 0
         #: a managed destination: goes with its subscription, never to disk
         self.temporary = False
+        #: a dynamic queue that is gone; handles for it are good for MQCLOSE only
+        self.deleted = False
+        #: number of a message -> the handle that has locked it (MQGMO_LOCK)
+        self.locks: dict[int, object] = {}
+        #: number of a message -> time.monotonic() until which cooperating browsers see it as marked
+        self.marks: dict[int, float] = {}
         self.attributes = attributes
         self.refresh()
 

@@ -19,7 +19,7 @@ import msgspec
 
 from bridge.mapping.message import AnyMessage, Message
 from bridge.mq.errors import MQError
-from bridge.mq.local.attributes import BASE_TOPIC, Value, defaults
+from bridge.mq.local.attributes import BASE_TOPIC, MODEL_QUEUES, Value, defaults
 from bridge.mq.local.authority_records import KIND as AUTHORITY_RECORD
 from bridge.mq.local.authority_records import AuthorityRecords
 from bridge.mq.local.data_directory import hold
@@ -27,8 +27,10 @@ from bridge.mq.local.dead_letter import undelivered
 from bridge.mq.local.journal import Journal, Unit, undo
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
+from bridge.mq.local.report import report
+from bridge.mq.local.selection import selection_of
 from bridge.mq.local.store import Delivery, Put, Store
-from bridge.mq.local.stored import Appearance, StoredMessage
+from bridge.mq.local.stored import MAX_PRIORITY, Appearance, StoredMessage
 from bridge.mq.local.topics import Route, Subscription
 from bridge.wire import cmqc
 
@@ -92,9 +94,13 @@ class QueueManager(Objects):
             )
         if COMMAND_QUEUE not in self.queues:
             self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | {"SHARE": "NO"})
+        for name, own in MODEL_QUEUES.items():
+            self.models.setdefault(name, defaults("QMODEL") | own)
         for name, attributes in subscriptions:
             try:
-                self.topics.add(self.make_subscription(name, attributes))
+                subscription = self.make_subscription(name, attributes)
+                subscription.selection = selection_of(self, subscription.selector)
+                self.topics.add(subscription)
             except MQError as error:
                 log.error("subscription %s is not restored: %s", name, error)
         for stored in self.journal.replay(self._stored_from).values():
@@ -120,6 +126,8 @@ class QueueManager(Objects):
             self.aliases[name] = attributes
         elif kind == "QREMOTE":
             self.remotes[name] = attributes
+        elif kind == "QMODEL":
+            self.models[name] = attributes
         elif kind == "TOPIC":
             self.topics.objects[name] = attributes
 
@@ -166,13 +174,11 @@ class QueueManager(Objects):
 
     # Messages --------------------------------------------------------------------------------------------------------
 
-    def put(self, unit: Unit, destination: Destination, message: Message, *, application: str = "") -> StoredMessage:
+    def put(self, unit: Unit, destination: Destination, message: Message, *, application: str | None = "") -> StoredMessage:
         """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError."""
         queue = destination.queue
         assert queue is not None
         md = message.md
-        if md.Priority > 9 or md.Priority < cmqc.MQPRI_PRIORITY_AS_Q_DEF:
-            raise MQError(cmqc.MQRC_PRIORITY_ERROR, f"priority {md.Priority}")
         reason = queue.refusal(message.length) if destination.put_enabled else cmqc.MQRC_PUT_INHIBITED
         if reason:
             raise MQError(reason, f"put to queue {queue.name}")
@@ -185,7 +191,7 @@ class QueueManager(Objects):
             self.next_number(),
             message,
             persistent,
-            md.Priority if md.Priority >= 0 else destination.priority,
+            min(md.Priority, MAX_PRIORITY) if md.Priority >= 0 else destination.priority,
             now,
             destination.client_id,
             destination.remote_queue,
@@ -207,7 +213,7 @@ class QueueManager(Objects):
         *,
         retain: bool = False,
         clear_retained: bool = False,
-        application: str = "",
+        application: str | None = "",
     ) -> int:
         """Publish a message in a unit of work; returns MQRC_NONE or the reason for which it is refused.
 
@@ -256,6 +262,20 @@ class QueueManager(Objects):
                     put_application=application,
                 )
             )
+        if route.selective:
+            kept = StoredMessage(
+                self.queues[RETAINED_QUEUE],
+                0,
+                message,
+                persistent,
+                priority,
+                now,
+                topic=route.topic,
+                expires_at=expires_at,
+                put_application=application,
+            )
+            for subscription in route.selective:
+                self._deliver(unit, subscription, kept)
         if clear_retained:
             unit.latest.append((self.retained, route.topic, None))
         elif retain:
@@ -282,36 +302,52 @@ class QueueManager(Objects):
         """Put the retained publications that a new subscription names to its destination."""
         for topic in self.topics.retained_matching(subscription.topic_filter, self.retained):  # type: ignore[arg-type]
             kept = self.retained[topic]
-            queue = subscription.queue
-            if kept.expired or queue.refusal(kept.message.length):
-                continue
+            if not kept.expired:
+                self._deliver(unit, subscription, kept)
+
+    def _deliver(self, unit: Unit, subscription: Subscription, publication: StoredMessage) -> None:
+        """Put a publication to the destination of one subscription, as that subscription wants it, if it does."""
+        queue = subscription.queue
+        if queue.refusal(publication.message.length):
+            return
+        message, priority = publication.message, publication.priority
+        if subscription.priority >= 0:
+            priority = subscription.priority
+        elif subscription.priority == cmqc.MQPRI_PRIORITY_AS_Q_DEF:
+            priority = int(queue.attributes["DEFPRTY"])
+        if subscription.identity is not None and isinstance(message, Message):
+            token, data = subscription.identity
+            md = msgspec.structs.replace(message.md, AccountingToken=token, ApplIdentityData=data.encode()[:32])
+            message = msgspec.structs.replace(message, md=md)
+        stored = StoredMessage(
+            queue,
+            self.next_number(),
+            message,
+            publication.persistent,
+            priority,
+            publication.put_time,
+            subscription.client_id,
+            subscription.remote_queue,
+            publication.topic,
+            subscription.user_data,
+            publication.retained,
+            subscription.correl_id,
+            None,
+            publication.expires_at,
+            publication.persistent and not subscription.ephemeral,
+            put_application=publication.put_application,
+        )
+        if subscription.selection is None or subscription.selection(stored):
             queue.depth += 1
-            unit.puts.append(
-                StoredMessage(
-                    queue,
-                    self.next_number(),
-                    kept.message,
-                    kept.persistent,
-                    kept.priority,
-                    kept.put_time,
-                    subscription.client_id,
-                    subscription.remote_queue,
-                    topic,
-                    subscription.user_data,
-                    True,
-                    subscription.correl_id,
-                    None,
-                    kept.expires_at,
-                    kept.persistent and not subscription.ephemeral,
-                    put_application=kept.put_application,
-                )
-            )
+            unit.puts.append(stored)
 
     def discard(self, stored: StoredMessage) -> None:
         """Remove a message that has expired."""
         stored.queue.take(stored)
         unit = Unit()
         unit.gets.append(stored)
+        if stored.message.md.Report:
+            report(self, unit, stored, cmqc.MQFB_EXPIRATION)
         if self.retained.get(stored.topic or "") is stored:
             del self.retained[stored.topic or ""]
         self.journal.submit(unit)

@@ -96,19 +96,28 @@ class ApplicationProtocol(Conversation):
         match verb:
             case protocol.Get(handle, options):
                 self._get(handle, options)
-            case protocol.Put(handle, message, options):
-                md, unit = application.put(handle, message, options)
-                self._end(unit, md)
-            case protocol.Put1(od, message, options):
-                md, unit = application.put1(od, message, options)
-                self._end(unit, md)
+            case protocol.Put(handle, message, pmo, properties):
+                md, unit = application.put(handle, message, pmo, properties)
+                self._end(unit, (md, pmo))
+            case protocol.Put1(od, message, pmo, properties):
+                md, unit = application.put1(od, message, pmo, properties)
+                self._end(unit, (md, od, pmo))
             case protocol.Open(od, options):
-                self._answer(application.open(od, options))
+                self._answer((application.open(od, options), od))
             case protocol.Close(handle, options):
                 self._end(application.close(handle, options))
             case protocol.Subscribe(sd, handle):
                 handles, unit = application.subscribe(sd, handle)
-                self._end(unit, handles)
+                self._end(unit, (handles, sd))
+            case protocol.SubscriptionRequest(handle, action, options):
+                count, unit = application.subscription_request(handle, action, options)
+                self._end(unit, count)
+            case protocol.Inquire(handle, selectors):
+                self._answer(application.inquire(handle, selectors))
+            case protocol.Set(handle, selectors, ints, chars):
+                self._end(application.set(handle, selectors, ints, chars))
+            case protocol.Statistics(type_):
+                self._answer(application.statistics(type_))
             case protocol.Commit():
                 self._end(application.commit())
             case protocol.Backout():

@@ -57,7 +57,7 @@ class Put(msgspec.Struct, array_like=True, gc=False):
     topic: str | None = None
     expires_at: float = 0.0
     msg_id: bytes | None = None
-    put_application: str = ""
+    put_application: str | None = ""
 
 
 class Batch(msgspec.Struct, array_like=True, gc=False):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from bridge.mq.local.store import Row
 
 
+#: The highest priority of the queue manager (MaxPriority).
+MAX_PRIORITY = 9
+
+
 class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
 
@@ -56,7 +60,8 @@ class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     #: the row of the store that holds it, once it is on disk
     row: Row | None = None
     backout_count: int = 0
-    put_application: str = ""
+    #: name of the application that put it; None when its MQMD says its context by itself
+    put_application: str | None = ""
     #: replaced by a later one before it was ever committed: it never becomes available
     superseded: bool = False
     #: place in the queue's list; a message is linked while it can be got
@@ -100,12 +105,12 @@ class Appearance:
 
     def descriptor(self, stored: StoredMessage) -> MQMD:
         """The MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""
-        put_time = time.gmtime(stored.put_time)
-        hundredths = int(stored.put_time * 100) % 100
         expiry = cmqc.MQEI_UNLIMITED
         if stored.expires_at:
             expiry = max(1, int((stored.expires_at - time.time()) * 10))
         md = stored.message.md
+        if stored.put_application is not None:
+            md = _with_origin(md, stored.put_time, stored.put_application)
         return msgspec.structs.replace(
             md,
             # Publications of MQTT clients leave it at MQCCSI_Q_MGR, which is this queue manager's own: UTF-8.
@@ -113,14 +118,21 @@ class Appearance:
             MsgId=self.msg_id(stored),
             CorrelId=stored.correl_id if stored.correl_id is not None else md.CorrelId,
             Persistence=cmqc.MQPER_PERSISTENT if stored.persistent else cmqc.MQPER_NOT_PERSISTENT,
-            Priority=stored.priority,
+            # "The Priority field retains the value" (MQRC_PRIORITY_EXCEEDS_MAXIMUM), the queue has it with the highest.
+            Priority=stored.priority if md.Priority <= MAX_PRIORITY else md.Priority,
             Expiry=expiry,
             BackoutCount=stored.backout_count,
-            PutDate=time.strftime("%Y%m%d", put_time).encode(),
-            PutTime=(time.strftime("%H%M%S", put_time) + f"{hundredths:02d}").encode(),
-            PutApplType=md.PutApplType or cmqc.MQAT_UNIX,
-            PutApplName=md.PutApplName or stored.put_application.encode()[:28],
         )
+
+    def published(self, md: MQMD, msg_id: bytes, put_time: float, application: str | None) -> MQMD:
+        """The MQMD of a publication as it comes back to its publisher."""
+        if application is not None:
+            md = _with_origin(md, put_time, application)
+        return msgspec.structs.replace(md, MsgId=msg_id)
+
+    def whole(self, stored: StoredMessage) -> tuple[MQMD, bytes]:
+        """MQMD and data with all properties as an RFH2, and without the MQXQH of a transmission queue."""
+        return _with_properties(stored, self.descriptor(stored), True)
 
     def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
         """MQMD and data as a get returns them.
@@ -149,6 +161,18 @@ class Appearance:
             PutTime=md.PutTime,
         )
         return outer, encode_mqxqh(header) + data
+
+
+def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
+    """An MQMD with origin context: who put the message, and when."""
+    seconds = time.gmtime(put_time)
+    return msgspec.structs.replace(
+        md,
+        PutDate=time.strftime("%Y%m%d", seconds).encode(),
+        PutTime=(time.strftime("%H%M%S", seconds) + f"{int(put_time * 100) % 100:02d}").encode(),
+        PutApplType=md.PutApplType or cmqc.MQAT_UNIX,
+        PutApplName=md.PutApplName or application.encode()[:28],
+    )
 
 
 def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:

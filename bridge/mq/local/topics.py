@@ -7,19 +7,23 @@ one topic string needs to know; it is worked out once and remembered until an ob
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bridge.mapping.topic import is_wildcard, matches
 from bridge.mq.local.attributes import BASE_TOPIC, Value
+from bridge.wire import cmqc
 
 if TYPE_CHECKING:
     from bridge.mq.local.queue import Queue
 
 #: Routes remembered before all are forgotten: topic strings are chosen by clients, memory is not theirs to fill.
 ROUTE_LIMIT = 65_536
+#: The highest SubLevel, and the usual PubLevel.
+MAX_LEVEL = 9
 
 
 class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
@@ -55,6 +59,30 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     managed: bool = False
     #: seconds since the epoch at which it ends by SubExpiry; 0 never
     expires_at: float = 0.0
+    #: SELECTOR, and what it says of a message
+    selector: str = ""
+    selection: Any = None
+    #: PUBPRTY: MQPRI_PRIORITY_AS_PUBLISHED, _AS_Q_DEF, or 0 to 9
+    priority: int = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+    #: MQSO_GROUP_SUB: of all of one destination, CorrelId and level, one gets a publication
+    grouped: bool = False
+    #: VARUSER(ANY): any user may resume it
+    any_user: bool = False
+    #: REQONLY: gets publications by MQSUBRQ only
+    on_request: bool = False
+    #: PubAccountingToken and PubApplIdentityData, with MQSO_SET_IDENTITY_CONTEXT
+    identity: tuple[bytes, str] | None = None
+    #: the application that has it open
+    owner: Any = None
+
+    @property
+    def selective(self) -> bool:
+        """Whether it does not take every publication just as it was published."""
+        return (
+            self.selection is not None
+            or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+            or self.identity is not None
+        )
 
 
 class Route:
@@ -67,19 +95,30 @@ class Route:
         "priority",
         "publish_enabled",
         "retained",
+        "selective",
         "subscriptions",
         "topic",
     )
 
     def __init__(self, topic: str, subscriptions: tuple[Subscription, ...], attributes: dict[str, Value]) -> None:
         self.topic = topic
-        self.subscriptions = subscriptions
+        #: those that take every publication just as it is published
+        self.subscriptions = tuple(one for one in subscriptions if not one.selective)
+        #: those with a selector or a priority or identity of their own
+        self.selective = tuple(one for one in subscriptions if one.selective)
         self.publish_enabled = attributes["PUB"] == "ENABLED"
         self.default_persistent = attributes["DEFPSIST"] == "YES"
         self.priority = int(attributes["DEFPRTY"])
         #: PMSGDLV and NPMSGDLV: (not persistent, persistent)
         self.all_deliveries = (str(attributes["NPMSGDLV"]), str(attributes["PMSGDLV"]))
         self.dead_letters = attributes["USEDLQ"] == "YES"
+
+    def without(self, left_out: Callable[[Subscription], bool]) -> Route:
+        """The route for a publication that some subscriptions do not get."""
+        route = copy.copy(self)
+        route.subscriptions = tuple(one for one in self.subscriptions if not left_out(one))
+        route.selective = tuple(one for one in self.selective if not left_out(one))
+        return route
 
 
 class _Level:
@@ -141,8 +180,10 @@ class TopicTree:
             del above.below[word]
         return subscription
 
-    def route(self, topic: str) -> Route:
-        """The route of a topic string."""
+    def route(self, topic: str, level: int = MAX_LEVEL) -> Route:
+        """The route of a topic string for publications of a PubLevel."""
+        if level != MAX_LEVEL:
+            return Route(topic, self._matching(topic, level), self.attributes(topic))
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= ROUTE_LIMIT:
@@ -150,17 +191,20 @@ class TopicTree:
             route = self._routes[topic] = Route(topic, self._matching(topic), self.attributes(topic))
         return route
 
-    def _matching(self, topic: str) -> tuple[Subscription, ...]:
+    def _matching(self, topic: str, level: int = MAX_LEVEL) -> tuple[Subscription, ...]:
         levels = topic.split("/")
         found: list[Subscription] = []
         self._collect(self._root, levels, 0, found)
         found += [candidate for candidate in self._irregular.values() if matches(candidate.topic_filter, topic)]
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
         found = [one for one in found if not any(_is_blocked(one.topic_filter, block) for block in blocks)]
+        found = [one for one in found if one.level <= level and not one.on_request]
         if any(one.level != 1 for one in found):
             # IBM MQ, "Intercepting publications": only the highest SubLevel that the PubLevel reaches takes part.
             highest = max(one.level for one in found)
             found = [one for one in found if one.level == highest]
+        if any(one.grouped for one in found):
+            return _one_of_each_group(found)
         return tuple(found)
 
     def _collect(self, level: _Level, levels: list[str], at: int, found: list[Subscription]) -> None:
@@ -213,6 +257,15 @@ class TopicTree:
         if not is_wildcard(topic_filter):
             return [topic_filter] if topic_filter in retained else []
         return [topic for topic in retained if matches(topic_filter, topic)]
+
+
+def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:
+    """Subscriptions without those of a group (MQSO_GROUP_SUB) that another of the group stands for."""
+    chosen: dict[object, Subscription] = {}
+    for one in found:
+        group = (id(one.queue), one.remote_queue, one.client_id, one.correl_id) if one.grouped else id(one)
+        chosen.setdefault(group, one)
+    return tuple(chosen.values())
 
 
 def _is_blocked(topic_filter: str, block: str) -> bool:

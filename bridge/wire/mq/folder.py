@@ -11,9 +11,9 @@ Source: IBM MQ, "MQRFH2 - Rules and formatting header 2", NameValueData.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -46,6 +46,13 @@ _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&
 _SPACE: Final = " \t\r\n"
 _LEADING: Final = _SPACE + "\ufeff"  # a byte order mark is no text
 _PADDING: Final = _SPACE + "\0"  # blanks by the book; NULs by programs that fill a C buffer
+
+
+class Leaf(NamedTuple):
+    """An element without elements in it: its value, and its attributes (dt among them)."""
+
+    value: Value
+    attributes: dict[str, str]
 
 
 class Folder(msgspec.Struct, frozen=True, gc=False):
@@ -124,6 +131,16 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
         """
         return _copy(self._parsed()[1])
 
+    @property
+    def leaves(self) -> list[tuple[str, Leaf]]:
+        """(name, element) of every element without elements in it, in order; a name is `group.element` in a group.
+
+        :raises MalformedHeader: as :attr:`content`.
+        """
+        found: list[tuple[str, Leaf]] = []
+        _walk(_parse(self.NameValueData, self.NameValueCCSID, self.byte_order, _attributed)[1], "", found)
+        return found
+
     def _parsed(self) -> tuple[dict[str, str], dict[str, Value]]:
         parse = _parse if len(self.NameValueData) > _CACHED_LENGTH else _parse_cached
         return parse(self.NameValueData, self.NameValueCCSID, self.byte_order)
@@ -142,10 +159,12 @@ def _decode(data: bytes, ccsid: int, byte_order: ByteOrder) -> str:
         raise MalformedHeader("MQRFH2", error.start, f"NameValueData is not CCSID {ccsid}: {error.reason}") from error
 
 
-def _parse(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[dict[str, str], dict[str, Value]]:
+def _parse(
+    data: bytes, ccsid: int, byte_order: ByteOrder, leaf: Callable[[str, dict[str, str], int], Any] | None = None
+) -> tuple[dict[str, str], dict[str, Value]]:
     text = _decode(data, ccsid, byte_order)
     try:
-        return _scan(text)
+        return _scan(text, leaf or _leaf)
     except _ScanError as error:
         prefix = text[: error.position]
         offset = len(prefix.encode("utf-8" if ccsid == UTF_8 else "utf-16-le"))
@@ -162,8 +181,10 @@ class _ScanError(Exception):
         self.rule = rule
 
 
-def _scan(text: str) -> tuple[dict[str, str], dict[str, Value]]:
-    """(attributes, content) of the one element in ``text``.
+def _scan(
+    text: str, leaf: Callable[[str, dict[str, str], int], Any]
+) -> tuple[dict[str, str], dict[str, Value]]:
+    """(attributes, content) of the one element in ``text``; ``leaf`` makes the value of an element without elements.
 
     Each turn of the loop takes the text up to a "<" and the tag that begins there. ``path`` holds the open elements:
     name, attributes and the children found so far.
@@ -192,7 +213,7 @@ def _scan(text: str) -> tuple[dict[str, str], dict[str, Value]]:
                 raise _ScanError(bracket - len(between), f"element {name} has text beside elements")
             if not path:
                 break
-            value = children or _leaf(between, attributes, bracket - len(between))
+            value = children or leaf(between, attributes, bracket - len(between))
             if children and _is_nil(attributes):
                 raise _ScanError(bracket, f"element {name} is nil, yet has elements")
             closed = name
@@ -207,7 +228,7 @@ def _scan(text: str) -> tuple[dict[str, str], dict[str, Value]]:
         inner = _read_attributes(tag[2], bracket) if tag[2] else {}
         position = tag.end()
         if tag[3]:
-            _add(children, tag[1], _leaf("", inner, bracket))
+            _add(children, tag[1], leaf("", inner, bracket))
             continue
         if len(path) + 2 > MAX_DEPTH:
             raise _ScanError(bracket, f"more than {MAX_DEPTH} elements within each other")
@@ -241,6 +262,19 @@ def _leaf(text: str, attributes: dict[str, str], position: int) -> Value:
         return read_value(text, attributes.get("dt"))
     except ValueError as error:
         raise _ScanError(position, str(error)) from error
+
+
+def _attributed(text: str, attributes: dict[str, str], position: int) -> Leaf:
+    return Leaf(_leaf(text, attributes, position), attributes)
+
+
+def _walk(children: Mapping[str, Any], prefix: str, found: list[tuple[str, Leaf]]) -> None:
+    for name, value in children.items():
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, Leaf):
+                found.append((prefix + name, item))
+            else:
+                _walk(item, f"{prefix}{name}.", found)
 
 
 def _is_nil(attributes: dict[str, str]) -> bool:

@@ -1,0 +1,177 @@
+"""Object handles: what an application has open, and the unit of work it is in.
+
+The verbs of `Application` stand in files of their own (`opening`, `putting`, `retrieval`, `subscribing`, `inquiry`); what
+they share is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, is_wildcard
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQSTS
+from bridge.mq.local.attributes import Value
+from bridge.mq.local.journal import Unit
+from bridge.mq.local.objects import Destination
+from bridge.mq.local.queue import Queue
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.stored import StoredMessage
+from bridge.mq.local.topics import Subscription
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: Says whether a message is selected.
+Selection: TypeAlias = Callable[[StoredMessage], bool]
+#: The options of MQOPEN that let a handle get.
+INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
+
+
+class QueueHandle(msgspec.Struct, eq=False):
+    """An open queue."""
+
+    destination: Destination
+    options: int
+    #: the object that was named, and its attributes: QLOCAL, QALIAS or QREMOTE
+    kind: str = "QLOCAL"
+    attributes: dict[str, Value] = {}
+    #: where a browse stands
+    cursor: StoredMessage | None = None
+    exclusive: bool = False
+    #: its open made the temporary dynamic queue, which ends with it
+    creator: bool = False
+    selection: Selection | None = None
+    #: MsgIds of the queue manager's numbers that this handle has marked (MQGMO_MARK_BROWSE_HANDLE)
+    marked: set[int] = msgspec.field(default_factory=set)
+    #: MQGMO_LOCK: the message that nobody else sees
+    locked: StoredMessage | None = None
+    #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the message got last
+    context: MQMD | None = None
+    #: MQPMO_LOGICAL_ORDER: the group that is being put, and the place in it
+    group_id: bytes = cmqc.MQGI_NONE
+    sequence: int = 0
+    #: MQGMO_LOGICAL_ORDER: the same of the group that is being got or browsed
+    got_group_id: bytes = cmqc.MQGI_NONE
+    got_sequence: int = 0
+
+    @property
+    def queue(self) -> Queue:
+        queue = self.destination.queue
+        assert queue is not None
+        return queue
+
+
+class TopicHandle(msgspec.Struct, eq=False):
+    """An open topic."""
+
+    topic: str
+    options: int
+
+
+class SubscriptionHandle(msgspec.Struct, eq=False):
+    """An open subscription."""
+
+    subscription: Subscription
+
+
+class DefinitionHandle(msgspec.Struct, eq=False):
+    """An object that is open to inquire about it or to set it only: the queue manager, or a queue that leads elsewhere."""
+
+    kind: str
+    name: str
+    options: int
+    attributes: dict[str, Value]
+
+
+Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle
+
+
+class Handles:
+    """The handles of one connection to the embedded queue manager, and its unit of work."""
+
+    def __init__(self, queue_manager: QueueManager, name: str, user: str = "") -> None:
+        self.queue_manager = queue_manager
+        self.name = name
+        self.user = user.encode()[:12]
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+        self._unit: Unit | None = None
+        self._statistics = MQSTS()
+
+    @property
+    def handles(self) -> dict[int, Handle]:
+        """What is open, by handle."""
+        return self._handles
+
+    def _check_room(self) -> None:
+        if len(self._handles) >= int(self.queue_manager.attributes["MAXHANDS"]):
+            raise MQError(cmqc.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS handles are open")
+
+    def _keep(self, handle: Handle) -> int:
+        number = self._next_handle
+        self._next_handle += 1
+        self._handles[number] = handle
+        return number
+
+    def _find(self, number: int) -> Handle:
+        handle = self._handles.get(number)
+        if handle is None:
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number}")
+        return handle
+
+    def _open_queue(self, destination: Destination, options: int) -> QueueHandle:
+        """A handle for a queue, counted among those that have it open."""
+        handle = QueueHandle(destination, options)
+        queue = handle.queue
+        handle.attributes = queue.attributes
+        if options & INPUT:
+            exclusive = bool(options & cmqc.MQOO_INPUT_EXCLUSIVE) or queue.attributes["SHARE"] == "NO"
+            if options & cmqc.MQOO_INPUT_AS_Q_DEF and queue.attributes["DEFSOPT"] == "EXCL":
+                exclusive = True
+            if queue.exclusive or (exclusive and queue.inputs):
+                raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
+            queue.inputs += 1
+            queue.exclusive = handle.exclusive = exclusive
+        if options & cmqc.MQOO_BROWSE:
+            queue.browsers += 1
+        if options & cmqc.MQOO_OUTPUT:
+            queue.outputs += 1
+        return handle
+
+    @staticmethod
+    def _release_queue(handle: QueueHandle) -> None:
+        """Undo what `_open_queue` counted."""
+        queue = handle.queue
+        if handle.options & INPUT:
+            queue.inputs -= 1
+            queue.exclusive = queue.exclusive and not handle.exclusive
+        queue.browsers -= bool(handle.options & cmqc.MQOO_BROWSE)
+        queue.outputs -= bool(handle.options & cmqc.MQOO_OUTPUT)
+        if handle.locked is not None:
+            queue.locks.pop(handle.locked.msg_number, None)
+
+    def _unit_of_work(self) -> Unit:
+        if self._unit is None:
+            self._unit = Unit()
+        return self._unit
+
+    def _room_in(self, unit: Unit) -> None:
+        if len(unit.puts) + len(unit.gets) >= int(self.queue_manager.attributes["MAXUMSGS"]):
+            raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
+
+    def queue_of(self, number: int) -> Queue:
+        """The queue of a handle: where a waiting get waits."""
+        handle = self._find(number)
+        if not isinstance(handle, QueueHandle):
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
+        return handle.queue
+
+
+def check_publishable(topic: str) -> str:
+    """A topic string that can be published to. Raises MQError."""
+    if not topic or len(topic) > MQ_TOPIC_STR_LENGTH or is_wildcard(topic):
+        raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")
+    return topic
