@@ -78,6 +78,7 @@ def dead_letter(
     if queue is None:
         log.error("a message for %s cannot be dead-lettered: DEADQ(%s) is no local queue", queue_name, name)
         return False
+    msg_id = queue_manager.appearance.msg_id(stored)
     client_id, stored.client_id = stored.client_id, ""
     md, data = queue_manager.appearance.seen(stored, properties=True)
     stored.client_id = client_id
@@ -94,7 +95,11 @@ def dead_letter(
         PutTime=md.PutTime,
     )
     outer = msgspec.structs.replace(
-        md, Format=cmqc.MQFMT_DEAD_LETTER_HEADER, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
+        md,
+        MsgId=msg_id,
+        Format=cmqc.MQFMT_DEAD_LETTER_HEADER,
+        Encoding=cmqc.MQENC_NATIVE,
+        CodedCharSetId=CCSID_UTF8,
     )
     try:
         queue_manager.put(

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 MAX_PRIORITY = 9
 
 
+#: Sets the identifiers of messages behind an MQXQH apart from those that go before it.
+_EMBEDDED = 1 << 63
+
+
 class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
 
@@ -87,8 +91,14 @@ class Appearance:
         self._prefix = b"AMQ " + queue_manager_name.encode("ascii")[:12].ljust(12)
 
     def msg_id(self, stored: StoredMessage) -> bytes:
-        """MQMD.MsgId: the putter's, or `AMQ `, twelve characters of the queue manager's name and eight unique bytes."""
-        return stored.msg_id or self.generated(stored.msg_number)
+        """MQMD.MsgId: the putter's, or `AMQ `, twelve characters of the queue manager's name and eight unique bytes.
+
+        On a transmission queue it is that of the MQMD in the MQXQH; the one before the MQXQH has another.
+        """
+        if stored.msg_id is not None:
+            return stored.msg_id
+        embedded = stored.client_id and stored.queue.is_transmission
+        return self.generated(stored.msg_number | _EMBEDDED if embedded else stored.msg_number)
 
     def generated(self, number: int) -> bytes:
         """The identifier that the queue manager makes of a message number."""
