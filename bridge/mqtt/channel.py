@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         self.will: Will | None = None
         #: seconds; 0 for none
         self.keep_alive = 0.0
+        #: when bytes came last; before CONNACK, when the connection was made
         self.last_received = channel.loop.time()
         self.level = 0
         #: publications of this client that are not committed yet
@@ -103,9 +104,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
-        self.last_received = self.channel.loop.time()
         decoder = self.decoder
         packets = decoder.feed(data)
+        if self.session is not None:
+            self.last_received = self.channel.loop.time()
         if packets:
             if self.session is not None:
                 self.channel.gateway.received(self, packets)
@@ -141,6 +143,7 @@ class Connection(asyncio.Protocol):
         """Send CONNACK 0, then take the packets that came behind the CONNECT."""
         self.session = session
         self.connecting = False
+        self.last_received = self.channel.loop.time()
         self.keep_alive = keep_alive * KEEP_ALIVE_GRACE
         self.write(encode(Connack(ConnackCode.ACCEPTED, session_present and self.level >= 4), session.byte_order))
         self.resume()
@@ -182,9 +185,10 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
-        if self.paused and self._transport is not None and not self.closing:
+        """Read again, unless the channel stops."""
+        if self.paused and self._transport is not None and not self.closing and not self.channel.stopping:
             self.paused = False
+            self.last_received = self.channel.loop.time()  # it may have sent something all the time
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
@@ -210,7 +214,7 @@ class Connection(asyncio.Protocol):
         """Close a connection that has been silent for too long."""
         silent = now - self.last_received
         if self.session is None:
-            if silent > self.channel.config.connect_timeout:
+            if silent > self.channel.config.connect_timeout and not self.connecting:
                 self.close(f"no CONNECT within {self.channel.config.connect_timeout:g} s")
             return
         if self.keep_alive and silent > self.keep_alive and not self.paused:
@@ -231,6 +235,8 @@ class Channel:
         self.pending_publications = pending_publications
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        #: nothing more is read
+        self.stopping = False
         self._empty: asyncio.Future[None] | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -254,6 +260,7 @@ class Channel:
 
     def stop_listening(self) -> None:
         """Accept no more clients, and read no more from those connected."""
+        self.stopping = True
         if self._server is not None:
             self._server.close()
         if self._timer is not None:
