@@ -1,0 +1,198 @@
+"""Queue name resolution, and messages on their way to another queue manager (IBM MQ documentation)."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mq.interface import MQOD
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqxqh
+
+OUTPUT = cmqc.MQOO_OUTPUT
+
+
+@pytest.fixture
+def transmission(mq):
+    """A transmission queue."""
+    return mq.queue("USAGE(XMITQ)")
+
+
+def addressee(got):
+    """(RemoteQName, RemoteQMgrName) of a message on a transmission queue."""
+    header = decode_mqxqh(got.data)
+    return header.RemoteQName.decode(), header.RemoteQMgrName.decode()
+
+
+def test_unknown_queue(mq, app, refused):
+    for name in (mq.name(), "", "no.such.queue"):
+        with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
+            app.open_queue(name)
+        with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
+            app.put(name)
+
+
+def test_names_are_case_sensitive(mq, app, refused):
+    name = mq.queue(name=mq.name("Mixed"))
+    with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
+        app.open_queue(name.upper())
+
+
+def test_the_queue_managers_own_name_is_no_other(mq, app):
+    queue = mq.queue()
+    app.put(queue, b"here", manager="MQB1")
+    assert app.take(queue).data == b"here"
+
+
+def test_alias(mq, app):
+    queue = mq.queue("DEFPRTY(1)")
+    alias = mq.alias(f"TARGET('{queue}') DEFPRTY(7) DEFPSIST(YES)")
+    put = app.put(alias, b"through")
+    assert (put.Priority, put.Persistence) == (7, cmqc.MQPER_PERSISTENT)
+    got = app.take(alias)
+    assert (got.data, got.ResolvedQName) == (b"through", queue)
+
+
+def test_an_alias_has_its_own_put_and_get(mq, app, refused):
+    queue = mq.queue()
+    closed = mq.alias(f"TARGET('{queue}') PUT(DISABLED) GET(DISABLED)")
+    app.put(queue, b"x")
+    with refused(cmqc.MQRC_PUT_INHIBITED):
+        app.put(closed)
+    with refused(cmqc.MQRC_GET_INHIBITED):
+        app.take(closed)
+    assert app.take(mq.alias(f"TARGET('{queue}')")).data == b"x"
+
+
+def test_an_alias_of_a_closed_remote_queue_is_closed(mq, app, transmission, refused):
+    remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') PUT(DISABLED)")
+    for name in (remote, mq.alias(f"TARGET('{remote}')")):
+        with refused(cmqc.MQRC_PUT_INHIBITED):
+            app.put(name)
+
+
+def test_alias_without_base(mq, app, refused):
+    with refused(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q):
+        app.open_queue(mq.alias("TARGET(NO.SUCH.QUEUE)"))
+
+
+def test_alias_of_an_alias(mq, app, refused):
+    alias = mq.alias(f"TARGET('{mq.queue()}')")
+    with refused(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR):
+        app.open_queue(mq.alias(f"TARGET('{alias}')"))
+
+
+def test_alias_of_a_topic(mq, app):
+    topic = mq.name("topic")
+    alias = mq.alias(f"TARGET('{mq.topic_object(topic)}') TARGTYPE(TOPIC)")
+    _, publications = app.subscribe(topic)
+    app.put(alias, b"published")
+    assert app.drain(publications) == [b"published"]
+
+
+def test_remote_queue(mq, app, transmission):
+    remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') DEFPRTY(6) DEFPSIST(YES)")
+    put = app.put(remote, b"payload", CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
+    got = app.take(transmission)
+    assert addressee(got) == ("THERE", "FAR")
+    assert (put.Priority, put.Persistence) == (6, cmqc.MQPER_PERSISTENT)
+    assert (got.md.Priority, got.md.Persistence) == (6, cmqc.MQPER_PERSISTENT)
+
+
+def test_what_lies_on_a_transmission_queue(mq, app, transmission):
+    """ "MQXQH": an outer MQMD of its own, then MQXQH with the message's MQMD, then its data."""
+    put = app.put("THERE", b"payload", manager=transmission, CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
+    got = app.take(transmission)
+
+    assert got.md.Format == cmqc.MQFMT_XMIT_Q_HEADER
+    assert got.md.CorrelId == put.MsgId
+    assert got.md.MsgId != put.MsgId
+    assert (got.md.Priority, got.md.Persistence, got.md.Expiry) == (put.Priority, put.Persistence, put.Expiry)
+    header = decode_mqxqh(got.data)
+    assert (header.RemoteQName, header.RemoteQMgrName) == (b"THERE", transmission.encode())
+    assert header.MsgDesc.MsgId == put.MsgId
+    assert header.MsgDesc.CorrelId == b"c" * 24
+    assert header.MsgDesc.Format == b"MQSTR"
+    assert header.MsgDesc.CodedCharSetId == 1208
+    assert header.MsgDesc.Priority == put.Priority
+    assert got.data[:4] == b"XQH "
+    assert len(got.data) == 428 + len(b"payload")
+    assert got.data[428:] == b"payload"
+
+
+def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(mq, app, transmission, refused):
+    put = app.put("THERE", b"1", manager=transmission)
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.take(transmission, MsgId=put.MsgId)
+    outer = app.take(transmission, CorrelId=put.MsgId).md
+    app.put("THERE", b"2", manager=transmission)
+    again = app.take(transmission)
+    assert again.md.MsgId != outer.MsgId
+
+
+def test_a_transmission_queue_is_named_like_its_queue_manager(mq, app):
+    far = mq.queue("USAGE(XMITQ)", name=mq.name("FAR"))
+    elsewhere = mq.queue("USAGE(XMITQ)")
+    mq.alter(DEFXMITQ=elsewhere)
+    app.put("THERE", manager=far)
+    assert addressee(app.take(far)) == ("THERE", far)
+    assert app.all(elsewhere) == []
+
+
+def test_the_default_transmission_queue_takes_all_others(mq, app, transmission):
+    mq.alter(DEFXMITQ=transmission)
+    app.put("sensors/7", b"direct", manager="client-7")
+    assert addressee(app.take(transmission)) == ("sensors/7", "client-7")
+
+
+def test_queue_manager_alias(mq, app, transmission):
+    alias = mq.remote_queue(f"RNAME('') RQMNAME(REALNAME) XMITQ('{transmission}')")
+    app.put("THERE", manager=alias)
+    assert addressee(app.take(transmission)) == ("THERE", "REALNAME")
+
+
+def test_queue_manager_alias_of_the_local_queue_manager(mq, app):
+    queue = mq.queue()
+    alias = mq.remote_queue("RNAME('') RQMNAME(MQB1)")
+    app.put(queue, b"home", manager=alias)
+    assert app.take(queue).data == b"home"
+
+
+def test_remote_queue_that_is_local_after_all(mq, app):
+    queue = mq.queue()
+    app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME(MQB1)"), b"x")
+    assert app.take(queue).data == b"x"
+
+
+def test_no_way_to_a_queue_manager(mq, app, refused):
+    mq.alter(DEFXMITQ="")
+    with refused(cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR):
+        app.put("THERE", manager="NOWHERE")
+
+
+def test_wrong_transmission_queues(mq, app, refused):
+    normal = mq.queue()
+    with refused(cmqc.MQRC_UNKNOWN_XMIT_Q):
+        app.put(mq.remote_queue("RNAME(Q) RQMNAME(FAR) XMITQ(NO.SUCH.QUEUE)"))
+    with refused(cmqc.MQRC_XMIT_Q_USAGE_ERROR):
+        app.put(mq.remote_queue(f"RNAME(Q) RQMNAME(FAR) XMITQ('{normal}')"))
+    with refused(cmqc.MQRC_XMIT_Q_USAGE_ERROR):
+        app.put("Q", manager=normal)
+    mq.alter(DEFXMITQ=normal)
+    with refused(cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR):
+        app.put("Q", manager="NOWHERE")
+
+
+def test_the_default_transmission_queue_must_be_there(mq, app, refused):
+    mq.alter(DEFXMITQ="NO.SUCH.QUEUE")
+    with refused(cmqc.MQRC_UNKNOWN_DEF_XMIT_Q):
+        app.put("Q", manager="NOWHERE")
+
+
+@pytest.mark.parametrize("options", [cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE])
+def test_remote_queues_are_for_output(mq, app, transmission, refused, options):
+    remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}')")
+    with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
+        app.open_queue(remote, options)
+    with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
+        app.open_queue("THERE", options, manager=transmission)
+    app.close(app.open(MQOD(ObjectName=remote), OUTPUT))

@@ -1,0 +1,178 @@
+"""Units of work: MQCMIT, MQBACK, MQDISC (IBM MQ documentation, "Committing and backing out units of work")."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mq.interface import GetOptions
+from bridge.wire import cmqc
+
+PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
+
+
+def test_a_put_in_syncpoint_is_seen_by_nobody_until_the_commit(mq, app, other, refused):
+    queue = mq.queue()
+    app.put(queue, b"1", options=PUT_SYNC)
+    app.put(queue, b"2", options=PUT_SYNC)
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        other.take(queue)
+    assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 2
+    app.commit()
+    assert other.all(queue) == [b"1", b"2"]
+
+
+def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"1", options=PUT_SYNC)
+    app.backout()
+    app.commit()
+    assert other.all(queue) == []
+    assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
+
+
+def test_a_get_in_syncpoint_hides_the_message_until_the_end(mq, app, other, refused):
+    queue = mq.queue()
+    app.put(queue, b"m")
+    assert app.take(queue, GET_SYNC).data == b"m"
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        other.take(queue)
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        other.browse(other.open_queue(queue, cmqc.MQOO_BROWSE))
+    app.backout()
+    assert other.take(queue).data == b"m"
+
+
+def test_a_committed_get_is_final(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"m")
+    app.take(queue, GET_SYNC)
+    app.commit()
+    app.backout()
+    assert other.all(queue) == []
+    assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
+
+
+def test_backout_counts(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"m")
+    for expected in range(3):
+        got = app.take(queue, GET_SYNC)
+        assert got.md.BackoutCount == expected
+        app.backout()
+    assert other.take(queue).md.BackoutCount == 3
+
+
+def test_backed_out_messages_are_where_they_were(mq, app, other):
+    queue = mq.queue()
+    for data, priority in ((b"a5", 5), (b"b5", 5), (b"c5", 5), (b"d0", 0), (b"e0", 0)):
+        app.put(queue, data, Priority=priority)
+    for expected in (b"a5", b"b5", b"c5", b"d0"):
+        assert app.take(queue, GET_SYNC).data == expected
+    other.put(queue, b"f5", Priority=5)
+    app.backout()
+    assert other.all(queue) == [b"a5", b"b5", b"c5", b"f5", b"d0", b"e0"]
+
+
+def test_a_message_backed_out_in_the_middle_keeps_its_place(mq, app, other):
+    queue = mq.queue()
+    middle = b"m".ljust(24, b"\0")
+    for data, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
+        app.put(queue, data, MsgId=identifier)
+    app.take(queue, GET_SYNC, MsgId=middle)
+    app.backout()
+    assert other.all(queue) == [b"1", b"2", b"3"]
+
+
+def test_messages_stand_in_the_order_of_their_puts_not_of_the_commits(mq, app, other):
+    """ "Physical order is the order in which messages arrive on a queue" ("Logical and physical ordering")."""
+    queue = mq.queue()
+    app.put(queue, b"1", options=PUT_SYNC)
+    other.put(queue, b"2")
+    app.put(queue, b"3", options=PUT_SYNC)
+    other.put(queue, b"4")
+    app.commit()
+    assert app.all(queue) == [b"1", b"2", b"3", b"4"]
+
+
+def test_one_unit_of_work_spans_queues_and_topics(mq, app, other):
+    source, target, topic = mq.queue(), mq.queue(), mq.name("topic")
+    _, publications = other.subscribe(topic)
+    app.put(source, b"in")
+    app.take(source, GET_SYNC)
+    app.put(target, b"out", options=PUT_SYNC)
+    app.publish(topic, b"news", options=PUT_SYNC)
+    assert (other.all(source), other.all(target), other.drain(publications)) == ([], [], [])
+    app.backout()
+    assert (other.drain(publications), other.all(target), other.all(source)) == ([], [], [b"in"])
+
+    app.put(target, b"out", options=PUT_SYNC)
+    app.publish(topic, b"news", options=PUT_SYNC)
+    app.commit()
+    assert (other.all(target), other.drain(publications)) == ([b"out"], [b"news"])
+
+
+def test_each_connection_has_its_own_unit_of_work(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"mine", options=PUT_SYNC)
+    other.put(queue, b"theirs", options=PUT_SYNC)
+    other.commit()
+    app.backout()
+    assert app.all(queue) == [b"theirs"]
+
+
+def test_no_syncpoint_does_not_wait_for_the_commit(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"in", options=PUT_SYNC)
+    app.put(queue, b"out", options=cmqc.MQPMO_NO_SYNCPOINT)
+    app.backout()
+    assert other.all(queue) == [b"out"]
+
+
+def test_syncpoint_if_persistent(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"persistent", Persistence=1)
+    app.put(queue, b"not", Persistence=0)
+    handle = app.open_queue(queue)
+    assert app.drain(handle, cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT) == [b"persistent", b"not"]
+    app.backout()
+    assert other.all(queue) == [b"persistent"]
+
+
+def test_commit_and_backout_without_work_are_no_errors(app):
+    app.commit()
+    app.backout()
+
+
+def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq, app, other, refused):
+    queue = mq.queue("MAXDEPTH(1)")
+    app.put(queue, b"1", options=PUT_SYNC)
+    with refused(cmqc.MQRC_Q_FULL):
+        app.put(queue, b"2", options=PUT_SYNC)
+    app.commit()
+    assert other.all(queue) == [b"1"]
+
+
+def test_mqdisc_commits(mq, app, other):
+    queue, source = mq.queue(), mq.queue()
+    app.put(source, b"got")
+    app.put(queue, b"put", options=PUT_SYNC)
+    app.take(source, GET_SYNC)
+    app.connection.disconnect()
+    assert (other.all(queue), other.all(source)) == ([b"put"], [])
+
+
+@pytest.mark.parametrize("persistence", [0, 1])
+def test_maxumsgs(mq, app, refused, persistence):
+    queue = mq.queue()
+    mq.alter(MAXUMSGS="3")
+    for _ in range(3):
+        app.put(queue, options=PUT_SYNC, Persistence=persistence)
+    with refused(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
+        app.put(queue, options=PUT_SYNC)
+    app.commit()
+    handle = app.open_queue(queue)
+    app.put(queue)
+    for _ in range(3):
+        app.get(handle, GetOptions(Options=GET_SYNC))
+    with refused(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
+        app.get(handle, GetOptions(Options=GET_SYNC))
