@@ -7,7 +7,7 @@ received with QoS 2 and not released (section 4.3.3, method A). Numbered message
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 
 from bridge.wire.mqtt import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.acceptance.line_process import PATIENCE
@@ -18,7 +18,11 @@ MESSAGE_IDS = 1_000
 
 
 class Publisher:
-    """Publishes messages number 0 to `count` - 1, in turn to `topics`; the payload is the number."""
+    """Publishes messages number 0 to `count` - 1, in turn to `topics`; the payload is `number.attempt`.
+
+    A message sent again counts its attempts, so that a receiver can tell the copies of QoS 1 that the publisher made from
+    those that the bridge made.
+    """
 
     def __init__(self, client_id: str, topics: list[str], count: int, qos: int, window: int = 100) -> None:
         self.client_id = client_id
@@ -49,14 +53,17 @@ class Publisher:
         assert connack.return_code == 0
         assert connack.session_present or not self.connections, "the session must have survived"
         self.connections += 1
-        again: list[Packet] = [self._packet(message_id, number, True) for message_id, number in self._unacknowledged.items()]
+        again: list[Packet] = [
+            self._packet(message_id, number, self.connections - 1) for message_id, number in self._unacknowledged.items()
+        ]
         self.resent += len(again)
         again += [Pubrel(message_id) for message_id in self._released]
         if again:
             client.send(*again)
 
-    def _packet(self, message_id: int, number: int, dup: bool) -> Publish:
-        return Publish(self.topics[number % len(self.topics)], b"%d" % number, self.qos, False, dup, message_id)
+    def _packet(self, message_id: int, number: int, attempt: int) -> Publish:
+        topic = self.topics[number % len(self.topics)]
+        return Publish(topic, b"%d.%d" % (number, attempt), self.qos, False, attempt > 0, message_id)
 
     def step(self, timeout: float = PATIENCE) -> None:
         """Fill the window, then take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
@@ -66,7 +73,7 @@ class Publisher:
         while self._next < self.count and len(self._unacknowledged) + len(self._released) < self.window:
             message_id = self._free_message_id()
             self._unacknowledged[message_id] = self._next
-            new.append(self._packet(message_id, self._next, False))
+            new.append(self._packet(message_id, self._next, 0))
             self._next += 1
         if new:
             client.send(*new)
@@ -116,12 +123,12 @@ class DurableSubscriber:
         self.qos = qos
         #: (topic, number) in the order in which the application got them; QoS 1 may repeat
         self.received: list[tuple[str, int]] = []
-        #: numbers that came again without DUP
+        #: numbers of messages that the bridge sent again without DUP
         self.undeclared: list[int] = []
         self.connections = 0
         #: method A: message ids received and not released
         self._not_released: set[int] = set()
-        self._seen: set[int] = set()
+        self._seen: set[bytes] = set()
         self._client: RawClient | None = None
 
     def connect(self, port: int) -> None:
@@ -144,10 +151,9 @@ class DurableSubscriber:
             packet = client.inbox.popleft()
             if type(packet) is Publish:
                 assert packet.qos == self.qos, packet
-                number = int(packet.payload)
-                if number in self._seen and not packet.dup:
-                    self.undeclared.append(number)
-                self._seen.add(number)
+                if packet.payload in self._seen and not packet.dup:
+                    self.undeclared.append(number_of(packet.payload))
+                self._seen.add(packet.payload)
                 if packet.qos == 1:
                     self._deliver(packet)
                     answers.append(Puback(packet.message_id))
@@ -165,15 +171,26 @@ class DurableSubscriber:
             client.send(*answers)
 
     def _deliver(self, packet: Publish) -> None:
-        self.received.append((packet.topic, int(packet.payload)))
+        self.received.append((packet.topic, number_of(packet.payload)))
 
     @property
     def numbers(self) -> set[int]:
         return {number for _, number in self.received}
 
+    @property
+    def published_twice(self) -> list[int]:
+        """Numbers of messages of which more than one copy of the publisher was taken by the bridge."""
+        copies = Counter(number_of(payload) for payload in self._seen)
+        return [number for number, count in copies.items() if count > 1]
+
     def close(self) -> None:
         if self._client is not None:
             self._client.vanish()
+
+
+def number_of(payload: bytes | str) -> int:
+    """The number of a message, by its payload."""
+    return int(float(payload))
 
 
 def first_deliveries(received: list[tuple[str, int]]) -> dict[str, list[int]]:

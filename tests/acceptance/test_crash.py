@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
 from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mqtt_raw import ConnectionClosed
 
@@ -118,7 +118,7 @@ def test_kill_while_publishing_and_again_while_delivering(
     drive(publisher, bridge, killer, lambda: publisher.finished, lambda: len(publisher.acknowledged))
     assert len(publisher.acknowledged) == COUNT
     audit = [
-        (str(message["rfh2"][0]["folders"]["mqps"]["Top"]), int(message["body"])) for message in bridge.messages("AUDIT")
+        (str(one["rfh2"][0]["folders"]["mqps"]["Top"]), number_of(one["body"])) for one in bridge.messages("AUDIT")
     ]
     report(f"QoS {qos}, publishing", bridge, publisher, audit)
     assert bridge.kills == 6
@@ -129,10 +129,24 @@ def test_kill_while_publishing_and_again_while_delivering(
     report(f"QoS {qos}, delivered", bridge, publisher, subscriber.received)
     assert bridge.kills == 12
     verify(subscriber.received, publisher, qos)
-    print("came again without DUP:", len(subscriber.undeclared))
     if qos == 2:
         assert len(audit) == len(subscriber.received) == COUNT
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+
+
+@pytest.mark.xfail(strict=False, reason="what was sent shortly before a kill is not on record as sent when it happens")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
+    """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""
+    bridge, count = own_bridge, 2_000
+    subscriber = enlist(bridge, qos)
+    publisher = Publisher("sender", TOPICS, count, qos)
+    publisher.connect(bridge.port)
+    while not publisher.finished:
+        publisher.step()
+    killer = Killer(bridge, chance, 3, count)
+    drive(subscriber, bridge, killer, lambda: len(subscriber.numbers) >= count, lambda: len(subscriber.received))
+    assert subscriber.undeclared == []
 
 
 class Restless(threading.Thread):
@@ -202,8 +216,8 @@ def test_kill_while_both_are_at_work(own_bridge: BridgeProcess, chance: random.R
     for thread in threads:
         if thread.failure is not None:
             raise thread.failure
-    cuts = ", ".join(str(thread.cuts) for thread in threads)
-    print(f"connections cut by subscriber and publisher: {cuts}; came again without DUP: {len(subscriber.undeclared)}")
+    cuts = " and ".join(str(thread.cuts) for thread in threads)
+    print(f"connections cut by subscriber and publisher: {cuts}")
     report(f"QoS {qos}, both", bridge, publisher, subscriber.received)
     verify(subscriber.received, publisher, qos)
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
