@@ -6,7 +6,7 @@ and `**`) that stands for many. Source: IBM MQ documentation, "SET AUTHREC", "Se
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,3 +52,38 @@ class AuthorityRecords:
 
 def _key(identity: Identity) -> str:
     return " ".join(map(str, identity))
+
+
+def covers(profile: str, name: str) -> bool:
+    """Whether a profile is about an object: `?` is one character, `*` any number of them in one qualifier (the text
+    between two dots), `**` any number of qualifiers.
+    """
+    return _is_like(
+        profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same)
+    )
+
+
+def _same(one: str, character: str) -> bool:
+    return one in ("?", character)
+
+
+def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same: Callable[[str, str], bool]) -> bool:
+    """Whether items are like a pattern, in which one sign stands for any number of them.
+
+    Only the last such sign is ever tried again, so that no profile takes longer than its length times the name's.
+    """
+    at = begin = 0
+    resume: int | None = None
+    while begin < len(items):
+        if at < len(pattern) and pattern[at] == any_number:
+            at += 1
+            resume, kept = at, begin
+        elif at < len(pattern) and same(pattern[at], items[begin]):
+            at += 1
+            begin += 1
+        elif resume is not None:
+            kept += 1
+            at, begin = resume, kept
+        else:
+            return False
+    return all(sign == any_number for sign in pattern[at:])
