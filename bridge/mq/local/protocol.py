@@ -79,7 +79,7 @@ class Set(msgspec.Struct, tag="MQSET", array_like=True):
 
 
 class Statistics(msgspec.Struct, tag="MQSTAT", array_like=True):
-    type: int
+    kind: int
 
 
 class Commit(msgspec.Struct, tag="MQCMIT", array_like=True):

@@ -1,4 +1,4 @@
-"""The embedded queue manager's door for other processes: MQ connections over a Unix socket, and TCP where configured."""
+"""The embedded queue manager's door for other processes: MQ connections over Unix sockets, and TCP where configured."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,37 +18,46 @@ from bridge.mq.local import protocol
 from bridge.mq.local.client import socket_address
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.conversation import Conversation, Malformed
+from bridge.mq.local.mqi import frames
+from bridge.mq.local.mqi.door import MqiConversation
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.wire import cmqc
 
 
 class ApplicationServer:
-    """Accepts MQ connections of other processes."""
+    """Accepts MQ connections of other processes: of this package's programs, and of C programs (`mqi`)."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
         self.connections: set[Conversation] = set()
         self._servers: list[asyncio.Server] = []
-        self._path: Path | None = None
+        self._paths: list[Path] = []
 
     async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
-        """Listen on the socket in the data directory, and on a TCP address; returns both as text."""
+        """Listen on the sockets in the data directory, and on a TCP address; returns where, as text."""
         loop = asyncio.get_running_loop()
-        self._path = path = self.queue_manager.data_directory / protocol.SOCKET_NAME
-        # The lock on the data directory is ours, so a socket that is there was left by a process that died.
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with socket_address(path) as name:
-            listener.bind(name)
-        os.chmod(path, 0o660)
-        self._servers.append(await loop.create_unix_server(lambda: ApplicationProtocol(self), sock=listener))
-        places = [str(path)]
+        places = [
+            await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self)),
+            await self._listen_at(frames.SOCKET_NAME, lambda: MqiConversation(self)),
+        ]
         if address is not None:
-            server = await loop.create_server(lambda: ApplicationProtocol(self), *address)
+            server = await loop.create_server(lambda: _Doorkeeper(self), *address)
             self._servers.append(server)
             places.append("{}:{}".format(*server.sockets[0].getsockname()[:2]))
         return places
+
+    async def _listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
+        path = self.queue_manager.data_directory / name
+        # The lock on the data directory is ours, so a socket that is there was left by a process that died.
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._paths.append(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with socket_address(path) as place:
+            listener.bind(place)
+        os.chmod(path, 0o660)
+        self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=listener))
+        return str(path)
 
     async def close(self) -> None:
         """Stop accepting; connections that are open break, and their units of work are backed out."""
@@ -55,9 +65,29 @@ class ApplicationServer:
             server.close()
         for connection in list(self.connections):
             connection.abort()
-        if self._path is not None:
+        for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
-                self._path.unlink()
+                path.unlink()
+
+
+class _Doorkeeper(asyncio.Protocol):
+    """Finds out by the first bytes of a TCP connection which language it speaks."""
+
+    def __init__(self, server: ApplicationServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
+        mqi = data[0] == frames.GREETING[0]
+        conversation = MqiConversation(self._server) if mqi else ApplicationProtocol(self._server)
+        self._transport.set_protocol(conversation)
+        conversation.connection_made(self._transport)
+        conversation.data_received(data)
 
 
 class ApplicationProtocol(Conversation):
@@ -116,8 +146,8 @@ class ApplicationProtocol(Conversation):
                 self._answer(application.inquire(handle, selectors))
             case protocol.Set(handle, selectors, ints, chars):
                 self._end(application.set(handle, selectors, ints, chars))
-            case protocol.Statistics(type_):
-                self._answer(application.statistics(type_))
+            case protocol.Statistics(kind):
+                self._answer(application.statistics(kind))
             case protocol.Commit():
                 self._end(application.commit())
             case protocol.Backout():
