@@ -382,6 +382,16 @@ def test_subscribe_to_several_topics_with_one_refused(bridge: BridgeProcess, uni
         assert client.take().payload == b"end"
 
 
+def test_subscribe_takes_effect_before_the_publish_behind_it(bridge: BridgeProcess, unique: str) -> None:
+    """A client's packets take effect in the order sent, also when it does not wait for SUBACK."""
+    with RawClient.connected(bridge.port, unique) as client:
+        client.send(Subscribe(1, ((unique, 1),)), Publish(unique, b"at once", 1, False, False, 2))
+        client.wait_for(Suback)
+        client.wait_for(Puback)
+        client.publish(unique, b"later", 1)
+        assert [client.take().payload for _ in range(2)] == [b"at once", b"later"]
+
+
 def test_subscribing_again_alters_the_qos_and_repeats_the_retained(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.8.4-3: the new subscription replaces the old one; there are no two of one filter."""
     with RawClient.connected(bridge.port, unique) as client:
