@@ -32,6 +32,8 @@ class ApplicationServer:
         self.connections: set[Conversation] = set()
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
+        #: TCP port listened on, 0 when none
+        self.port = 0
 
     async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
         """Listen on the sockets in the data directory, and on a TCP address; returns where, as text."""
@@ -43,7 +45,8 @@ class ApplicationServer:
         if address is not None:
             server = await loop.create_server(lambda: _Doorkeeper(self), *address)
             self._servers.append(server)
-            places.append("{}:{}".format(*server.sockets[0].getsockname()[:2]))
+            host, self.port = server.sockets[0].getsockname()[:2]
+            places.append(f"{host}:{self.port}")
         return places
 
     async def _listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
