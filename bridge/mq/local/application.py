@@ -31,6 +31,7 @@ class Application(Opening, Putting, Retrieval, Subscribing, Inquiry):
 
     def disconnect(self, *, commit: bool) -> list[Unit]:
         """MQDISC, or the end of a process (commit False: its unit of work is backed out). Units to submit."""
+        self.queue_manager.applications.discard(self)
         units = []
         if commit:
             if (unit := self.commit()) is not None:

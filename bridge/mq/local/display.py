@@ -227,6 +227,7 @@ def _subscription(subscription: Subscription) -> Shown:
         "SUBUSER": subscription.user,
         "EXPIRY": expiry,
         "WSCHEMA": "TOPIC",
+        "SELECTOR": subscription.selector,
     }
 
 

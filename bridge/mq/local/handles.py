@@ -100,11 +100,18 @@ class Handles:
         self._next_handle = 1
         self._unit: Unit | None = None
         self._statistics = MQSTS()
+        self.connection_id = queue_manager.connection_id()
+        queue_manager.applications.add(self)
 
     @property
     def handles(self) -> dict[int, Handle]:
         """What is open, by handle."""
         return self._handles
+
+    @property
+    def in_unit_of_work(self) -> bool:
+        """Whether something is uncommitted."""
+        return self._unit is not None and not self._unit.empty
 
     def _check_room(self) -> None:
         if len(self._handles) >= int(self.queue_manager.attributes["MAXHANDS"]):

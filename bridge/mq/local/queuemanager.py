@@ -7,6 +7,7 @@ do is refused with IBM's reason code, not done differently.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -74,6 +76,9 @@ class QueueManager(Objects):
         self._next = (store.starts << 40) + 1
         self.journal = Journal(store, self.lock)
         self.journal.queues = self.queues.values
+        #: what is connected (`bridge.mq.local.application.Application`)
+        self.applications: WeakSet[Any] = WeakSet()
+        self._connections = itertools.count(1)
         #: callables that run when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
         self._load(store)
@@ -163,6 +168,11 @@ class QueueManager(Objects):
         self.journal.close()
         self._held.close()
 
+    def connection_id(self) -> bytes:
+        """An identifier for a connection: unique, as MsgIds are, over restarts."""
+        number = (self._starts << 40) + next(self._connections)
+        return b"AMQC" + self.name.encode()[:12].ljust(12) + number.to_bytes(8, "big")
+
     def next_number(self) -> int:
         """A number for a message, never used before by this queue manager.
 
@@ -174,7 +184,9 @@ class QueueManager(Objects):
 
     # Messages --------------------------------------------------------------------------------------------------------
 
-    def put(self, unit: Unit, destination: Destination, message: Message, *, application: str | None = "") -> StoredMessage:
+    def put(
+        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = ""
+    ) -> StoredMessage:
         """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError."""
         queue = destination.queue
         assert queue is not None
