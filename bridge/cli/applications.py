@@ -13,7 +13,7 @@ from bridge.cli.failures import FAILED, Commands, Failure
 
 # What belongs to MQ is imported by the functions that use it: `mqbridge --help` and `version` do without.
 if TYPE_CHECKING:
-    from bridge.mq.interface import MQOD, Connection, Got
+    from bridge.mq.interface import MQOD, MQSD, Connection, Got
     from bridge.wire.mq import MQMD
 
 _EXAMPLES = """
@@ -185,10 +185,25 @@ def sub(
     except KeyboardInterrupt:
         if remove:  # by a connection of its own: on the first an MQGET may be waiting
             with connected(data_dir, config) as connection:
-                connection.close(connection.subscribe(sd)[0], cmqc.MQCO_REMOVE_SUB)
+                _remove(connection, sd)
         raise
     if count and not printed:
         raise _no_message(f"topic {topic_filter!r}")
+
+
+def _remove(connection: Connection, sd: MQSD) -> None:
+    """Remove a subscription as soon as the connection that had it open has ended."""
+    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+    from bridge.mq.errors import MQError
+    from bridge.wire import cmqc
+
+    def is_open(error: BaseException) -> bool:
+        return isinstance(error, MQError) and error.reason == cmqc.MQRC_SUBSCRIPTION_IN_USE
+
+    resume = Retrying(retry=retry_if_exception(is_open), wait=wait_fixed(0.05), stop=stop_after_delay(5), reraise=True)
+    handle, _ = resume(connection.subscribe, sd)
+    connection.close(handle, cmqc.MQCO_REMOVE_SUB)
 
 
 def _no_message(place: str) -> Exception:

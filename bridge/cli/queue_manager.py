@@ -82,12 +82,18 @@ def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
     """An MQ connection to the queue manager that the options `--data-dir` and `--config` name, or the environment.
 
     At the end it commits and disconnects; after an error it backs out first. Nothing of the kind happens when Ctrl-C
-    ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks with the
-    process, and the queue manager backs its unit of work out.
+    ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks, at the latest
+    with the process, and the queue manager backs its unit of work out.
     """
     connection = connect(option, configuration_of(file, option))
     try:
         yield connection
+    except KeyboardInterrupt:
+        from bridge.mq.local.client import RemoteConnection
+
+        if isinstance(connection, RemoteConnection):
+            connection.abort()
+        raise
     except Exception:
         from bridge.mq.errors import MQError
 

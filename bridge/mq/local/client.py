@@ -171,6 +171,10 @@ class RemoteConnection:
     def command(self, text: str) -> list[CommandResponse]:
         return self._call(protocol.Command(text), list[CommandResponse])
 
+    def abort(self) -> None:
+        """Break the connection: the queue manager backs its unit of work out and closes its handles."""
+        self._socket.close()
+
     def disconnect(self) -> None:
         try:
             self._call(protocol.Disconnect(), type(None))

@@ -89,9 +89,7 @@ class Inquiry(Handles):
                 return shown
         raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
 
-    def set(
-        self, number: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]
-    ) -> Unit | None:
+    def set(self, number: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
         """MQSET: the unit to submit, None when nothing changes."""
         kind, name, options = self._object(number)
         if not options & cmqc.MQOO_SET:

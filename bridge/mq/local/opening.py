@@ -71,7 +71,9 @@ def check_open_options(options: int) -> None:
         or (options & cmqc.MQOO_SAVE_ALL_CONTEXT and not options & INPUT)
         or (options & cmqc.MQOO_CO_OP and not options & cmqc.MQOO_BROWSE)
     ):
-        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set")
+        raise MQError(
+            cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set"
+        )
 
 
 class Opening(Handles):
@@ -161,7 +163,9 @@ class Opening(Handles):
     def _open_model(self, od: MQOD, options: int) -> QueueHandle:
         """A model queue makes a dynamic queue, which is what is open then."""
         selection = selection_of(self.queue_manager, od.SelectionString)
-        queue = dynamic_queue.dynamic_queue(self.queue_manager, self.queue_manager.models[od.ObjectName], od.DynamicQName)
+        queue = dynamic_queue.dynamic_queue(
+            self.queue_manager, self.queue_manager.models[od.ObjectName], od.DynamicQName
+        )
         destination = self.queue_manager.resolve(queue.name)
         handle = self._open_queue(destination, options)
         handle.creator = queue.temporary

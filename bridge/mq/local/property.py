@@ -28,6 +28,7 @@ import msgspec
 from bridge.mapping.message import CCSID_UTF8
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Property
+from bridge.mq.local.selector import RESERVED
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, byte_order_of, decode_rfh2, encode_rfh2
 from bridge.wire.mq.namevalue import write_value
@@ -37,12 +38,13 @@ __all__ = ["Property", "check_property", "merge", "read_folders", "split"]
 USER_FOLDER: Final = "usr"
 #: Folders that hold properties whether they say so or not.
 PROPERTY_FOLDERS: Final = frozenset(
-    "jms mcd mq mq_usr mqema mqext mqps mqtt mqtls sib sib_context sib_usr usr".split()
+    (
+        *("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"),
+        *("sib", "sib_context", "sib_usr", "usr"),
+    )
 )
 #: Properties in these folders make PROPCTL(COMPAT) show all of them.
 COMPATIBLE_FOLDERS: Final = frozenset(("jms", "mcd", "mqext", "usr"))
-#: "Property name restrictions": words of message selectors.
-_RESERVED: Final = frozenset("NULL TRUE FALSE NOT AND OR BETWEEN LIKE IN IS ESCAPE".split())
 _PART: Final = re.compile(r"[^\W\d][\w$:-]*")
 _INTEGER_BITS: Final = {
     cmqc.MQTYPE_INT8: 8,
@@ -83,11 +85,11 @@ def check_property(one: Property) -> Property:
     parts = one.name.split(".")
     if len(one.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
         raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(one.name)} characters")
-    if one.name.upper() in _RESERVED or not all(_PART.fullmatch(part) for part in parts):
+    if one.name.upper() in RESERVED or not all(_PART.fullmatch(part) for part in parts):
         raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name!r} is no name of a property")
     python = _PYTHON.get(one.type)
     value: Any = one.value
-    if python is None or not isinstance(value, python) or (isinstance(value, bool) and one.type in _INTEGER_BITS):
+    if python is None or not isinstance(one.value, python) or (isinstance(value, bool) and one.type in _INTEGER_BITS):
         raise MQError(cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{one.name}: type {one.type}, value {value!r}")
     bits = _INTEGER_BITS.get(one.type)
     if bits is not None and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):

@@ -29,9 +29,7 @@ _PASS_IDENTITY = cmqc.MQPMO_PASS_IDENTITY_CONTEXT
 _PASS_ALL = cmqc.MQPMO_PASS_ALL_CONTEXT
 _SET_IDENTITY = cmqc.MQPMO_SET_IDENTITY_CONTEXT
 _SET_ALL = cmqc.MQPMO_SET_ALL_CONTEXT
-_CONTEXTS = (
-    _PASS_IDENTITY | _PASS_ALL | _SET_IDENTITY | _SET_ALL | cmqc.MQPMO_NO_CONTEXT | cmqc.MQPMO_DEFAULT_CONTEXT
-)
+_CONTEXTS = _PASS_IDENTITY | _PASS_ALL | _SET_IDENTITY | _SET_ALL | cmqc.MQPMO_NO_CONTEXT | cmqc.MQPMO_DEFAULT_CONTEXT
 #: Options that cannot be said together.
 _EXCLUSIVE = (
     cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT,
@@ -81,9 +79,7 @@ def check_put_options(options: int) -> None:
 class Putting(Handles):
     """The verbs that put messages."""
 
-    def put(
-        self, number: int, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()
-    ) -> Result:
+    def put(self, number: int, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()) -> Result:
         """MQPUT; the results are filled in to an MQPMO."""
         handle = self._find(number)
         if not isinstance(handle, (QueueHandle, TopicHandle)):
@@ -101,9 +97,7 @@ class Putting(Handles):
             raise MQError(cmqc.MQRC_Q_DELETED, f"queue {handle.queue.name}")
         return self._put(handle.destination, message, pmo, properties, handle)
 
-    def put1(
-        self, od: MQOD, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()
-    ) -> Result:
+    def put1(self, od: MQOD, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()) -> Result:
         """MQPUT1."""
         pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
         check_put_options(pmo.Options)
@@ -143,10 +137,7 @@ class Putting(Handles):
                 return self._publish(unit, target, message, pmo, application)
             return self._put_to_queue(unit, target, message, pmo, application)
 
-        if pmo.Options & cmqc.MQPMO_ASYNC_RESPONSE:
-            md = self._unanswered(put, md, target, pmo)
-        else:
-            md = put()
+        md = self._unanswered(put, md, target, pmo) if pmo.Options & cmqc.MQPMO_ASYNC_RESPONSE else put()
         return md, None if syncpoint else unit
 
     def _put_to_queue(
@@ -225,7 +216,9 @@ class Putting(Handles):
                 changes["GroupId"] = self._generated()
             return changes
         if changes["MsgFlags"] & cmqc.MQMF_SEGMENT:
-            raise MQError(cmqc.MQRC_SEGMENTATION_NOT_ALLOWED, "this queue manager does not put segments in logical order")
+            raise MQError(
+                cmqc.MQRC_SEGMENTATION_NOT_ALLOWED, "this queue manager does not put segments in logical order"
+            )
         if not is_grouped(md):
             if handle.sequence:
                 raise MQError(cmqc.MQRC_INCOMPLETE_GROUP, "the group that was begun has no last message yet")

@@ -58,7 +58,7 @@ def check_report(options: int) -> None:
 def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedback: int) -> None:
     """Put the report that the sender of a message asked for, if it did."""
     original = stored.message.md
-    plain, with_data, with_full_data = _REQUESTS[feedback]
+    plain, _, with_full_data = _REQUESTS[feedback]
     request = original.Report & with_full_data
     if not request or not original.ReplyToQ:
         return

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions, Got, TruncatedMessage
 from bridge.mq.local.conversion import convert
-from bridge.mq.local.get_options import BROWSES, MARKS, UNDER_CURSOR, UNMARKS, check_get, matching, token_of
+from bridge.mq.local.get_options import BROWSES, UNDER_CURSOR, UNMARKS, check_get, matching, token_of
 from bridge.mq.local.handles import Handles, QueueHandle, Selection
 from bridge.mq.local.journal import Unit
 from bridge.mq.local.queue import Queue

@@ -55,7 +55,8 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-_RESERVED: Final = frozenset("NULL TRUE FALSE NOT AND OR BETWEEN LIKE IN IS ESCAPE".split())
+#: Words that are no identifiers ("Property name restrictions").
+RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -128,6 +129,14 @@ def _or(left: bool | None, right: bool | None) -> bool | None:
     return None if left is None or right is None else False
 
 
+def _both(join: Callable[[bool | None, bool | None], bool | None], left: Selector, right: Selector) -> _Node:
+    return _Node(_CONDITION, lambda lookup: join(left(lookup), right(lookup)))
+
+
+def _calculation(sign: str, left: Callable[[Lookup], Any], right: Callable[[Lookup], Any]) -> _Node:
+    return _Node(_NUMBER, lambda lookup: _calculate(sign, left(lookup), right(lookup)))
+
+
 def _pattern(pattern: str, escape: str | None) -> re.Pattern[str] | None:
     """The regular expression of a LIKE pattern; None when it ends in its escape character, or escapes something else."""
     parts: list[str] = []
@@ -176,7 +185,7 @@ class _Reader:
         self._token = match[self._kind]
         self._start = match.start(self._kind)
         self._at = match.end()
-        if self._kind == "word" and self._token.upper() in _RESERVED:
+        if self._kind == "word" and self._token.upper() in RESERVED:
             self._kind, self._token = "key", self._token.upper()
 
     def _accept(self, *tokens: str) -> str:
@@ -213,15 +222,13 @@ class _Reader:
     def _or(self) -> _Node:
         node = self._and()
         while self._accept("OR"):
-            left, right = self._condition(node), self._condition(self._and())
-            node = _Node(_CONDITION, lambda lookup, left=left, right=right: _or(left(lookup), right(lookup)))
+            node = _both(_or, self._condition(node), self._condition(self._and()))
         return node
 
     def _and(self) -> _Node:
         node = self._not()
         while self._accept("AND"):
-            left, right = self._condition(node), self._condition(self._not())
-            node = _Node(_CONDITION, lambda lookup, left=left, right=right: _and(left(lookup), right(lookup)))
+            node = _both(_and, self._condition(node), self._condition(self._not()))
         return node
 
     def _not(self) -> _Node:
@@ -347,11 +354,7 @@ class _Reader:
     def _chain(self, operand: Callable[[], _Node], *signs: str) -> _Node:
         node = operand()
         while sign := self._accept(*signs):
-            left, right = self._number(node), self._number(operand())
-            node = _Node(
-                _NUMBER,
-                lambda lookup, sign=sign, left=left, right=right: _calculate(sign, left(lookup), right(lookup)),
-            )
+            node = _calculation(sign, self._number(node), self._number(operand()))
         return node
 
     def _unary(self) -> _Node:

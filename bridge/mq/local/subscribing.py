@@ -75,8 +75,10 @@ def check_subscribe(sd: MQSD) -> None:
         raise MQError(cmqc.MQRC_SUB_NAME_ERROR, "a durable subscription has a name, of at most 10240 characters")
     if len(sd.SubUserData) > _USER_DATA_LENGTH:
         raise MQError(cmqc.MQRC_SUB_USER_DATA_ERROR, f"{len(sd.SubUserData)} characters of user data")
-    if not 0 <= sd.SubLevel <= 9 or sd.PubPriority not in _PRIORITIES or not (
-        sd.SubExpiry > 0 or sd.SubExpiry == cmqc.MQEI_UNLIMITED
+    if (
+        not 0 <= sd.SubLevel <= 9
+        or sd.PubPriority not in _PRIORITIES
+        or not (sd.SubExpiry > 0 or sd.SubExpiry == cmqc.MQEI_UNLIMITED)
     ):
         raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, PubPriority -3, -1 or 0 to 9, SubExpiry positive or -1")
 
@@ -170,7 +172,9 @@ class Subscribing(Handles):
                 and other.queue is destination.queue
                 and other.correl_id == sd.SubCorrelId
             ):
-                raise MQError(cmqc.MQRC_DUPLICATE_GROUP_SUB, f"subscription {other.name!r} has the same topic and group")
+                raise MQError(
+                    cmqc.MQRC_DUPLICATE_GROUP_SUB, f"subscription {other.name!r} has the same topic and group"
+                )
 
     def _destination(self, number: int | None) -> Destination:
         handle = self._find(number) if number is not None else None
@@ -196,9 +200,7 @@ class Subscribing(Handles):
         if options & cmqc.MQSO_ALTER and existing.grouped != bool(options & cmqc.MQSO_GROUP_SUB):
             raise MQError(cmqc.MQRC_GROUPING_NOT_ALTERABLE, f"subscription {sd.SubName!r}")
 
-    def _again(
-        self, existing: Subscription, sd: MQSD, number: int | None
-    ) -> tuple[tuple[int, int], Unit | None]:
+    def _again(self, existing: Subscription, sd: MQSD, number: int | None) -> tuple[tuple[int, int], Unit | None]:
         """Resume or alter a subscription that exists."""
         unit: Unit | None = None
         if number is None:

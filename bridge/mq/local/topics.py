@@ -79,9 +79,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     def selective(self) -> bool:
         """Whether it does not take every publication just as it was published."""
         return (
-            self.selection is not None
-            or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED
-            or self.identity is not None
+            self.selection is not None or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED or self.identity is not None
         )
 
 

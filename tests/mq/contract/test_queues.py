@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.interface import MQOD, MQPMO, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -488,7 +488,6 @@ def test_put_disabled_and_get_disabled(mq, app, refused):
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("Priority", 10, cmqc.MQRC_PRIORITY_ERROR),
         ("Priority", -2, cmqc.MQRC_PRIORITY_ERROR),
         ("Persistence", 3, cmqc.MQRC_PERSISTENCE_ERROR),
         ("Expiry", 0, cmqc.MQRC_EXPIRY_ERROR),
@@ -502,6 +501,17 @@ def test_descriptor_fields_are_checked(mq, app, refused, field, value, reason, t
             app.put(mq.queue(), **{field: value})
         else:
             app.publish(mq.name(), **{field: value})
+
+
+def test_a_priority_above_the_maximum_counts_as_the_maximum(mq, app):
+    """MQRC 2049: "the message is accepted, but is placed on the queue at the queue manager's maximum priority"."""
+    queue = mq.queue()
+    app.put(queue, b"9", Priority=9)
+    options = MQPMO()
+    app.put(queue, b"10", Priority=10, options=options)
+    assert options.Reason == cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM
+    app.put(queue, b"9 too", Priority=9)
+    assert app.all(queue) == [b"9", b"10", b"9 too"]
 
 
 def test_exclusive_input(mq, app, other, refused):
@@ -602,7 +612,7 @@ def test_options_of_put(mq, app, refused):
 
 def test_object_types(mq, app, refused):
     with refused(cmqc.MQRC_OBJECT_TYPE_ERROR):
-        app.open(MQOD(ObjectType=cmqc.MQOT_PROCESS, ObjectName=mq.queue()), cmqc.MQOO_INQUIRE)
+        app.open(MQOD(ObjectType=cmqc.MQOT_CHANNEL, ObjectName=mq.queue()), cmqc.MQOO_INQUIRE)
 
 
 def test_maxhands(mq, app, refused):

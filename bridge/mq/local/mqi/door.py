@@ -60,10 +60,10 @@ class MqiConversation(Conversation):
 
     def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
         writer = result if isinstance(result, Writer) else Writer()
-        if warning is None:
-            self._reply(writer.frame(cmqc.MQCC_OK, cmqc.MQRC_NONE))
-        else:
+        if warning is not None:
             self._reply(writer.frame(warning.comp_code, warning.reason))
+        else:
+            self._reply(writer.frame(cmqc.MQCC_WARNING if writer.reason else cmqc.MQCC_OK, writer.reason))
 
     def _work(self, request: bytes) -> None:
         reader = Reader(request)
@@ -186,6 +186,7 @@ class MqiConversation(Conversation):
             writer.raw(structures.MQGMO.written(gmo_raw, **{name: getattr(got, name) for name in names}))
             writer.long(got.DataLength).raw(got.data)
             write_properties(writer, got.properties if wants_properties else None)
+            writer.reason = got.Reason
             return writer
 
         self._get(handle, options, form)

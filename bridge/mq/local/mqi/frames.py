@@ -78,6 +78,8 @@ class Writer:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        #: of a warning that the reply gives
+        self.reason = 0
 
     def long(self, value: int) -> Writer:
         self._parts.append(_LONG.pack(value))
