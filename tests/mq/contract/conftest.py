@@ -19,7 +19,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, CommandResponse, Connection, GetOptions, Got
+from bridge.mq.interface import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
 from bridge.mq.local.client import RemoteConnection
 from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.queuemanager import QueueManager
@@ -84,12 +84,14 @@ class Application:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
         return self.connection.open(od, options)
 
-    def put(self, name: str, data: bytes = b"", *, options: int = 0, manager: str = "", **md: Any) -> MQMD:
+    def put(self, name: str, data: bytes = b"", *, options: int | MQPMO = 0, manager: str = "", **md: Any) -> MQMD:
         """MQPUT1 to a queue; keywords are fields of the MQMD."""
         od = MQOD(ObjectName=name, ObjectQMgrName=manager)
         return self.connection.put1(od, Message(MQMD(**md), data), options)
 
-    def publish(self, topic: str, data: bytes = b"", *, options: int = 0, topic_object: str = "", **md: Any) -> MQMD:
+    def publish(
+        self, topic: str, data: bytes = b"", *, options: int | MQPMO = 0, topic_object: str = "", **md: Any
+    ) -> MQMD:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
         return self.connection.put1(od, Message(MQMD(**md), data), options)
 

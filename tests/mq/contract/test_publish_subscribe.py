@@ -1,0 +1,496 @@
+"""Publish/subscribe (IBM MQ documentation, "MQSUB", "Publish/subscribe messaging", "Administrative topic objects")."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.interface import MQPMO, MQSD, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh, decode_rfh2
+
+RETAIN = cmqc.MQPMO_RETAIN
+DURABLE, RESUME, ALTER = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME, cmqc.MQSO_ALTER
+FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
+
+
+@pytest.fixture
+def root(mq):
+    """A topic string that no other test uses."""
+    return mq.name("news")
+
+
+# Matching ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "matching", "others"),
+    [
+        ("a/b", ["a/b"], ["a", "a/b/c", "a/B", "a/b/", "/a/b"]),
+        ("a/+", ["a/b", "a/"], ["a", "a/b/c"]),
+        ("+/b", ["a/b", "/b"], ["b", "a/b/c"]),
+        ("a/#", ["a", "a/b", "a/b/c", "a/"], ["ab", "b"]),
+        ("a/+/c", ["a/b/c", "a//c"], ["a/c", "a/b/d/c"]),
+        ("a/#/z", ["a/z", "a/b/z", "a/b/c/z"], ["a", "a/z/b", "az"]),
+        ("a/#/m/#", ["a/m", "a/b/m/c/d"], ["a/b", "a"]),
+        ("a/b+", ["a/b+"], ["a/bc"]),
+    ],
+)
+def test_wildcards(mq, app, root, topic_filter, matching, others):
+    _, publications = app.subscribe(f"{root}/{topic_filter}")
+    for topic in [*others, *matching]:
+        if "+" not in topic:
+            app.publish(f"{root}/{topic}", topic.encode())
+    assert app.drain(publications) == [topic.encode() for topic in matching if "+" not in topic]
+
+
+def test_every_subscription_gets_its_copy_and_a_subscription_only_one(mq, app, other, root):
+    first, second = app.subscribe(f"{root}/#")[1], other.subscribe(f"{root}/a")[1]
+    app.publish(f"{root}/a", b"1")
+    app.publish(f"{root}/b", b"2")
+    assert (app.drain(first), other.drain(second)) == ([b"1", b"2"], [b"1"])
+
+
+def test_publishing_without_subscribers_is_no_error(app, root):
+    assert app.publish(root, b"nobody hears").MsgId != cmqc.MQMI_NONE
+
+
+@pytest.mark.parametrize("topic", ["", "a/+/b", "#", "x" * 10_241])
+def test_topics_that_cannot_be_published_to(app, refused, topic):
+    with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
+        app.publish(topic)
+    with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
+        app.open_topic(topic)
+
+
+def test_topics_are_for_output(app, root, refused):
+    for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT):
+        with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
+            app.open_topic(root, options)
+
+
+# What a subscriber gets ----------------------------------------------------------------------------------------------
+
+
+def test_a_publication_has_the_topic_string_and_the_user_data(mq, app, root):
+    _, publications = app.subscribe(f"{root}/#", SubUserData="qos=1")
+    app.publish(f"{root}/x", b"data", Format=b"MQSTR", CodedCharSetId=1208)
+    got = app.get(publications, GetOptions(Options=FORCE))
+    assert got.md.Format == cmqc.MQFMT_RF_HEADER_2
+    header = decode_rfh2(got.data)
+    assert header.Format == b"MQSTR"
+    assert got.data[header.StrucLength :] == b"data"
+    text = got.data[: header.StrucLength].decode(errors="replace")
+    assert f"<Top>{root}/x</Top>" in text
+    assert "<Sud>qos=1</Sud>" in text
+    assert "<Ret" not in text
+
+
+def test_persistence_and_priority_are_the_publications(mq, app, root):
+    _, publications = app.subscribe(root)
+    app.publish(root, b"1", Persistence=1, Priority=3)
+    app.publish(root, b"2", Persistence=0, Priority=7)
+    first, second = (app.get(publications, GetOptions()).md for _ in range(2))
+    assert (first.Priority, first.Persistence) == (7, 0)
+    assert (second.Priority, second.Persistence) == (3, 1)
+
+
+def test_a_correlation_identifier_of_the_subscription(mq, app, root):
+    queue = mq.queue()
+    handle = app.open_queue(queue)
+    mine = b"mine".ljust(24, b"\0")
+    app.subscribe(root, handle=handle, options=cmqc.MQSO_SET_CORREL_ID, SubCorrelId=mine)
+    app.publish(root, b"x", CorrelId=b"c" * 24)
+    assert app.take(queue, CorrelId=mine).data == b"x"
+
+
+def test_mqci_none_leaves_the_publishers_correlation_identifier(mq, app, root):
+    """ "If the field contains MQCI_NONE, the correlation identifier ... is [that of] the original put" (SubCorrelId)."""
+    _, publications = app.subscribe(root, options=cmqc.MQSO_SET_CORREL_ID)
+    app.publish(root, CorrelId=b"c" * 24)
+    assert app.get(publications, GetOptions()).md.CorrelId == b"c" * 24
+
+
+def test_publications_expire(app, root, refused):
+    _, publications = app.subscribe(root)
+    app.publish(root, b"short", Expiry=1)
+    app.publish(root, b"long", Expiry=600)
+    expired_at = time.monotonic() + 0.11
+    while time.monotonic() < expired_at:
+        time.sleep(0.01)
+    got = app.get(publications, GetOptions())
+    assert got.data == b"long"
+    assert 500 < got.md.Expiry <= 600
+
+
+# Retained publications -----------------------------------------------------------------------------------------------
+
+
+def test_a_retained_publication_greets_new_subscribers(mq, app, other, root):
+    _, present = app.subscribe(f"{root}/#")
+    other.publish(f"{root}/a", b"old", options=RETAIN)
+    other.publish(f"{root}/a", b"state", options=RETAIN)
+    other.publish(f"{root}/a", b"event")
+    other.publish(f"{root}/b", b"more", options=RETAIN)
+    assert app.drain(present) == [b"old", b"state", b"event", b"more"]
+    _, late = app.subscribe(f"{root}/+")
+    assert sorted(app.drain(late)) == [b"more", b"state"]
+
+
+def test_only_what_comes_as_retained_says_so(mq, app, root):
+    _, present = app.subscribe(root)
+    app.publish(root, b"state", options=RETAIN)
+    _, late = app.subscribe(root)
+    live, retained = (app.get(handle, GetOptions(Options=FORCE)).data for handle in (present, late))
+    assert b"<Ret" not in live
+    assert b"<Ret" in retained
+
+
+def test_new_publications_only(app, root):
+    app.publish(root, b"old", options=RETAIN)
+    _, publications = app.subscribe(root, options=cmqc.MQSO_NEW_PUBLICATIONS_ONLY)
+    app.publish(root, b"new")
+    assert app.drain(publications) == [b"new"]
+
+
+def test_a_resumed_subscription_gets_nothing_retained(mq, app, root):
+    app.publish(root, b"state", options=RETAIN)
+    name = mq.name("sub")
+    subscription, publications = app.subscribe(root, options=DURABLE, SubName=name)
+    assert app.drain(publications) == [b"state"]
+    app.close(subscription)
+    subscription, publications = app.subscribe(root, options=DURABLE | RESUME, SubName=name)
+    assert app.drain(publications) == []
+    app.close(subscription, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_a_retained_publication_can_be_cleared(mq, app, root):
+    app.publish(root, b"state", options=RETAIN)
+    mq.command(f"CLEAR TOPICSTR('{root}') CLRTYPE(RETAINED)")
+    assert app.drain(app.subscribe(root)[1]) == []
+
+
+def test_a_retained_publication_of_a_unit_of_work_that_is_backed_out_never_was(app, root):
+    app.publish(root, b"before", options=RETAIN)
+    app.publish(root, b"never", options=RETAIN | cmqc.MQPMO_SYNCPOINT)
+    app.backout()
+    assert app.drain(app.subscribe(root)[1]) == [b"before"]
+
+
+# Subscriptions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_provided_destination(mq, app, other, root):
+    queue = mq.queue()
+    handle = app.open_queue(queue)
+    subscription, destination = app.subscribe(root, handle=handle)
+    assert destination == handle
+    app.publish(root, b"x")
+    assert other.all(queue) == [b"x"]
+    app.close(subscription)
+    app.publish(root, b"y")
+    assert other.all(queue) == []
+
+
+def test_a_destination_at_another_queue_manager(mq, app, root):
+    """How the bridge subscribes for an MQTT client (seed 004)."""
+    transmission = mq.queue("USAGE(XMITQ)")
+    mq.alter(DEFXMITQ=transmission)
+    handle = app.open_queue("SYSTEM.MQTT.PUBLICATION.QUEUE", cmqc.MQOO_OUTPUT, manager="client-7")
+    app.subscribe(root, handle=handle, SubUserData="2")
+    app.publish(root, b"x")
+    got = app.take(transmission)
+    header = decode_mqxqh(got.data)
+    assert (header.RemoteQName, header.RemoteQMgrName) == (b"SYSTEM.MQTT.PUBLICATION.QUEUE", b"client-7")
+    assert got.md.Format == cmqc.MQFMT_XMIT_Q_HEADER
+    assert got.md.CorrelId == header.MsgDesc.MsgId
+    assert f"<Top>{root}</Top>".encode() in got.data
+    assert b"<Sud>2</Sud>" in got.data
+
+
+def test_a_non_durable_subscription_ends_with_its_handle_or_connection(mq, app, other, root, refused):
+    subscription, publications = app.subscribe(root)
+    app.close(subscription)
+    app.publish(root, b"x")
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.get(publications, GetOptions())
+
+    queue = mq.queue()
+    other.subscribe(root, handle=other.open_queue(queue))
+    app.publish(root, b"1")
+    other.connection.disconnect()
+    app.publish(root, b"2")
+    assert app.all(queue) == [b"1"]
+
+
+def test_a_durable_subscription_goes_on_without_its_application(mq, app, other, root):
+    name = mq.name("sub")
+    app.subscribe(root, options=DURABLE, SubName=name)
+    app.connection.disconnect()
+    other.publish(root, b"meanwhile", Persistence=1)
+    subscription, publications = other.subscribe(options=DURABLE | RESUME, SubName=name)
+    assert other.drain(publications) == [b"meanwhile"]
+    other.close(subscription, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_a_removed_subscription_is_gone(mq, app, other, root, refused):
+    name = mq.name("sub")
+    subscription, _ = app.subscribe(root, options=DURABLE, SubName=name)
+    app.close(subscription, cmqc.MQCO_REMOVE_SUB)
+    with refused(cmqc.MQRC_NO_SUBSCRIPTION):
+        other.subscribe(options=DURABLE | RESUME, SubName=name)
+
+
+def test_resume_alter_and_create(mq, app, other, root, refused):
+    """MQSD, "Valid combinations of access and creation options"."""
+    name = mq.name("sub")
+    for options in (RESUME, ALTER):
+        with refused(cmqc.MQRC_NO_SUBSCRIPTION):
+            app.subscribe(root, options=DURABLE | options, SubName=name)
+    first, _ = app.subscribe(root, options=DURABLE | RESUME | cmqc.MQSO_CREATE, SubName=name)
+    app.close(first)
+    with refused(cmqc.MQRC_SUB_ALREADY_EXISTS):
+        app.subscribe(root, options=DURABLE, SubName=name)
+    with refused(cmqc.MQRC_TOPIC_NOT_ALTERABLE):
+        app.subscribe(root + "/other", options=DURABLE | ALTER, SubName=name)
+    second, _ = app.subscribe(root, options=DURABLE | RESUME | cmqc.MQSO_CREATE, SubName=name)
+    app.close(second, cmqc.MQCO_REMOVE_SUB)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        cmqc.MQSO_NON_DURABLE,
+        RESUME | ALTER,
+        cmqc.MQSO_CREATE | cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST,
+    ],
+)
+def test_options_of_subscribe(mq, app, root, refused, options):
+    with refused(cmqc.MQRC_OPTIONS_ERROR):
+        app.connection.subscribe(MQSD(Options=options | cmqc.MQSO_MANAGED, ObjectString=root, SubName=mq.name("sub")))
+
+
+def test_alter_gives_other_user_data(mq, app, root):
+    queue, name = mq.queue(), mq.name("sub")
+    handle = app.open_queue(queue)
+    app.close(app.subscribe(root, handle=handle, options=DURABLE, SubName=name, SubUserData="1")[0])
+    altered, _ = app.subscribe(root, handle=handle, options=DURABLE | ALTER, SubName=name, SubUserData="2")
+    app.publish(root, b"x")
+    assert b"<Sud>2</Sud>" in app.take(queue, FORCE).data
+    app.close(altered, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_alter_gives_another_destination(mq, app, root):
+    one, two, name = mq.queue(), mq.queue(), mq.name("sub")
+    handles = app.open_queue(one), app.open_queue(two)
+    app.close(app.subscribe(root, handle=handles[0], options=DURABLE, SubName=name)[0])
+    altered, _ = app.subscribe(root, handle=handles[1], options=DURABLE | ALTER, SubName=name)
+    app.publish(root, b"x")
+    assert (app.all(one), app.all(two)) == ([], [b"x"])
+    assert mq.attribute(f"SUB('{name}')", "DEST") == two
+    app.close(altered, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_a_durable_subscription_needs_a_name(app, root, refused):
+    with refused(cmqc.MQRC_SUB_NAME_ERROR):
+        app.subscribe(root, options=DURABLE)
+
+
+def test_a_subscription_needs_a_destination(mq, app, root, refused):
+    for handle in (0, 4711):
+        with refused(cmqc.MQRC_HOBJ_ERROR):
+            app.subscribe(root, handle=handle)
+
+
+@pytest.mark.parametrize("topic", ["", "x" * 10_241])
+def test_topics_that_cannot_be_subscribed_to(app, refused, topic):
+    with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
+        app.subscribe(topic)
+
+
+def test_administrative_subscriptions_take_part(mq, app, root):
+    queue, name = mq.queue(), mq.name("sub")
+    mq.command(f"DEFINE SUB('{name}') TOPICSTR('{root}/#') DEST('{queue}') USERDATA('admin')")
+    app.publish(f"{root}/x", b"1")
+    mq.command(f"DELETE SUB('{name}')")
+    app.publish(f"{root}/x", b"2")
+    assert app.all(queue) == [b"1"]
+
+
+def test_only_the_highest_sublevel_is_served(mq, app, root):
+    """ "Intercepting publications": the subscribers with the highest SubLevel that PubLevel reaches."""
+    low, high, highest = (app.subscribe(root, SubLevel=level)[1] for level in (1, 5, 9))
+    app.publish(root, b"9")
+    app.publish(root, b"8", options=MQPMO(PubLevel=8))
+    app.publish(root, b"1", options=MQPMO(PubLevel=1))
+    assert (app.drain(low), app.drain(high), app.drain(highest)) == ([b"1"], [b"8"], [b"9"])
+
+
+# Administrative topic objects ----------------------------------------------------------------------------------------
+
+
+def test_topic_string_of_an_object_and_a_string(mq, app, root):
+    topic_object = mq.topic_object(root)
+    _, publications = app.subscribe(f"{root}/a/b")
+    app.publish("a/b", b"joined", topic_object=topic_object)
+    _, whole = app.subscribe("", ObjectName=topic_object)
+    app.publish(root, b"object alone")
+    assert (app.drain(publications), app.drain(whole)) == ([b"joined"], [b"object alone"])
+
+
+def test_unknown_topic_object(mq, app, refused):
+    with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
+        app.publish("a", topic_object=mq.name("T"))
+    with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
+        app.subscribe("a", ObjectName=mq.name("T"))
+
+
+def test_publishing_disabled_below_a_topic(mq, app, root, refused):
+    mq.topic_object(root, "PUB(DISABLED)")
+    mq.topic_object(f"{root}/open", "PUB(ENABLED)")
+    for topic in (root, f"{root}/x/y"):
+        with refused(cmqc.MQRC_PUT_INHIBITED):
+            app.publish(topic)
+    _, publications = app.subscribe(f"{root}/#")
+    app.publish(f"{root}/open/x", b"1")
+    app.publish(f"{root}er", b"2")
+    assert app.drain(publications) == [b"1"]
+
+
+def test_disabling_takes_effect_at_once(mq, app, root, refused):
+    handle = app.open_topic(root)
+    app.publish(root)
+    topic_object = mq.topic_object(root)
+    mq.command(f"ALTER TOPIC('{topic_object}') PUB(DISABLED)")
+    with refused(cmqc.MQRC_PUT_INHIBITED):
+        app.publish(root)
+    with refused(cmqc.MQRC_PUT_INHIBITED):
+        app.connection.put(handle, Message(MQMD(), b""))
+
+
+def test_subscribing_disabled(mq, app, root, refused):
+    mq.topic_object(root, "SUB(DISABLED)")
+    with refused(cmqc.MQRC_SUB_INHIBITED):
+        app.subscribe(f"{root}/x")
+
+
+def test_durable_subscriptions_not_allowed(mq, app, root, refused):
+    mq.topic_object(root, "DURSUB(NO)")
+    with refused(cmqc.MQRC_DURABILITY_NOT_ALLOWED):
+        app.subscribe(root, options=DURABLE, SubName=mq.name("sub"))
+    app.subscribe(root)
+
+
+def test_default_priority_and_persistence_come_from_the_nearest_object(mq, app, root):
+    mq.topic_object(root, "DEFPSIST(YES) DEFPRTY(6)")
+    mq.topic_object(f"{root}/below", "DEFPRTY(2)")
+    _, publications = app.subscribe(f"{root}/#")
+    app.publish(f"{root}/x")
+    app.publish(f"{root}/below")
+    app.publish(f"{root}/x", Persistence=0, Priority=0)
+    found = [app.get(publications, GetOptions()).md for _ in range(3)]
+    assert [(md.Priority, md.Persistence) for md in found] == [(6, 1), (2, 1), (0, 0)]
+
+
+# A destination that cannot take its publication ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(mq, app, root):
+    """A subscriber whose queue is full already, and one whose queue is not."""
+    blocked, free = mq.queue("MAXDEPTH(0)"), mq.queue()
+    for queue in (blocked, free):
+        app.subscribe(root, handle=app.open_queue(queue))
+    return blocked, free
+
+
+def durable_full(mq, app, root):
+    queue, name = mq.queue("MAXDEPTH(0)"), mq.name("sub")
+    return app.subscribe(root, handle=app.open_queue(queue), options=DURABLE, SubName=name)[0]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "persistence", "durable", "accepted"),
+    [
+        ("PMSGDLV(ALL) NPMSGDLV(ALLAVAIL)", 1, False, False),
+        ("PMSGDLV(ALL) NPMSGDLV(ALLAVAIL)", 0, False, True),
+        ("PMSGDLV(ALLAVAIL) NPMSGDLV(ALL)", 1, False, True),
+        ("PMSGDLV(ALLAVAIL) NPMSGDLV(ALL)", 0, False, False),
+        ("PMSGDLV(ALLDUR) NPMSGDLV(ALLDUR)", 1, False, True),
+        ("PMSGDLV(ALLDUR) NPMSGDLV(ALLDUR)", 1, True, False),
+        ("PMSGDLV(ALLDUR) NPMSGDLV(ALLDUR)", 0, True, False),
+    ],
+)
+def test_delivery_rules_without_dead_letter_queue(
+    mq, app, root, full, refused, delivery, persistence, durable, accepted
+):
+    mq.topic_object(root, f"{delivery} USEDLQ(NO)")
+    mq.alter(DEADQ=mq.queue())
+    extra = durable_full(mq, app, root) if durable else None
+    if accepted:
+        app.publish(root, b"x", Persistence=persistence)
+    else:
+        with refused(cmqc.MQRC_PUBLICATION_FAILURE):
+            app.publish(root, b"x", Persistence=persistence, options=RETAIN)
+    assert app.all(full[1]) == ([b"x"] if accepted else [])
+    if not accepted:
+        _, late = app.subscribe(root)
+        assert app.drain(late) == [], "a refused publication is not retained"
+    if extra:
+        app.close(extra, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_the_default_delivery_rules(mq, app, root, full, refused):
+    """SYSTEM.BASE.TOPIC: PMSGDLV(ALLDUR) NPMSGDLV(ALLAVAIL), here without a dead-letter queue."""
+    mq.alter(DEADQ="")
+    app.publish(root, b"p", Persistence=1)
+    subscription = durable_full(mq, app, root)
+    app.publish(root, b"n", Persistence=0)
+    with refused(cmqc.MQRC_PUBLICATION_FAILURE):
+        app.publish(root, b"p", Persistence=1)
+    assert app.all(full[1]) == [b"p", b"n"]
+    app.close(subscription, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(mq, app, root, full):
+    dead = mq.queue()
+    mq.alter(DEADQ=dead)
+    mq.topic_object(root, "PMSGDLV(ALL) NPMSGDLV(ALL) USEDLQ(YES)")
+    app.publish(root, b"data", Persistence=1, Priority=5, Format=b"MQSTR", CodedCharSetId=1208)
+    assert app.all(full[1]) == [b"data"]
+    got = app.take(dead)
+    assert got.md.Format == cmqc.MQFMT_DEAD_LETTER_HEADER
+    assert got.md.Persistence == 1
+    header = decode_mqdlh(got.data)
+    assert header.Reason == cmqc.MQRC_Q_FULL
+    assert (header.DestQName, header.DestQMgrName) == (full[0].encode(), b"MQB1")
+    assert got.data[:4] == b"DLH "
+    assert got.data.endswith(b"data")
+    assert header.Format == cmqc.MQFMT_RF_HEADER_2
+    rfh2 = decode_rfh2(got.data, 172)
+    assert (rfh2.Format, rfh2.CodedCharSetId) == (b"MQSTR", 1208)
+    assert len(got.data) == 172 + rfh2.StrucLength + len(b"data")
+    assert f"<Top>{root}</Top>".encode() in got.data
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)],
+)
+def test_the_dead_letter_header_says_why(mq, app, root, attributes, reason):
+    dead, queue = mq.queue(), mq.queue(attributes)
+    mq.alter(DEADQ=dead)
+    app.subscribe(root, handle=app.open_queue(queue))
+    app.publish(root, b"data")
+    assert decode_mqdlh(app.take(dead).data).Reason == reason
+
+
+def test_a_dead_letter_that_cannot_be_put_either_leaves_it_to_the_delivery_rules(mq, app, root, full, refused):
+    mq.alter(DEADQ=mq.queue("PUT(DISABLED)"))
+    mq.topic_object(root, "PMSGDLV(ALL)")
+    with refused(cmqc.MQRC_PUBLICATION_FAILURE):
+        app.publish(root, b"x", Persistence=1)
+    assert app.all(full[1]) == []
+    assert mq.attribute(f"QLOCAL('{full[1]}')", "CURDEPTH") == 0
