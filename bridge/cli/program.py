@@ -101,17 +101,31 @@ def configured(
 @program.command()
 def check(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.", show_default=False)],
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect", help="Connect to its queue manager as well, and see whether it has all that is needed."
+        ),
+    ] = False,
 ) -> None:
     """Check a configuration file, and say what it makes the bridge do.
 
     Exit status 2 when it has mistakes; each is one line on standard error: file, line, key, what was expected
     and what was found.
+
+    With --connect, exit status 1 when the queue manager cannot be reached, or lacks something; each thing is one
+    line on standard error: what is missing, and the MQSC that would create it.
     """
     from bridge.cli.queue_manager import configuration_in
     from bridge.config import describe
 
-    for line in describe(configuration_in(config)):
+    configuration = configuration_in(config)
+    for line in describe(configuration):
         typer.echo(line)
+    if connect:
+        from bridge.cli.requirements import check_queue_manager
+
+        check_queue_manager(configuration)
     typer.echo(f"{config} is OK")
 
 

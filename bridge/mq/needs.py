@@ -1,0 +1,150 @@
+"""What the bridge needs of its queue manager, as tables: objects, attributes, and the authorities to open them.
+
+`bridge.mq.requirements` looks whether a queue manager has it all.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+import msgspec
+
+from bridge.config import Configuration, IbmQueueManagerConfig
+from bridge.mq.interface import MQOD
+from bridge.mq.ledger import STATE_QUEUE
+from bridge.mq.poller import REMOVALS
+from bridge.mq.subscriber import PUBLICATION_QUEUE
+from bridge.wire import cmqc
+
+#: A client identifier that no client has: what is sent to it shows whether clients can be reached.
+PROBE_CLIENT = "mqbridge.check"
+#: Handles of one connection: the cached topics of a publisher, or the subscriptions held by a subscriber, and a few more.
+HANDLES = 256
+
+_OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+_EXCLUSIVE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
+_SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
+_BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
+
+
+class Requirements(msgspec.Struct, kw_only=True, frozen=True):
+    """What one bridge needs, as its configuration has it."""
+
+    transmission_queue: str = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    #: where the bridge puts what it can deliver to nobody; blank where it leaves that to the queue manager
+    dead_letter_queue: str = ""
+    #: who the bridge is to the queue manager
+    user: str = "mqbridge"
+    #: who its clients act as; blank is the bridge itself
+    identities: tuple[str, ...] = ()
+    #: messages put and got in one unit of work
+    uncommitted: int = 3 * REMOVALS
+
+    def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
+        """The local queues needed, beside those of the command server.
+
+        `dead_letter_queue` is the queue manager's own, blank for none.
+        """
+        transmission, state = MQOD(ObjectName=self.transmission_queue), MQOD(ObjectName=STATE_QUEUE)
+        found = [
+            QueueRequirement(
+                "transmission queue",
+                self.transmission_queue,
+                (_XMITQ, _PUT, _GET),
+                (
+                    Probe(transmission, _EXCLUSIVE, "GET"),
+                    Probe(transmission, _BROWSE, "BROWSE"),
+                    Probe(client_destination(), _OUTPUT, "PUT"),
+                ),
+            ),
+            QueueRequirement(
+                "state queue",
+                STATE_QUEUE,
+                (_NORMAL, _SHARE, _PUT, _GET),
+                (Probe(state, _SHARED, "GET"), Probe(state, _BROWSE, "BROWSE"), Probe(state, _OUTPUT, "PUT")),
+            ),
+        ]
+        for name in dict.fromkeys(filter(None, (dead_letter_queue, self.dead_letter_queue))):
+            put = Probe(MQOD(ObjectName=name), _OUTPUT, "PUT")
+            found.append(QueueRequirement("dead-letter queue", name, (_NORMAL, _PUT), (put,)))
+        return found
+
+
+def client_destination(user: str = "") -> MQOD:
+    """Where the publications of a client's subscription go, opened as `user`."""
+    return MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=PROBE_CLIENT, AlternateUserId=user)
+
+
+def requirements_of(configuration: Configuration) -> Requirements:
+    """What the bridge of a configuration needs."""
+    settings = configuration.queue_manager
+    identities = tuple(channel.mcauser or "" for channel in configuration.channels if not channel.use_client_id)
+    if not isinstance(settings, IbmQueueManagerConfig):
+        return Requirements(transmission_queue=configuration.transmission_queue, identities=identities, user=_user())
+    return Requirements(
+        transmission_queue=configuration.transmission_queue,
+        dead_letter_queue=settings.dead_letter_queue,
+        user=settings.user or _user(),
+        identities=identities,
+        # Of each publication there may be a record, which takes the place of another.
+        uncommitted=3 * max(REMOVALS, settings.batch.messages),
+    )
+
+
+def _user() -> str:
+    """The user of this process; by its number where that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """One thing that is missing. Its text is a sentence: what, and the MQSC that mends it."""
+
+    what: str
+    remedy: str = ""
+    #: False: the bridge can do without, for clients that need it not
+    needed: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}" if self.remedy else self.what
+
+
+class Attribute(msgspec.Struct, frozen=True):
+    """An attribute of a queue that has to have one value, as numbers and as MQSC has them."""
+
+    selector: int
+    value: int
+    mqsc: str
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """An MQOPEN that the bridge does, and the authority that the queue manager asks for it."""
+
+    od: MQOD
+    options: int
+    authority: str
+
+
+class QueueRequirement(msgspec.Struct, frozen=True):
+    """A local queue that the bridge needs."""
+
+    purpose: str
+    name: str
+    attributes: tuple[Attribute, ...]
+    probes: tuple[Probe, ...]
+
+    @property
+    def definition(self) -> str:
+        """The MQSC that defines it."""
+        words = [one.mqsc for one in self.attributes if not one.mqsc.endswith("(ENABLED)")]
+        return " ".join([f"DEFINE QLOCAL('{self.name}')", *words, "MAXDEPTH(10000000) MAXMSGL(104857600)"])
+
+
+_XMITQ = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_TRANSMISSION, "USAGE(XMITQ)")
+_NORMAL = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_NORMAL, "USAGE(NORMAL)")
+_SHARE = Attribute(cmqc.MQIA_SHAREABILITY, cmqc.MQQA_SHAREABLE, "SHARE")
+_PUT = Attribute(cmqc.MQIA_INHIBIT_PUT, cmqc.MQQA_PUT_ALLOWED, "PUT(ENABLED)")
+_GET = Attribute(cmqc.MQIA_INHIBIT_GET, cmqc.MQQA_GET_ALLOWED, "GET(ENABLED)")

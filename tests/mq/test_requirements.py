@@ -1,0 +1,420 @@
+"""What a queue manager lacks, told in one sentence each: one row for each object, attribute and authority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.config import BatchConfig, ChannelConfig, Configuration, IbmQueueManagerConfig
+from bridge.mapping.message import Message
+from bridge.mq import administration
+from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQSD
+from bridge.mq.local.connection import LocalConnection
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.script import prepare
+from bridge.mq.requirements import Missing, Requirements, missing, refused_connection, requirements_of
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import MQCFH, decode_pcf, encode_pcf
+
+XMITQ, STATE, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE"
+DEFINE_XMITQ = f"DEFINE QLOCAL('{XMITQ}') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600)"
+DEFINE_STATE = f"DEFINE QLOCAL('{STATE}') USAGE(NORMAL) SHARE MAXDEPTH(10000000) MAXMSGL(104857600)"
+DEFINE_DLQ = f"DEFINE QLOCAL('{DLQ}') USAGE(NORMAL) MAXDEPTH(10000000) MAXMSGL(104857600)"
+SERVER = "ALTER QMGR SCMDSERV(QMGR), and until the queue manager starts again, the shell's strmqcsv"
+NO_DEFXMITQ = (
+    f"the queue manager's default transmission queue (DEFXMITQ) is blank, and has to be {XMITQ}, by which messages"
+    f" reach MQTT clients: ALTER QMGR DEFXMITQ('{XMITQ}')"
+)
+
+#: MQOPEN option -> authority asked of the OAM for it
+AUTHORITIES = {
+    cmqc.MQOO_INPUT_SHARED: "GET",
+    cmqc.MQOO_INPUT_EXCLUSIVE: "GET",
+    cmqc.MQOO_BROWSE: "BROWSE",
+    cmqc.MQOO_OUTPUT: "PUT",
+    cmqc.MQOO_INQUIRE: "INQ",
+}
+COMMANDS = {
+    cmqcfc.MQCMD_PING_Q_MGR: "PING",
+    cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION: "INQUIRE",
+    cmqcfc.MQCMD_CLEAR_TOPIC_STRING: "CLEAR",
+}
+
+
+class GuardedConnection(LocalConnection):
+    """The embedded queue manager with an object authority manager and a command server that do as they are told."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        super().__init__(queue_manager)
+        #: (user, object, authority); user "" is the connection's own
+        self.denied: set[tuple[str, str, str]] = set()
+        #: command -> reason that it fails for; None: it is not answered
+        self.answers: dict[str, int | None] = {}
+        #: object -> reason that its MQOPEN fails for
+        self.reasons: dict[str, int] = {}
+
+    def open(self, od: MQOD, options: int) -> int:
+        user = od.AlternateUserId if options & cmqc.MQOO_ALTERNATE_USER_AUTHORITY else ""
+        if user and ("", "QMGR", "ALTUSR") in self.denied:
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED)
+        name = "QMGR" if od.ObjectType == cmqc.MQOT_Q_MGR else od.ObjectName
+        if od.ObjectQMgrName:
+            name = str(self._queue_manager.attributes["DEFXMITQ"])
+        if od.ObjectType == cmqc.MQOT_TOPIC:
+            self._ask(user, "TOPIC", "PUB")
+        else:
+            for option, authority in AUTHORITIES.items():
+                if options & option:
+                    self._ask(user, name, authority)
+        if name in self.reasons:
+            raise MQError(self.reasons[name])
+        return super().open(od, options)
+
+    def _ask(self, user: str, name: str, authority: str) -> None:
+        if (user, name, authority) in self.denied:
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED)
+
+    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
+        self._ask(sd.AlternateUserId, "TOPIC", "SUB")
+        return super().subscribe(sd, handle)
+
+    def put1(self, od: MQOD, message: Any, *arguments: Any, **more: Any) -> MQMD:
+        if od.ObjectName != COMMAND_QUEUE:
+            return super().put1(od, message, *arguments, **more)
+        header, _ = decode_pcf(message.put_data)
+        reason = self.answers.get(COMMANDS[header.Command], cmqc.MQRC_NONE)
+        request = b"request".ljust(24, b"\0")
+        if reason is not None:
+            answer = MQCFH(
+                Type=cmqcfc.MQCFT_RESPONSE,
+                Command=header.Command,
+                CompCode=cmqc.MQCC_FAILED if reason else cmqc.MQCC_OK,
+                Reason=reason,
+                Control=cmqcfc.MQCFC_LAST,
+            )
+            md = MQMD(CorrelId=request, Format=cmqc.MQFMT_ADMIN)
+            super().put1(MQOD(ObjectName=message.md.ReplyToQ.decode().strip()), Message(md, encode_pcf(answer, [])))
+        return msgspec.structs.replace(message.md, MsgId=request)
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedConnection]:
+    monkeypatch.setattr(administration, "REPLY_WAIT", 200)
+    queue_manager = QueueManager("MQB1", tmp_path)
+    prepare(queue_manager)
+    connection = GuardedConnection(queue_manager)
+    yield connection
+    connection.disconnect()
+    queue_manager.close()
+
+
+def run(connection: GuardedConnection, *commands: str) -> None:
+    for command in commands:
+        (response,) = connection.command(command)
+        assert response.ok, response.message
+
+
+def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
+    return [str(one) for one in missing(connection, Requirements(**requirements)) if one.needed]
+
+
+def test_nothing_is_missing_where_the_bridges_script_was_run(connection: GuardedConnection) -> None:
+    assert missing(connection, Requirements(dead_letter_queue=DLQ, identities=("", "sensor"))) == []
+
+
+def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
+    def shown(command: str) -> list[dict[str, Any]]:
+        return connection.command(command)[0].objects
+
+    before = shown("DISPLAY QSTATUS(*)"), shown("DISPLAY QUEUE(*)")
+    missing(connection, Requirements(identities=("sensor",)))
+    assert (shown("DISPLAY QSTATUS(*)"), shown("DISPLAY QUEUE(*)")) == before
+    assert shown("DISPLAY SUB(*)") == []
+
+
+@pytest.mark.parametrize(
+    ("commands", "sentences"),
+    [
+        (
+            ["ALTER QMGR DEFXMITQ(' ')", f"DELETE QLOCAL({XMITQ})"],
+            [NO_DEFXMITQ, f"transmission queue {XMITQ} is not defined: {DEFINE_XMITQ}"],
+        ),
+        (["ALTER QMGR DEFXMITQ(' ')"], [NO_DEFXMITQ]),
+        (
+            ["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"],
+            [NO_DEFXMITQ.replace("is blank", "is OTHER")],
+        ),
+        (
+            [f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)"],
+            [f"transmission queue {XMITQ} has not USAGE(XMITQ): ALTER QLOCAL('{XMITQ}') USAGE(XMITQ)"],
+        ),
+        (
+            [f"ALTER QLOCAL({XMITQ}) GET(DISABLED) PUT(DISABLED)"],
+            [
+                f"transmission queue {XMITQ} has not PUT(ENABLED): ALTER QLOCAL('{XMITQ}') PUT(ENABLED)",
+                f"transmission queue {XMITQ} has not GET(ENABLED): ALTER QLOCAL('{XMITQ}') GET(ENABLED)",
+            ],
+        ),
+        (
+            [f"ALTER QLOCAL({STATE}) NOSHARE"],
+            [f"state queue {STATE} has not SHARE: ALTER QLOCAL('{STATE}') SHARE"],
+        ),
+        (
+            [f"DELETE QLOCAL({DLQ})", f"DEFINE QALIAS({DLQ}) TARGET({STATE})"],
+            [
+                f"dead-letter queue {DLQ} is an alias queue, and has to be a local one:"
+                f" DELETE QALIAS('{DLQ}'), then {DEFINE_DLQ}"
+            ],
+        ),
+        (
+            [f"DELETE QLOCAL({DLQ})", f"DEFINE QREMOTE({DLQ}) RNAME(X) RQMNAME(Y)"],
+            [
+                f"dead-letter queue {DLQ} is a remote queue, and has to be a local one:"
+                f" DELETE QREMOTE('{DLQ}'), then {DEFINE_DLQ}"
+            ],
+        ),
+        (
+            ["ALTER QMGR DEADQ(' ')"],
+            [f"the queue manager has no dead-letter queue (DEADQ): ALTER QMGR DEADQ('{DLQ}')"],
+        ),
+        ([f"DELETE QLOCAL({DLQ})"], [f"dead-letter queue {DLQ} is not defined: {DEFINE_DLQ}"]),
+        (
+            ["ALTER QMGR DEADQ(OTHER)"],
+            [f"dead-letter queue OTHER is not defined: {DEFINE_DLQ.replace(DLQ, 'OTHER')}"],
+        ),
+        (
+            ["ALTER QMGR MAXHANDS(100) MAXUMSGS(1000)"],
+            [
+                "the queue manager has MAXHANDS(100), and the bridge needs 256: ALTER QMGR MAXHANDS(256)",
+                "the queue manager has MAXUMSGS(1000), and the bridge needs 1500: ALTER QMGR MAXUMSGS(1500)",
+            ],
+        ),
+    ],
+    ids=lambda value: value[0][:50] if isinstance(value[0], str) and "(" in value[0][:40] else "",
+)
+def test_objects_and_attributes(connection: GuardedConnection, commands: list[str], sentences: list[str]) -> None:
+    run(connection, *commands)
+    assert told(connection) == sentences
+
+
+def test_the_state_queue_is_needed(connection: GuardedConnection) -> None:
+    connection.reasons = {STATE: cmqc.MQRC_UNKNOWN_OBJECT_NAME}  # the embedded queue manager does not let it go
+    assert told(connection) == [f"state queue {STATE} is not defined: {DEFINE_STATE}"]
+    run(connection, DEFINE_STATE.replace(STATE, "ANOTHER"))
+
+
+def test_what_the_sentences_say_mends_it(connection: GuardedConnection) -> None:
+    run(
+        connection,
+        "ALTER QMGR DEFXMITQ(' ') DEADQ(' ') MAXHANDS(100) MAXUMSGS(10)",
+        f"DELETE QLOCAL({XMITQ})",
+        f"ALTER QLOCAL({STATE}) NOSHARE PUT(DISABLED)",
+        f"DELETE QLOCAL({DLQ})",
+    )
+    found = missing(connection, Requirements(dead_letter_queue=DLQ))
+    assert len(found) == 8
+    run(connection, *(one.remedy for one in found))
+    assert missing(connection, Requirements(dead_letter_queue=DLQ)) == []
+
+
+def test_the_bridges_own_dead_letter_queue_is_looked_at_too(connection: GuardedConnection) -> None:
+    (sentence,) = told(connection, dead_letter_queue="OURS")
+    assert sentence == f"dead-letter queue OURS is not defined: {DEFINE_DLQ.replace(DLQ, 'OURS')}"
+
+
+def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> None:
+    other = LocalConnection(connection._queue_manager)
+    other.open(MQOD(ObjectName=XMITQ), cmqc.MQOO_INPUT_EXCLUSIVE)
+    assert told(connection) == []
+    other.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("denied", "sentences"),
+    [
+        (
+            {("", XMITQ, "GET"), ("", XMITQ, "BROWSE"), ("", XMITQ, "INQ"), ("", XMITQ, "PUT")},
+            [
+                f"user ours lacks authority for transmission queue {XMITQ} (INQ,GET,BROWSE,PUT): SET AUTHREC"
+                f" PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(INQ,GET,BROWSE,PUT)"
+            ],
+        ),
+        (
+            {("", STATE, "PUT")},
+            [
+                f"user ours lacks authority for state queue {STATE} (PUT): SET AUTHREC"
+                f" PROFILE('{STATE}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(PUT)"
+            ],
+        ),
+        (
+            {("", DLQ, "PUT")},
+            [
+                f"user ours lacks authority for dead-letter queue {DLQ} (PUT): SET AUTHREC"
+                f" PROFILE('{DLQ}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(PUT)"
+            ],
+        ),
+        (
+            {("", "QMGR", "INQ")},
+            [
+                "user ours may not inquire about the queue manager (INQ):"
+                " SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(INQ)"
+            ],
+        ),
+        (
+            {("", "QMGR", "ALTUSR")},
+            [
+                "user ours may not open objects in the name of MQTT clients (ALTUSR):"
+                " SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(ALTUSR)"
+            ],
+        ),
+        (
+            {("", COMMAND_QUEUE, "PUT"), ("", MODEL_QUEUE, "GET")},
+            [
+                f"user ours lacks authority for queue {COMMAND_QUEUE} (PUT): SET AUTHREC"
+                f" PROFILE('{COMMAND_QUEUE}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(PUT)",
+                f"user ours lacks authority for queue {MODEL_QUEUE} (GET,DSP): SET AUTHREC"
+                f" PROFILE('{MODEL_QUEUE}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(GET,DSP)",
+            ],
+        ),
+    ],
+    ids=["transmission", "state", "dead letter", "inquire", "alternate user", "commands"],
+)
+def test_authorities(connection: GuardedConnection, denied: set[tuple[str, str, str]], sentences: list[str]) -> None:
+    connection.denied = denied
+    assert told(connection, user="ours") == sentences
+    for command in (one.partition(": ")[2] for one in sentences):
+        run(connection, command)
+
+
+@pytest.mark.parametrize(
+    ("answers", "sentences"),
+    [
+        ({"PING": None}, [f"the command server does not answer PING QMGR: {SERVER}"]),
+        (
+            {"PING": cmqc.MQRC_NOT_AUTHORIZED},
+            ["user ours may not run PING QMGR (DSP): SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(DSP)"],
+        ),
+        (
+            {"INQUIRE": cmqc.MQRC_NOT_AUTHORIZED, "CLEAR": cmqc.MQRC_NOT_AUTHORIZED},
+            [
+                "user ours may not run DISPLAY SUB (DSP): SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC')"
+                " OBJTYPE(TOPIC) PRINCIPAL('ours') AUTHADD(DSP)",
+                "user ours may not run CLEAR TOPICSTR (CLR): SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC')"
+                " OBJTYPE(TOPIC) PRINCIPAL('ours') AUTHADD(CLR)",
+            ],
+        ),
+        ({"INQUIRE": cmqc.MQRC_NO_SUBSCRIPTION}, []),
+        ({"INQUIRE": cmqcfc.MQRCCF_NONE_FOUND}, []),
+        (
+            {"CLEAR": cmqcfc.MQRCCF_COMMAND_FAILED},
+            ["the command server refuses CLEAR TOPICSTR: MQRCCF_COMMAND_FAILED (3008): PCF command 184"],
+        ),
+    ],
+    ids=str,
+)
+def test_command_server(connection: GuardedConnection, answers: dict[str, int | None], sentences: list[str]) -> None:
+    connection.answers = answers
+    assert told(connection, user="ours") == sentences
+
+
+@pytest.mark.parametrize(
+    ("name", "definition"),
+    [(COMMAND_QUEUE, f"DEFINE QLOCAL('{COMMAND_QUEUE}')"), (MODEL_QUEUE, f"DEFINE QMODEL('{MODEL_QUEUE}')")],
+)
+def test_queues_of_the_command_server(connection: GuardedConnection, name: str, definition: str) -> None:
+    connection.reasons = {name: cmqc.MQRC_UNKNOWN_OBJECT_NAME}
+    assert told(connection) == [f"queue {name}, by which commands are run, is not defined: {definition}"]
+
+
+@pytest.mark.parametrize(
+    ("denied", "identities", "notes"),
+    [
+        (
+            {("sensor", "TOPIC", "PUB"), ("sensor", "TOPIC", "SUB")},
+            ("sensor",),
+            [
+                "user sensor, as whom clients act, lacks authority for SYSTEM.BASE.TOPIC (PUB,SUB), and needs it for the"
+                " topics of its clients: SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)"
+                " PRINCIPAL('sensor') AUTHADD(PUB,SUB)"
+            ],
+        ),
+        (
+            {("", "TOPIC", "SUB")},
+            ("sensor", ""),
+            [
+                "user ours, as whom clients act, lacks authority for SYSTEM.BASE.TOPIC (SUB), and needs it for the"
+                " topics of its clients: SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)"
+                " PRINCIPAL('ours') AUTHADD(SUB)"
+            ],
+        ),
+        (
+            {("sensor", XMITQ, "PUT")},
+            ("sensor", "sensor"),
+            [
+                f"user sensor, as whom clients act, may not put to {XMITQ} (PUT), and so not subscribe: SET AUTHREC"
+                f" PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('sensor') AUTHADD(PUT)"
+            ],
+        ),
+        ({("other", "TOPIC", "PUB")}, ("sensor",), []),
+    ],
+    ids=["topics", "the bridge itself", "transmission queue", "somebody else"],
+)
+def test_what_clients_lack_is_a_note(
+    connection: GuardedConnection, denied: set[tuple[str, str, str]], identities: tuple[str, ...], notes: list[str]
+) -> None:
+    connection.denied = denied
+    found = missing(connection, Requirements(user="ours", identities=identities))
+    assert [(str(one), one.needed) for one in found] == [(note, False) for note in notes]
+
+
+@pytest.mark.parametrize("where", ["QMGR", XMITQ, STATE, DLQ, COMMAND_QUEUE, MODEL_QUEUE])
+def test_a_lost_connection_is_no_finding(connection: GuardedConnection, where: str) -> None:
+    connection.reasons = {where: cmqc.MQRC_CONNECTION_BROKEN}
+    with pytest.raises(MQError, match="MQRC_CONNECTION_BROKEN"):
+        missing(connection, Requirements())
+
+
+def test_another_error_is_told_as_it_is(connection: GuardedConnection) -> None:
+    connection.reasons = {DLQ: cmqc.MQRC_OBJECT_DAMAGED}
+    assert told(connection) == [f"dead-letter queue {DLQ} cannot be opened: MQRC_OBJECT_DAMAGED (2101)"]
+
+
+def test_a_connection_that_is_refused() -> None:
+    refused = refused_connection(MQError(cmqc.MQRC_NOT_AUTHORIZED, "connect to it"), "QM1", "ours")
+    assert str(refused) == (
+        "no connection to queue manager QM1: MQRC_NOT_AUTHORIZED (2035): connect to it: SET AUTHREC OBJTYPE(QMGR)"
+        " PRINCIPAL('ours') AUTHADD(CONNECT,INQ) (and see CHLAUTH, CONNAUTH and the password)"
+    )
+    assert refused_connection(MQError(cmqc.MQRC_Q_MGR_NAME_ERROR), "QM1", "ours") == Missing(
+        "no connection to queue manager QM1: MQRC_Q_MGR_NAME_ERROR (2058)"
+    )
+
+
+def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "somebody")
+    channels = [
+        ChannelConfig(name="A", port=1),
+        ChannelConfig(name="B", port=2, mcauser="sensor"),
+        ChannelConfig(name="C", port=3, use_client_id=True),
+    ]
+    embedded = Configuration(channels=channels, transmission_queue="XMIT")
+    assert requirements_of(embedded) == Requirements(
+        transmission_queue="XMIT", user="somebody", identities=("", "sensor")
+    )
+    queue_manager = IbmQueueManagerConfig(
+        name="QM1", mode="bindings", user="ours", dead_letter_queue="DLQ", batch=BatchConfig(messages=5000)
+    )
+    assert requirements_of(embedded.model_copy(update={"queue_manager": queue_manager})) == Requirements(
+        transmission_queue="XMIT",
+        user="ours",
+        identities=("", "sensor"),
+        dead_letter_queue="DLQ",
+        uncommitted=15_000,
+    )
