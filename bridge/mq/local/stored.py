@@ -11,11 +11,13 @@ from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationM
 from bridge.wire import cmqc
 from bridge.wire.mq import (
     MQMD,
+    MQMDE,
     MQXQH,
     RFH2,
     MalformedHeader,
     byte_order_of,
     decode_rfh2,
+    encode_mqmde,
     encode_mqxqh,
     encode_rfh2,
 )
@@ -154,7 +156,10 @@ class Appearance:
         md, data = _with_properties(stored, md, properties or stored.queue.is_transmission)
         if not stored.queue.is_transmission or not stored.client_id:
             return md, data
-        header = MQXQH(RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=md)
+        embedded, data = _of_version_1(md, data)
+        header = MQXQH(
+            RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded
+        )
         outer = MQMD(
             Format=cmqc.MQFMT_XMIT_Q_HEADER,
             CodedCharSetId=CCSID_UTF8,
@@ -171,6 +176,20 @@ class Appearance:
             PutTime=md.PutTime,
         )
         return outer, encode_mqxqh(header) + data
+
+
+def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
+    """A message behind an MQXQH, whose MQMD has version 1: what version 2 says more stands in an MQMDE before the data."""
+    if md.Version == cmqc.MQMD_VERSION_1:
+        return md, data
+    own = {name: getattr(md, name) for name in ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")}
+    embedded = msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_1)
+    extension = MQMDE(**own)
+    if extension == MQMDE():
+        return embedded, data
+    extension = MQMDE(Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, **own)
+    described = {"Encoding": cmqc.MQENC_NATIVE, "CodedCharSetId": CCSID_UTF8, "Format": cmqc.MQFMT_MD_EXTENSION}
+    return msgspec.structs.replace(embedded, **described), encode_mqmde(extension) + data
 
 
 def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
