@@ -403,6 +403,7 @@ class QueueManager(Objects):
         queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})
         queue.temporary = not durable
         self.queues[name] = queue
+        unit.undone.append(partial(self._forget, queue))
         if durable:
             unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
         return queue
