@@ -1,0 +1,315 @@
+"""The telemetry service on a real event loop and real sockets, before a queue manager that does what a test tells it.
+
+Tests are coroutines; each runs on an event loop of its own. Nothing sleeps: a test waits for packets, for the end of a
+connection, or for the queue manager to be asked. "Nothing was sent" is proved by the answer to something sent later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pytest
+import uvloop
+
+from bridge.config import ChannelConfig, LimitsConfig
+from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mq.agent import ClientSubscription, Recovered, Side, StateKey, UnitOfWork
+from bridge.mqtt import channel as channel_module
+from bridge.mqtt.channel import Channel, Connection
+from bridge.service.telemetry import TelemetryService
+from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Pingreq, Pingresp, Publish, encode
+
+TIME_LIMIT = 20.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def limited() -> None:
+        async with asyncio.timeout(TIME_LIMIT):
+            await pyfuncitem.obj(**arguments)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(limited())
+    return True
+
+
+@dataclass(eq=False)
+class Queued:
+    """A message on the transmission queue."""
+
+    client_id: str
+    msg_number: int
+    message: AnyMessage
+    topic: str | None = None
+    user_data: str | None = None
+    retained: bool = False
+    persistent: bool = True
+    remote_queue: str = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+    expired: bool = False
+
+
+class FakeAgent:
+    """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
+
+    def __init__(self) -> None:
+        self.automatic = True
+        self.waiting: deque[Callable[[], None]] = deque()
+        #: every unit of work given
+        self.units: list[UnitOfWork] = []
+        #: committed
+        self.entered: list[tuple[Any, bool]] = []
+        self.removed: list[Any] = []
+        self.states: dict[StateKey, bytes] = {}
+        self.subscribed: list[tuple[str, str, int, bool]] = []
+        self.unsubscribed: list[tuple[str, str]] = []
+        self.dead: list[tuple[Any, int]] = []
+        #: topic -> reason code of publications, topic filter -> reason code of subscriptions
+        self.refused: dict[str, int] = {}
+        self.failure = 0
+        self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
+        self.recovered = Recovered({}, [])
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the service to have asked something."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _ask(self, what: Callable[[], None]) -> None:
+        self.waiting.append(what)
+        self._changed.set()
+        if self.automatic:
+            asyncio.get_running_loop().call_soon(self.complete_all)
+
+    def complete(self) -> None:
+        """The first of what waits takes effect."""
+        self.waiting.popleft()()
+        self._changed.set()
+
+    def complete_all(self) -> None:
+        while self.waiting:
+            self.complete()
+
+    async def open(self) -> Recovered:
+        return self.recovered
+
+    def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
+        self.consumer = consumer
+
+    def execute(self, unit: UnitOfWork) -> None:
+        self.units.append(unit)
+        for index, (message, _) in enumerate(unit.publications):
+            if message.topic in self.refused:
+                unit.refusals[index] = self.refused[message.topic]
+        if unit.refusals and unit.amend is not None:
+            unit.amend(unit)
+
+        def take_effect() -> None:
+            unit.failure = self.failure
+            if not unit.failure:
+                self.entered += [one for index, one in enumerate(unit.publications) if index not in unit.refusals]
+                self.removed += unit.removals
+                for key, record in unit.states.items():
+                    if record is None:
+                        self.states.pop(key, None)
+                    else:
+                        self.states[key] = record
+            if unit.done is not None:
+                unit.done(unit)
+
+        self._ask(take_effect)
+
+    def subscribe(
+        self,
+        client_id: str,
+        filters: Sequence[tuple[str, int]],
+        done: Callable[[list[int]], None],
+        *,
+        durable: bool,
+        user: str,
+    ) -> None:
+        def take_effect() -> None:
+            reasons = [self.failure or self.refused.get(topic_filter, 0) for topic_filter, _ in filters]
+            for (topic_filter, qos), reason in zip(filters, reasons, strict=True):
+                if not reason:
+                    self.subscribed.append((client_id, topic_filter, qos, durable))
+            done(reasons)
+
+        self._ask(take_effect)
+
+    def unsubscribe(self, client_id: str, filters: Iterable[str], done: Callable[[], None]) -> None:
+        def take_effect() -> None:
+            self.unsubscribed += [(client_id, topic_filter) for topic_filter in filters]
+            done()
+
+        self._ask(take_effect)
+
+    def dead_letter(self, transmission: Any, reason: int) -> None:
+        self.dead.append((transmission, reason))
+        self._changed.set()
+
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message, _ in self.entered]
+
+    # Messages for clients
+
+    def publication(
+        self, number: int, qos: int, *, client_id: str = "c", payload: bytes | None = None, **fields: Any
+    ) -> Queued:
+        """A publication of another client, for a subscription with QoS 2."""
+        content = b"%d" % number if payload is None else payload
+        message = to_mq(Publish("t", content, qos, False, False, 1 if qos else 0), ClientIdentity("p", b""))
+        return Queued(client_id, number, message, **{"topic": "t", "user_data": "2"} | fields)
+
+    def direct(self, number: int, *, client_id: str = "c", body: bytes = b"", format_: bytes = b"") -> Queued:
+        """A message that an MQ application put straight to the client."""
+        return Queued(client_id, number, Message(MQMD(Format=format_), body), remote_queue="command")
+
+    def deliver(self, *batch: Queued) -> None:
+        self.consumer(batch)
+
+
+class Client:
+    """A raw socket, and what comes over it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.decoder = Decoder(server=False, protocol_level=4)
+        self.packets: deque[Packet] = deque()
+
+    def send(self, *what: Packet | bytes) -> None:
+        """One segment, as far as that can be said of a stream."""
+        self.writer.write(b"".join(one if isinstance(one, bytes) else encode(one) for one in what))
+
+    async def receive(self) -> Packet:
+        """The next packet; ConnectionError when none comes any more."""
+        while not self.packets:
+            data = await self.reader.read(65_536)
+            if not data:
+                raise ConnectionError("closed by the bridge")
+            self.packets += self.decoder.feed(data)
+            assert self.decoder.error is None
+        return self.packets.popleft()
+
+    async def rest(self) -> list[Packet]:
+        """Everything that comes until the bridge closes the connection."""
+        came: list[Packet] = []
+        try:
+            while True:
+                came.append(await self.receive())
+        except ConnectionError:
+            return came
+
+    async def silent(self) -> None:
+        """Nothing has been sent so far."""
+        self.send(Pingreq())
+        assert await self.receive() == Pingresp()
+
+    def vanish(self) -> None:
+        """The connection is gone without DISCONNECT."""
+        self.writer.transport.abort()
+
+
+class Bridge:
+    """`async with Bridge(...) as bridge`: a telemetry channel on a free port, its service and the fake queue manager."""
+
+    def __init__(self, limits: dict[str, Any] | None = None, agent: FakeAgent | None = None, **config: Any) -> None:
+        self.limits = LimitsConfig(**limits or {})
+        self.config = ChannelConfig(port=0, **config)
+        self.agent = agent or FakeAgent()
+        self.clients: list[Client] = []
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._fail)
+        self.failed: list[Any] = []
+        self.service = TelemetryService(self.agent, self.limits, loop.time, queue_manager_name="MQB1")  # type: ignore[arg-type]
+        await self.service.start()
+        self.channel = Channel(
+            self.config,
+            self.service,
+            pending_bytes=self.limits.pending_bytes,
+            pending_publications=self.limits.pending_publications,
+        )
+        self.address = await self.channel.listen()
+        return self
+
+    def _fail(self, loop: object, context: dict[str, Any]) -> None:
+        self.failed.append(context)
+
+    async def __aexit__(self, *error: object) -> None:
+        for client in self.clients:
+            client.vanish()
+        self.channel.stop_listening()
+        self.agent.automatic = True
+        self.agent.complete_all()
+        await self.channel.close()
+        if error[0] is None:
+            assert not self.failed, self.failed
+
+    async def open(self) -> Client:
+        """A connection without CONNECT."""
+        client = Client(*await asyncio.open_connection(*self.address))
+        self.clients.append(client)
+        return client
+
+    async def connect(self, client_id: str = "c", *, clean_session: bool = True, **fields: Any) -> Client:
+        """A client that was accepted."""
+        client = await self.open()
+        client.send(Connect(client_id, clean_session=clean_session, **fields))
+        answer = await client.receive()
+        assert isinstance(answer, Connack) and answer.return_code == 0
+        return client
+
+    @property
+    def connection(self) -> Connection:
+        """The only connection there is."""
+        (connection,) = self.channel.connections
+        return connection
+
+
+@pytest.fixture
+def bridge() -> type[Bridge]:
+    return Bridge
+
+
+@pytest.fixture
+def restart() -> Callable[[FakeAgent], FakeAgent]:
+    """A queue manager with what is committed at another, after a crash: units of work that wait there are gone."""
+
+    def make(before: FakeAgent, *subscriptions: ClientSubscription) -> FakeAgent:
+        after = FakeAgent()
+        after.states = dict(before.states)
+        after.recovered = Recovered(dict(before.states), list(subscriptions))
+        return after
+
+    return make
+
+
+@pytest.fixture
+def durable_subscription() -> type[ClientSubscription]:
+    return ClientSubscription
+
+
+@pytest.fixture
+def received_key() -> Callable[[str], StateKey]:
+    return lambda client_id: StateKey(Side.RECEIVED, client_id)
+
+
+@pytest.fixture
+def quick_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time-outs are looked at a hundred times a second."""
+    monkeypatch.setattr(channel_module, "SWEEP_INTERVAL", 0.01)

@@ -1,0 +1,422 @@
+"""CONNECT and its refusals, take-over, what is sent right behind CONNECT, and the end of connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.wire.mqtt import (
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsubscribe,
+    Will,
+    encode,
+)
+
+ACCEPTED, PRESENT = Connack(0), Connack(0, True)
+
+
+async def answers(bridge: Any, *packets: Any) -> list[Any]:
+    """What a new connection gets until it is closed."""
+    client = await bridge.open()
+    client.send(*packets)
+    return await client.rest()
+
+
+# Acceptance -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "level"), [("MQIsdp", 3), ("MQTT", 4)])
+async def test_both_protocols_are_accepted(bridge: Any, name: str, level: int) -> None:
+    async with bridge() as running:
+        client = await running.open()
+        client.send(Connect("c", name, level))
+        assert await client.reader.readexactly(4) == b"\x20\x02\x00\x00"
+
+
+@pytest.mark.parametrize("level", [3, 4])
+async def test_session_present(bridge: Any, level: int) -> None:
+    """MQTT 3.1 has no such bit."""
+    name = {3: "MQIsdp", 4: "MQTT"}[level]
+    async with bridge() as running:
+        found = []
+        for clean_session in (False, False, True, False, False):
+            client = await running.open()
+            client.send(Connect("c", name, level, clean_session))
+            found.append((await client.reader.readexactly(4))[2])
+        assert found == ([0, 1, 0, 0, 1] if level == 4 else [0] * 5)
+
+
+async def test_clients_without_an_identifier_get_one_each(bridge: Any) -> None:
+    async with bridge() as running:
+        first, second = await running.connect(""), await running.connect("")
+        await first.silent()
+        await second.silent()
+        assert len(running.service.sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "user_name", "expected"),
+    [
+        ({}, None, b""),
+        ({}, "user", b"user"),
+        ({"mcauser": "mca"}, "user", b"mca"),
+        ({"mcauser": "mca", "use_client_id": True}, "user", b"sensor"),
+    ],
+)
+async def test_identity_of_the_channel(bridge: Any, config: dict[str, Any], user_name: str | None, expected: bytes) -> None:
+    async with bridge(**config) as running:
+        client = await running.connect("sensor", user_name=user_name)
+        client.send(Publish("t", b"", 1, False, False, 1))
+        await client.receive()
+        assert running.agent.entered[0][0].md.UserIdentifier == expected
+
+
+async def test_connack_waits_for_the_commit_of_a_durable_session(bridge: Any) -> None:
+    async with bridge() as running:
+        running.agent.automatic = False
+        client = await running.open()
+        client.send(Connect("c", clean_session=False))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        assert not running.agent.states
+        running.agent.complete_all()
+        assert await client.receive() == ACCEPTED
+        assert running.agent.states
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("MQTT", 5), ("MQTT", 3), ("MQIsdp", 4), ("MQTT", 0), ("mqtt", 4), ("HTTP", 1), ("", 4)]
+)
+async def test_connack_1_unacceptable_protocol(bridge: Any, name: str, level: int) -> None:
+    async with bridge() as running:
+        assert await answers(running, Connect("c", name, level)) == [Connack(1)]
+        assert not running.service.sessions
+
+
+async def test_connack_1_where_the_channel_does_not_speak_the_protocol(bridge: Any) -> None:
+    async with bridge(protocols=["MQTTV311"]) as running:
+        assert await answers(running, Connect("c", "MQIsdp", 3)) == [Connack(1)]
+        await running.connect("c")
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        pytest.param(Connect("", clean_session=False), id="empty, for a durable session"),
+        pytest.param(Connect("", "MQIsdp", 3), id="empty, MQTT 3.1"),
+        pytest.param(Connect("x" * 24, "MQIsdp", 3), id="24 characters, MQTT 3.1"),
+        pytest.param(Connect("x" * 49), id="49 bytes: no queue manager name"),
+        pytest.param(Connect("\u00e9" * 25), id="25 characters, 50 bytes"),
+        pytest.param(Connect("MQB1"), id="name of the queue manager"),
+    ],
+)
+async def test_connack_2_identifier_rejected(bridge: Any, packet: Connect) -> None:
+    async with bridge() as running:
+        assert await answers(running, packet) == [Connack(2)]
+        assert not running.service.sessions
+
+
+@pytest.mark.parametrize("packet", [Connect("x" * 23, "MQIsdp", 3), Connect("x" * 48), Connect("x" * 24), Connect("MQB2")])
+async def test_identifiers_that_just_go(bridge: Any, packet: Connect) -> None:
+    async with bridge() as running:
+        client = await running.open()
+        client.send(packet)
+        assert await client.receive() == ACCEPTED
+
+
+async def test_connack_3_when_max_clients_are_connected(bridge: Any) -> None:
+    async with bridge(max_clients=2) as running:
+        first = await running.connect("1")
+        second = await running.connect("2")
+        assert await answers(running) == [Connack(3)]
+        await first.silent()
+        second.send(Disconnect())
+        assert await second.rest() == []
+        await running.connect("3")
+
+
+async def test_connack_3_when_the_session_cannot_be_recorded(bridge: Any) -> None:
+    async with bridge() as running:
+        running.agent.failure = 2102
+        assert await answers(running, Connect("c", clean_session=False)) == [Connack(3)]
+        running.agent.failure = 0
+        client = await running.open()
+        client.send(Connect("c", clean_session=False))
+        assert await client.receive() == ACCEPTED
+
+
+async def test_what_follows_a_refused_connect_is_not_worked_on(bridge: Any) -> None:
+    async with bridge() as running:
+        assert await answers(running, Connect("MQB1"), Publish("t", b""), Pingreq()) == [Connack(2)]
+        assert not running.agent.units
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Publish("t", b"", 1, False, False, 1), Puback(1), Pubrec(1), Pubrel(1), Pubcomp(1), Subscribe(1, (("t", 0),)),
+        Unsubscribe(1, ("t",)), Pingreq(), Disconnect(),
+    ],
+    ids=lambda packet: type(packet).__name__.upper(),
+)  # fmt: skip
+async def test_the_first_packet_is_connect(bridge: Any, packet: Any) -> None:
+    """MQTT-3.1.0-1"""
+    async with bridge() as running:
+        assert await answers(running, packet, Connect("c")) == []
+        assert not running.agent.units
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["later", "in one segment"])
+async def test_a_second_connect_closes_the_connection(bridge: Any, together: bool) -> None:
+    """MQTT-3.1.0-2. It did not say DISCONNECT, so there is a will."""
+    packet = Connect("c", will=Will("will", b"w"))
+    async with bridge() as running:
+        client = await running.open()
+        if together:
+            client.send(packet, packet, Publish("t", b""))
+            assert await client.rest() == [ACCEPTED]
+        else:
+            client.send(packet)
+            assert await client.receive() == ACCEPTED
+            client.send(packet, Publish("t", b""))
+            assert await client.rest() == []
+        await running.agent.until(lambda: bool(running.agent.entered))
+        assert [message.topic for message, _ in running.agent.entered] == ["will"]
+
+
+@pytest.mark.usefixtures("quick_sweep")
+async def test_connect_has_to_come_within_its_time(bridge: Any) -> None:
+    async with bridge(connect_timeout=0.05) as running:
+        silent = await running.open()
+        connected = await running.connect()
+        assert await silent.rest() == []
+        await connected.silent()
+
+
+@pytest.mark.usefixtures("quick_sweep")
+async def test_connect_has_to_be_whole_within_its_time(bridge: Any) -> None:
+    """One byte now and then does not keep a connection open."""
+    async with bridge(connect_timeout=0.05) as running:
+        client = await running.open()
+        client.send(b"\x10\xff\xff\x03")
+        ended = running.channel.loop.create_task(client.rest())
+        while not ended.done():
+            client.send(b"\0")
+            await running.channel.loop.create_task(_turn(running))
+        assert ended.result() == []
+
+
+async def _turn(running: Any) -> None:
+    future = running.channel.loop.create_future()
+    running.channel.loop.call_later(0.002, future.set_result, None)
+    await future
+
+
+# Right behind CONNECT -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean_session", [False, True])
+@pytest.mark.parametrize("together", [False, True], ids=["in segments", "in one segment"])
+async def test_packets_sent_before_connack_are_worked_on_after_it(bridge: Any, clean_session: bool, together: bool) -> None:
+    """MQTT 3.1.1 section 3.1.4: clients may send at once, without waiting for CONNACK."""
+    packets = [Connect("c", clean_session=clean_session), Subscribe(1, (("t", 1),)), Publish("t", b"1", 1, False, False, 2)]
+    async with bridge() as running:
+        running.agent.automatic = False
+        client = await running.open()
+        if together:
+            client.send(*packets, Pingreq())
+        else:
+            for packet in [*packets, Pingreq()]:
+                client.send(packet)
+                await client.writer.drain()
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        assert not running.agent.entered
+        running.agent.automatic = True
+        running.agent.complete_all()
+        assert await client.receive() == ACCEPTED
+        others = [await client.receive() for _ in range(3)]
+        assert sorted(map(repr, others)) == sorted(map(repr, [Suback(1, (1,)), Puback(2), Pingresp()]))
+
+
+async def test_disconnect_right_behind_connect(bridge: Any) -> None:
+    async with bridge() as running:
+        packets = Connect("c", will=Will("will", b"")), Publish("t", b"1"), Disconnect(), Publish("t", b"2")
+        assert await answers(running, *packets) == [ACCEPTED]
+        await running.agent.until(lambda: bool(running.agent.entered))
+        assert running.agent.payloads() == [b"1"]
+
+
+async def test_a_client_that_is_gone_before_connack_leaves_nothing(bridge: Any) -> None:
+    async with bridge() as running:
+        running.agent.automatic = False
+        client = await running.open()
+        client.send(Connect("c", will=Will("will", b"")))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        client.vanish()
+        while running.channel.connections:
+            await _turn(running)
+        running.agent.complete_all()
+        assert not running.service.sessions and not running.agent.entered
+
+
+# Take-over ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean_session", [False, True])
+async def test_a_second_connection_takes_over(bridge: Any, clean_session: bool) -> None:
+    """MQTT-3.1.4-2"""
+    async with bridge() as running:
+        first = await running.connect(clean_session=clean_session, will=Will("will", b"w"))
+        second = await running.open()
+        second.send(Connect("c", clean_session=clean_session))
+        assert await second.receive() == (ACCEPTED if clean_session else PRESENT)
+        assert await first.rest() == []
+        await running.agent.until(lambda: bool(running.agent.entered))
+        assert running.agent.payloads() == [b"w"]
+        await second.silent()
+        running.agent.deliver(running.agent.publication(1, 1))
+        assert await second.receive() == Publish("t", b"1", 1, False, False, 1)
+
+
+@pytest.mark.parametrize("kinds", [(True, True), (True, False), (False, True), (False, False)])
+async def test_take_over_before_connack(bridge: Any, kinds: tuple[bool, bool]) -> None:
+    async with bridge() as running:
+        running.agent.automatic = False
+        clients = []
+        for clean_session in kinds:
+            clients.append(await running.open())
+            before = len(running.agent.waiting)
+            clients[-1].send(Connect("c", clean_session=clean_session))
+            await running.agent.until(lambda before=before: len(running.agent.waiting) > before)
+        assert await clients[0].rest() == []
+        running.agent.automatic = True
+        running.agent.complete_all()
+        assert await clients[1].receive() == ACCEPTED
+        session = running.service.sessions["c"]
+        assert session.durable is not kinds[1]
+        clients[1].send(Publish("t", b"1", 1, False, False, 9))
+        assert await clients[1].receive() == Puback(9)
+        running.agent.deliver(running.agent.publication(1, 1))
+        assert await clients[1].receive() == Publish("t", b"1", 1, False, False, 1)
+
+
+async def test_take_over_by_the_same_segment_of_many_clients(bridge: Any) -> None:
+    async with bridge() as running:
+        clients = [await running.open() for _ in range(10)]
+        for client in clients:
+            client.send(Connect("c"))
+        ended = [await client.rest() for client in clients[:-1]]
+        assert all(came in ([], [ACCEPTED]) for came in ended)
+        assert await clients[-1].receive() == ACCEPTED
+        await clients[-1].silent()
+
+
+# Bytes ----------------------------------------------------------------------------------------------------------------
+
+WHOLE = [
+    Connect("c", clean_session=False),
+    Subscribe(1, (("a/#", 1), ("b", 2))),
+    Publish("t", b"x" * 200, 1, False, False, 2),
+    Publish("t", b"", 2, True, False, 3),
+    Pubrel(3),
+    Pingreq(),
+]
+
+
+async def test_packets_split_at_every_byte(bridge: Any) -> None:
+    stream = b"".join(map(encode, WHOLE))
+    async with bridge() as running:
+        client = await running.open()
+        for offset in range(len(stream)):
+            running.channel.loop.call_soon(client.send, stream[offset : offset + 1])
+        came = [await client.receive() for _ in range(6)]
+        assert came == [ACCEPTED, Suback(1, (1, 2)), Puback(2), Pubrec(3), Pubcomp(3), Pingresp()]
+    for cut in range(1, len(stream), 7):
+        async with bridge() as running:
+            client = await running.open()
+            client.send(stream[:cut])
+            await client.writer.drain()
+            client.send(stream[cut:])
+            came = [await client.receive() for _ in range(6)]
+            assert sorted(map(repr, came[1:])) == sorted(
+                map(repr, [Suback(1, (1, 2)), Puback(2), Pubrec(3), Pubcomp(3), Pingresp()])
+            )
+
+
+async def test_many_packets_in_one_segment(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 501)))
+        assert [await client.receive() for _ in range(500)] == [Puback(number) for number in range(1, 501)]
+        assert running.agent.payloads() == [b"%d" % number for number in range(1, 501)]
+
+
+MALFORMED = [
+    pytest.param(b"\x00\x00", id="type 0"),
+    pytest.param(b"\xf0\x00", id="type 15"),
+    pytest.param(b"\xff\xff\xff\xff\xff\xff", id="five bytes of length"),
+    pytest.param(b"GET / HTTP/1.1\r\n" + b"Host: example.org\r\n" * 5, id="HTTP"),
+    pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS"),
+    pytest.param(b"\x36\x05\x00\x01t\x00\x01", id="QoS 3"),
+    pytest.param(b"\x32\x05\x00\x01t\x00\x00", id="message id 0"),
+    pytest.param(b"\x80\x06\x00\x01\x00\x01t\x00", id="SUBSCRIBE without QoS 1 in its header"),
+    pytest.param(b"\x82\x06\x00\x01\x00\x01t\x03", id="SUBSCRIBE for QoS 3"),
+    pytest.param(b"\x82\x02\x00\x01", id="SUBSCRIBE without a filter"),
+    pytest.param(b"\x60\x02\x00\x01", id="PUBREL with reserved bits"),
+    pytest.param(b"\xc1\x00", id="PINGREQ with reserved bits"),
+    pytest.param(b"\xe0\x01\x00", id="DISCONNECT with a body"),
+    pytest.param(b"\x30\x03\x00\x01#", id="wildcard in a topic name"),
+    pytest.param(b"\x30\x02\x00\x00", id="empty topic name"),
+    pytest.param(b"\x30\x04\x00\x02\xff\xfe", id="no UTF-8"),
+    pytest.param(b"\x20\x02\x00\x00", id="a packet of servers"),
+]
+
+
+@pytest.mark.parametrize("data", MALFORMED)
+async def test_rubbish_ends_the_connection_and_nothing_else(bridge: Any, data: bytes) -> None:
+    async with bridge() as running:
+        other = await running.connect("other")
+        assert await answers(running, data) == []
+        client = await running.connect(will=Will("will", b"w"))
+        client.send(Publish("t", b"before"), data, Publish("t", b"behind"))
+        assert await client.rest() == []
+        await running.agent.until(lambda: len(running.agent.entered) == 2)
+        assert running.agent.payloads() == [b"before", b"w"]
+        await other.silent()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x11" + encode(Connect("c"))[1:], id="reserved bits"),
+        pytest.param(b"\x10\x02\x00\x09", id="cut short"),
+        pytest.param(b"\x10\x0c\x00\x04MQTT\x04\x03\x00\x00\x00\x00", id="reserved connect flag"),
+    ],
+)
+async def test_malformed_connect(bridge: Any, data: bytes) -> None:
+    async with bridge() as running:
+        assert await answers(running, data) == []
+
+
+async def test_a_packet_longer_than_allowed(bridge: Any) -> None:
+    async with bridge(max_packet_size=1000) as running:
+        client = await running.connect()
+        client.send(Publish("t", b"x" * 997))
+        await client.silent()
+        client.send(encode(Publish("t", b"x" * 998))[:10])
+        assert await client.rest() == []
+        assert len(running.agent.entered) == 1
