@@ -10,6 +10,7 @@ from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.mq.errors import MQError
 from bridge.mq.host import HostError
 from bridge.mq.local.agent import LocalAgent
+from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.data_directory import DataDirectoryInUse
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import ScriptFailed, prepare, run_script
@@ -42,6 +43,7 @@ class EmbeddedHost:
             raise HostError(str(error)) from error
         self.agent = LocalAgent(self.queue_manager, configuration.transmission_queue, loop)
         self._server = ApplicationServer(self.queue_manager)
+        CommandServer(self.queue_manager).start()
 
     def _run_script(self, path: Path) -> None:
         try:
