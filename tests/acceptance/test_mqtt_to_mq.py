@@ -52,7 +52,6 @@ def expected(
             "Feedback": 0,
             "Encoding": ENCODING,
             "CodedCharSetId": CCSID,
-            "CorrelId": "00" * 24,
             "BackoutCount": 0,
             "ReplyToQ": "",
             "ReplyToQMgr": "",
@@ -82,12 +81,14 @@ def steady(message: dict[str, Any]) -> dict[str, Any]:
     md = message["md"]
     assert re.fullmatch(r"[0-9A-F]{48}", md["MsgId"])
     assert bytes.fromhex(md["MsgId"]).startswith(b"AMQ MQB1")
+    # Belongs to the subscription (MQSD.SubCorrelId), not to the publication.
+    assert re.fullmatch(r"[0-9A-F]{48}", md["CorrelId"])
     assert re.fullmatch(r"20\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])", md["PutDate"])
     assert re.fullmatch(r"([01]\d|2[0-3])([0-5]\d){2}\d\d", md["PutTime"])
     # Origin context belongs to the queue manager: MQAT_UNIX, and the name of the application that put the message.
     assert md["PutApplType"] == 6
     assert md["PutApplName"] in ("", "mqbridge")
-    varying = ("MsgId", "PutDate", "PutTime", "PutApplType", "PutApplName")
+    varying = ("MsgId", "CorrelId", "PutDate", "PutTime", "PutApplType", "PutApplName")
     return {**message, "md": {name: value for name, value in md.items() if name not in varying}}
 
 
@@ -110,8 +111,9 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
     bridge.mqsc(f"DEFINE QLOCAL({queue})\nDEFINE SUB('{unique}') TOPICSTR('{unique}/+') DEST({queue})\n")
     mosquitto.publish(bridge.port, f"{unique}/1", "21.5", "-i", unique, qos=1)
     mosquitto.publish(bridge.port, f"{unique}/2", "22.5", "-i", unique, qos=0)
-    messages = [steady(one) for one in bridge.mq_json("get", queue, "--count", "2", "--wait", "10")]
-    assert messages == [
+    messages = bridge.mq_json("get", queue, "--count", "2", "--wait", "10")
+    assert messages[0]["md"]["CorrelId"] == messages[1]["md"]["CorrelId"]
+    assert [steady(one) for one in messages] == [
         expected(unique, f"{unique}/1", "21.5", qos=1, message_id=1),
         expected(unique, f"{unique}/2", "22.5", qos=0),
     ]
