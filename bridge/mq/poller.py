@@ -17,7 +17,7 @@ from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationM
 from bridge.mq.agent import StateKey
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions, Got
-from bridge.mq.ledger import Identifiers, Ledger
+from bridge.mq.ledger import Entry, Identifiers, Ledger
 from bridge.mq.publisher import Records
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
@@ -173,7 +173,7 @@ class Remover(Worker[Removal]):
         identifiers: Identifiers,
         *,
         removed: Callable[[Sequence[bytes]], None],
-        ready: Callable[[], None],
+        ready: Callable[[dict[StateKey, tuple[bytes, Entry]]], None],
         refused: Callable[[MQError], None],
         dead_letter_queue: str,
     ) -> None:
@@ -226,8 +226,18 @@ class Remover(Worker[Removal]):
             self._standing_by = False
             log.warning("taking over: %s is free", self._queue)
         if not self._opened_once:
+            records = self._recover(connection)
             self._opened_once = True
-            self._ready()
+            self._ready(records)
+
+    def _recover(self, connection: Connection) -> dict[StateKey, tuple[bytes, Entry]]:
+        """Read the records, and drop what a bridge that died left behind."""
+        records, needless = self.ledger.read()
+        for msg_id in needless:
+            self.ledger.remove(msg_id)
+        if needless:
+            connection.commit()
+        return records
 
     def lost(self) -> None:
         batch, self._batch = self._batch, []

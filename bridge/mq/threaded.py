@@ -59,13 +59,13 @@ class ThreadedAgent:
             )
             for number in range(1, publishers + 1)
         ]
-        self._ready: asyncio.Future[None] = loop.create_future()
+        self._ready: asyncio.Future[dict[StateKey, tuple[bytes, Entry]]] = loop.create_future()
         self._remover = Remover(
             lambda: connect("poller"),
             transmission_queue,
             self._identifiers,
             removed=lambda msg_ids: self._browser.forget(msg_ids),
-            ready=lambda: self._call(self._set_ready, None),
+            ready=lambda records: self._call(self._set_ready, records),
             refused=lambda error: self._call(self._set_ready, error),
             dead_letter_queue=dead_letter_queue,
         )
@@ -88,45 +88,27 @@ class ThreadedAgent:
         except RuntimeError:
             log.debug("the loop has ended; %s is not called", function)
 
-    def _set_ready(self, error: MQError | None) -> None:
-        if self._ready.done():
-            return
-        if error is None:
-            self._ready.set_result(None)
+    def _set_ready(self, outcome: dict[StateKey, tuple[bytes, Entry]] | MQError) -> None:
+        if isinstance(outcome, MQError):
+            self._ready.set_exception(outcome)
         else:
-            self._ready.set_exception(error)
+            self._ready.set_result(outcome)
 
     async def open(self) -> Recovered:
         self._remover.start()
-        await self._ready
+        records = await self._ready
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
-        states = await self._recover()
+        states = {}
+        for key, (msg_id, entry) in records.items():
+            keeper = self._publisher_of(key.client_id) if key.side is Side.RECEIVED else self._remover
+            keeper.records.current[key] = msg_id
+            keeper.records.versions[key] = entry.version
+            states[key] = entry.record
         for publisher in self._publishers:
             publisher.start()
         return Recovered(states, await subscriptions)
-
-    async def _recover(self) -> dict[StateKey, bytes]:
-        """Read the records, and drop what a bridge that died left behind."""
-        found: asyncio.Future[dict[StateKey, tuple[bytes, Entry]]] = self._loop.create_future()
-
-        def read(_reason: int) -> None:
-            records, needless = self._remover.ledger.read()
-            for msg_id in needless:
-                self._remover.ledger.remove(msg_id)
-            if self._remover.connection is not None:
-                self._remover.connection.commit()
-            self._call(found.set_result, records)
-
-        self._remover.submit(Removal([], {}, read))
-        states = {}
-        for key, (msg_id, entry) in (await found).items():
-            records = self._publisher_of(key.client_id).records if key.side is Side.RECEIVED else self._remover.records
-            records.current[key] = msg_id
-            records.versions[key] = entry.version
-            states[key] = entry.record
-        return states
 
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]

@@ -81,7 +81,8 @@ class Worker(ABC, Generic[Job]):
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; False when it did not come in time."""
-        self._thread.join(timeout)
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     # On the thread ---------------------------------------------------------------------------------------------------
@@ -171,7 +172,8 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential_jitter(FIRST_PAUSE, LONGEST_PAUSE, jitter=FIRST_PAUSE),
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE)
+            + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=told,
             sleep=pause,
         )(self._attempt)

@@ -1,0 +1,314 @@
+"""The agent of threads, on a queue manager whose connections break before or after any verb.
+
+Whatever breaks when: after the reconnect every publication that was reported done is there, each once and in its client's
+order; what a client acknowledged is gone from the transmission queue; records are the last ones written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.to_mq import ClientIdentity
+from bridge.mq import poller, worker
+from bridge.mq.agent import Side, StateKey, UnitOfWork
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.local.connection import LocalConnection
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.script import prepare
+from bridge.mq.publisher import BatchLimits
+from bridge.mq.subscriber import Subscriber
+from bridge.mq.threaded import ThreadedAgent
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
+
+
+class Fault:
+    """Breaks one connection of one purpose, at the n-th verb called for that purpose."""
+
+    def __init__(self, purpose: str, number: int, *, after: bool) -> None:
+        self.purpose, self.number, self.after = purpose, number, after
+        self.calls = 0
+        self.struck = ""
+        self._lock = threading.Lock()
+
+    def strikes(self, purpose: str, verb: str) -> bool:
+        with self._lock:
+            if purpose != self.purpose:
+                return False
+            self.calls += 1
+            if self.calls == self.number:
+                self.struck = verb
+                return True
+            return False
+
+
+class BreakableConnection:
+    """A connection that fails with MQRC_CONNECTION_BROKEN when its fault strikes, and is dead from then on."""
+
+    def __init__(self, queue_manager: QueueManager, purpose: str, fault: Fault) -> None:
+        self._queue_manager = queue_manager
+        self._inner = LocalConnection(queue_manager, "mqbridge")
+        self._purpose, self._fault = purpose, fault
+        self._dead = False
+
+    def _die(self) -> None:
+        self._dead = True
+        with self._queue_manager.lock:
+            for unit in self._inner._application.disconnect(commit=False):
+                self._queue_manager.journal.submit(unit)
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._inner, name)
+        if name not in VERBS:
+            return verb
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self._dead:
+                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+            struck = self._fault.strikes(self._purpose, name)
+            if struck and not self._fault.after:
+                self._die()
+                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+            try:
+                return verb(*arguments, **options)
+            finally:
+                if struck:
+                    self._die()
+                    raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+
+        return call
+
+    def disconnect(self) -> None:
+        if self._dead:
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "disconnect")
+        self._inner.disconnect()
+
+
+@pytest.fixture
+def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueManager]:
+    monkeypatch.setattr(worker, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(poller, "BROWSE_WAIT", 20)
+    monkeypatch.setattr(Subscriber, "_inquire", staticmethod(lambda _connection: []))
+    manager = QueueManager("QM1", tmp_path)
+    prepare(manager)
+    connection = LocalConnection(manager)
+    script = "DEFINE QLOCAL(OUT) MAXDEPTH(100000)\nDEFINE SUB('all') TOPICSTR('t/#') DEST(OUT)"
+    assert all(response.ok for response in connection.command(script))
+    connection.disconnect()
+    yield manager
+    manager.close()
+
+
+def agent_of(manager: QueueManager, fault: Fault, *, publishers: int = 1) -> ThreadedAgent:
+    return ThreadedAgent(
+        lambda purpose: BreakableConnection(manager, purpose, fault),  # type: ignore[arg-type,return-value]
+        asyncio.get_running_loop(),
+        transmission_queue=TRANSMIT,
+        dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+        publishers=publishers,
+        limits=BatchLimits(messages=4),
+        asynchronous=False,
+    )
+
+
+def publication(client_id: str, number: int) -> PublicationMessage:
+    identity = ClientIdentity(client_id, b"")
+    return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
+
+
+async def ended(agent: ThreadedAgent, fill: Callable[[UnitOfWork], None]) -> UnitOfWork:
+    done: asyncio.Future[UnitOfWork] = asyncio.get_running_loop().create_future()
+    unit = UnitOfWork(done.set_result)
+    fill(unit)
+    agent.execute(unit)
+    return await asyncio.wait_for(done, 20)
+
+
+async def stop(agent: ThreadedAgent) -> None:
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    agent.stop(lambda: stopped.set_result(None))
+    await asyncio.wait_for(stopped, 20)
+
+
+def drain(manager: QueueManager, queue: str) -> list[Message]:
+    connection = LocalConnection(manager)
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    messages = []
+    while True:
+        try:
+            got = connection.get(handle, GetOptions())
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+            connection.disconnect()
+            return messages
+        messages.append(Message(got.md, got.data))
+
+
+def payloads(manager: QueueManager) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for message in drain(manager, "OUT"):
+        client_id = message.data.split(b"<clientId>")[1].split(b"</clientId>")[0].decode()
+        found.setdefault(client_id, []).append(int(message.data.rsplit(b" ", 1)[-1].rsplit(b">", 1)[-1]))
+    return found
+
+
+async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, bytes]:
+    """Three clients publish in units of work given without waiting; returns the records after a restart."""
+    agent = agent_of(manager, fault)
+    await asyncio.wait_for(agent.open(), 20)
+    agent.start(lambda _batch: None)
+    units = []
+    for round_ in range(4):
+        for client_id in ("a", "b", "c"):
+
+            def fill(unit: UnitOfWork, client_id: str = client_id, round_: int = round_) -> None:
+                unit.publications = [(publication(client_id, round_ * 2 + step), False) for step in (0, 1)]
+                unit.states[StateKey(Side.RECEIVED, client_id)] = b'{"round": %d}' % round_
+
+            units.append(ended(agent, fill))
+    for unit in await asyncio.gather(*units):
+        assert unit.failure == cmqc.MQRC_NONE
+        assert unit.refusals == {}
+    await stop(agent)
+    after = agent_of(manager, Fault("none", 0, after=False))
+    recovered = await asyncio.wait_for(after.open(), 20)
+    await stop(after)
+    return recovered.states
+
+
+def calls_without_fault(manager: QueueManager, purpose: str, run: Callable[[QueueManager, Fault], Any]) -> int:
+    fault = Fault(purpose, 0, after=False)
+    asyncio.run(run(manager, fault))
+    return fault.calls
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_publications_are_there_once_wherever_the_connection_breaks(queue_manager: QueueManager, after: bool) -> None:
+    total = calls_without_fault(queue_manager, "publisher", publish_all)
+    drain(queue_manager, "OUT")
+    assert total > 20
+    expected = {client_id: list(range(8)) for client_id in "abc"}
+    struck = set()
+    for number in range(1, total + 1):
+        fault = Fault("publisher", number, after=after)
+        states = asyncio.run(publish_all(queue_manager, fault))
+        assert payloads(queue_manager) == expected, f"verb {number} ({fault.struck})"
+        assert {key.client_id: record for key, record in states.items() if key.side is Side.RECEIVED} == {
+            client_id: b'{"round": 3}' for client_id in "abc"
+        }, f"verb {number} ({fault.struck})"
+        struck.add(fault.struck)
+    assert {"open", "put", "commit"} <= struck
+
+
+async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
+    """Messages for a client are browsed, delivered and removed with a record; a second life finds none of them."""
+    sender = LocalConnection(manager)
+    for number in range(6):
+        md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+        sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
+    sender.disconnect()
+    agent = agent_of(manager, fault)
+    await asyncio.wait_for(agent.open(), 20)
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+
+    def consumer(batch: Any) -> None:
+        for one in batch:
+            arrived.put_nowait(one)
+
+    agent.start(consumer)
+    seen = []
+    units = []
+    for number in range(6):
+        transmission = await asyncio.wait_for(arrived.get(), 20)
+        seen.append(transmission.message.data)
+
+        def fill(unit: UnitOfWork, transmission: Any = transmission, number: int = number) -> None:
+            unit.removals = [transmission]
+            unit.states[StateKey(Side.SENT, "dev")] = b"%d" % number
+
+        units.append(ended(agent, fill))
+    assert seen == [str(number).encode() for number in range(6)]
+    for unit in await asyncio.gather(*units):
+        assert unit.failure == cmqc.MQRC_NONE
+    await stop(agent)
+    assert arrived.empty(), "a message was handed over twice"
+    after = agent_of(manager, Fault("none", 0, after=False))
+    recovered = await asyncio.wait_for(after.open(), 20)
+    assert recovered.states[StateKey(Side.SENT, "dev")] == b"5"
+    await stop(after)
+    assert drain(manager, TRANSMIT) == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, after: bool) -> None:
+    total = calls_without_fault(queue_manager, "poller", acknowledge_all)
+    assert total > 20
+    for number in range(1, total + 1):
+        asyncio.run(acknowledge_all(queue_manager, Fault("poller", number, after=after)))
+
+
+def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager) -> None:
+    connection = LocalConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
+    connection.disconnect()
+
+    async def run() -> UnitOfWork:
+        agent = agent_of(queue_manager, Fault("none", 0, after=False))
+        await agent.open()
+
+        def fill(unit: UnitOfWork) -> None:
+            shut = publication("shut", 0)
+            unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
+
+        unit = await ended(agent, fill)
+        await stop(agent)
+        return unit
+
+    unit = asyncio.run(run())
+    assert unit.failure == cmqc.MQRC_NONE
+    assert unit.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
+    assert payloads(queue_manager) == {"a": [0, 1]}
+
+
+def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
+    async def run() -> None:
+        none = Fault("none", 0, after=False)
+        first, second = agent_of(queue_manager, none), agent_of(queue_manager, none)
+        await asyncio.wait_for(first.open(), 20)
+        waiting = asyncio.ensure_future(second.open())
+        done, _ = await asyncio.wait((waiting,), timeout=0.3)
+        assert not done
+        await stop(first)
+        await asyncio.wait_for(waiting, 20)
+        await stop(second)
+
+    asyncio.run(run())
+
+
+def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
+    connection = LocalConnection(queue_manager)
+    connection.command("ALTER QMGR DEFXMITQ(' ')")
+    assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
+    connection.disconnect()
+
+    async def run() -> None:
+        agent = agent_of(queue_manager, Fault("none", 0, after=False))
+        with pytest.raises(MQError) as caught:
+            await asyncio.wait_for(agent.open(), 20)
+        assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+        assert TRANSMIT in str(caught.value)
+        await stop(agent)
+
+    asyncio.run(run())
