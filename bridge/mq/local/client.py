@@ -86,10 +86,10 @@ class RemoteConnection:
             reply = msgspec.msgpack.decode(self._receive(), type=protocol.Reply)
         except OSError as error:
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, str(error)) from error
-        if reply.comp_code == cmqc.MQCC_FAILED:
-            raise MQError(reply.reason, reply.detail)
         if reply.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
             raise TruncatedMessage(msgspec.msgpack.decode(reply.result, type=Got), reply.detail)
+        if reply.comp_code != cmqc.MQCC_OK:
+            raise MQError(reply.reason, reply.detail, reply.comp_code)
         return msgspec.msgpack.decode(reply.result, type=result)
 
     def _receive(self) -> bytes:

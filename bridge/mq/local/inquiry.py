@@ -19,8 +19,6 @@ from bridge.mq.local.journal import Unit
 from bridge.wire import cmqc
 
 _MAX_SELECTORS = 256
-#: What an alias or remote queue does not have, and MQINQ gives all the same.
-_NOT_APPLICABLE = {"CURDEPTH": -1, "IPPROCS": -1, "OPPROCS": -1}
 #: "Attributes that can be set", by selector, and the reason for a value that is none.
 _SETTABLE = {
     cmqc.MQIA_INHIBIT_GET: cmqc.MQRC_INHIBIT_VALUE_ERROR,
@@ -69,13 +67,10 @@ class Inquiry(Handles):
         for selector in selectors:
             integer = _is_integer(selector)
             one = attribute(kind, selector)
-            value = None
-            if one is not None:
-                value = shown.get(one.keyword, one.fixed)
-            elif (other := attribute("QLOCAL", selector)) is not None and other.keyword in _NOT_APPLICABLE:
-                value, one = _NOT_APPLICABLE[other.keyword], other
+            value = shown.get(one.keyword, one.fixed) if one is not None else None
             if one is None or value is None:
-                raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, f"{kind} has no attribute {selector}")
+                detail = f"{kind} has no attribute {selector}"
+                raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, detail, cmqc.MQCC_WARNING)
             if integer:
                 ints.append(one.integer(value))
             else:

@@ -26,6 +26,7 @@ from bridge.mq.local.authority_records import KIND as AUTHORITY_RECORD
 from bridge.mq.local.authority_records import AuthorityRecords
 from bridge.mq.local.data_directory import hold
 from bridge.mq.local.dead_letter import undelivered
+from bridge.mq.local.delivery import delivery
 from bridge.mq.local.journal import Journal, Unit, undo
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
@@ -246,9 +247,7 @@ class QueueManager(Objects):
             if queue.depth >= queue.max_depth or length > queue.max_length or not queue.put_enabled:
                 reason = undelivered(self, unit, route, subscription, message, persistent, now)
                 if reason:
-                    for stored in puts[first:]:
-                        stored.queue.depth -= 1
-                    del puts[first:]
+                    _withdraw(puts, first)
                     return reason
                 continue
             number = self._next
@@ -287,7 +286,17 @@ class QueueManager(Objects):
                 put_application=application,
             )
             for subscription in route.selective:
-                self._deliver(unit, subscription, kept)
+                stored = delivery(self, subscription, kept)
+                if stored is None:
+                    continue
+                if stored.queue.refusal(length):
+                    reason = undelivered(self, unit, route, subscription, message, persistent, now)
+                    if reason:
+                        _withdraw(puts, first)
+                        return reason
+                    continue
+                stored.queue.depth += 1
+                puts.append(stored)
         if clear_retained:
             unit.latest.append((self.retained, route.topic, None))
         elif retain:
@@ -314,44 +323,13 @@ class QueueManager(Objects):
         """Put the retained publications that a new subscription names to its destination."""
         for topic in self.topics.retained_matching(subscription.topic_filter, self.retained):  # type: ignore[arg-type]
             kept = self.retained[topic]
-            if not kept.expired:
-                self._deliver(unit, subscription, kept)
-
-    def _deliver(self, unit: Unit, subscription: Subscription, publication: StoredMessage) -> None:
-        """Put a publication to the destination of one subscription, as that subscription wants it, if it does."""
-        queue = subscription.queue
-        if queue.refusal(publication.message.length):
-            return
-        message, priority = publication.message, publication.priority
-        if subscription.priority >= 0:
-            priority = subscription.priority
-        elif subscription.priority == cmqc.MQPRI_PRIORITY_AS_Q_DEF:
-            priority = int(queue.attributes["DEFPRTY"])
-        if subscription.identity is not None and isinstance(message, Message):
-            token, data = subscription.identity
-            md = msgspec.structs.replace(message.md, AccountingToken=token, ApplIdentityData=data.encode()[:32])
-            message = msgspec.structs.replace(message, md=md)
-        stored = StoredMessage(
-            queue,
-            self.next_number(),
-            message,
-            publication.persistent,
-            priority,
-            publication.put_time,
-            subscription.client_id,
-            subscription.remote_queue,
-            publication.topic,
-            subscription.user_data,
-            publication.retained,
-            subscription.correl_id,
-            None,
-            publication.expires_at,
-            publication.persistent and not subscription.ephemeral,
-            put_application=publication.put_application,
-        )
-        if subscription.selection is None or subscription.selection(stored):
-            queue.depth += 1
-            unit.puts.append(stored)
+            if kept.expired or subscription.queue.refusal(kept.message.length):
+                continue
+            stored = delivery(self, subscription, kept)
+            if stored is not None:
+                stored.retained = True
+                stored.queue.depth += 1
+                unit.puts.append(stored)
 
     def discard(self, stored: StoredMessage) -> None:
         """Remove a message that has expired."""
@@ -371,7 +349,9 @@ class QueueManager(Objects):
     # Subscriptions -------------------------------------------------------------------------------------------------
 
     def add_subscription(self, unit: Unit, subscription: Subscription) -> None:
-        """Let a subscription take part when the unit of work ends; on disk then when it is durable."""
+        """Let a subscription take part when the unit of work ends; on disk then when it is durable. Raises MQError."""
+        if subscription.selector and subscription.selection is None:
+            subscription.selection = selection_of(self, subscription.selector)
         if subscription.durable:
             unit.definitions.append(self.subscription_row(subscription))
         unit.effects.append(lambda: self.topics.add(subscription))
@@ -407,3 +387,10 @@ class QueueManager(Objects):
         if durable:
             unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
         return queue
+
+
+def _withdraw(puts: list[StoredMessage], first: int) -> None:
+    """Take back what was put of a publication that is refused."""
+    for stored in puts[first:]:
+        stored.queue.depth -= 1
+    del puts[first:]

@@ -244,7 +244,8 @@ class Subscribing(Handles):
         if options & ~cmqc.MQSRO_FAIL_IF_QUIESCING:
             raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQSRO options 0x{options:x}")
         unit = Unit()
-        self.queue_manager.put_retained(unit, handle.subscription)
+        name = handle.subscription.name
+        self.queue_manager.put_retained(unit, self.queue_manager.topics.subscriptions.get(name, handle.subscription))
         if not unit.puts:
             raise MQError(cmqc.MQRC_NO_RETAINED_MSG, f"topic {handle.subscription.topic_filter!r}")
         return len(unit.puts), unit
