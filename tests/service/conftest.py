@@ -26,7 +26,7 @@ from bridge.service.telemetry import TelemetryService
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Pingreq, Pingresp, Publish, encode
 
-TIME_LIMIT = 20.0
+TIME_LIMIT = 10.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -273,6 +273,14 @@ class Bridge:
         answer = await client.receive()
         assert isinstance(answer, Connack) and answer.return_code == 0
         return client
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what neither a client nor the queue manager is told."""
+        loop = asyncio.get_running_loop()
+        while not condition():
+            turn = loop.create_future()
+            loop.call_later(0.001, turn.set_result, None)
+            await turn
 
     @property
     def connection(self) -> Connection:

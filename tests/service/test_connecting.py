@@ -213,17 +213,13 @@ async def test_connect_has_to_be_whole_within_its_time(bridge: Any) -> None:
     async with bridge(connect_timeout=0.05) as running:
         client = await running.open()
         client.send(b"\x10\xff\xff\x03")
-        ended = running.channel.loop.create_task(client.rest())
-        while not ended.done():
+
+        def ended() -> bool:
             client.send(b"\0")
-            await running.channel.loop.create_task(_turn(running))
-        assert ended.result() == []
+            return client.reader.at_eof()
 
-
-async def _turn(running: Any) -> None:
-    future = running.channel.loop.create_future()
-    running.channel.loop.call_later(0.002, future.set_result, None)
-    await future
+        await running.until(ended)
+        assert not client.packets
 
 
 # Right behind CONNECT -------------------------------------------------------------------------------------------------
@@ -267,8 +263,7 @@ async def test_a_client_that_is_gone_before_connack_leaves_nothing(bridge: Any) 
         client.send(Connect("c", will=Will("will", b"")))
         await running.agent.until(lambda: bool(running.agent.waiting))
         client.vanish()
-        while running.channel.connections:
-            await _turn(running)
+        await running.until(lambda: not running.channel.connections)
         running.agent.complete_all()
         assert not running.service.sessions and not running.agent.entered
 

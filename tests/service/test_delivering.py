@@ -1,0 +1,302 @@
+"""Messages of the transmission queue on their way to clients: removed when the client has them, and not before."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+
+
+def sent(number: int, qos: int, *, dup: bool = False, payload: bytes | None = None, retain: bool = False) -> Publish:
+    content = b"%d" % number if payload is None else payload
+    return Publish("t", content, qos, retain, dup, number & 0xFFFF if qos else 0)
+
+
+async def test_qos_0_is_removed_when_written(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        message = running.agent.publication(1, 0)
+        running.agent.deliver(message)
+        assert await client.receive() == sent(1, 0)
+        await running.agent.until(lambda: running.agent.removed == [message])
+
+
+@pytest.mark.parametrize("retained", [False, True])
+async def test_qos_1_is_removed_after_puback(bridge: Any, retained: bool) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        message = running.agent.publication(1, 1, retained=retained)
+        running.agent.deliver(message)
+        assert await client.receive() == sent(1, 1, retain=retained)
+        await client.silent()
+        assert not running.agent.removed
+        client.send(Puback(1))
+        await running.agent.until(lambda: running.agent.removed == [message])
+
+
+async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        message = running.agent.publication(1, 2)
+        running.agent.deliver(message)
+        assert await client.receive() == sent(1, 2)
+        running.agent.complete_all()
+        running.agent.automatic = False
+        client.send(Pubrec(1))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        await client.silent()
+        running.agent.complete_all()
+        assert running.agent.removed == [message]
+        assert await client.receive() == Pubrel(1)
+        client.send(Pubcomp(1))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        assert 1 in running.service.sessions["c"].outbox.in_flight
+        running.agent.complete_all()
+        assert not running.service.sessions["c"].outbox.in_flight
+
+
+async def test_acknowledgements_nobody_waits_for(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        client.send(Puback(1), Pubcomp(2), Pubrec(3))
+        assert await client.receive() == Pubrel(3)
+        running.agent.deliver(running.agent.publication(4, 2), running.agent.publication(5, 1))
+        await client.receive(), await client.receive()
+        client.send(Puback(4), Pubcomp(4))
+        await client.silent()
+        assert not running.agent.removed
+
+
+@pytest.mark.parametrize(
+    ("answered", "again"),
+    [
+        pytest.param([], [sent(1, 1, dup=True), sent(2, 2, dup=True)], id="PUBACK and PUBREC withheld"),
+        pytest.param([Puback(1)], [sent(2, 2, dup=True)], id="PUBREC withheld"),
+        pytest.param([Puback(1), Pubrec(2)], [Pubrel(2)], id="PUBCOMP withheld"),
+        pytest.param([Puback(1), Pubrec(2), Pubcomp(2)], [], id="nothing withheld"),
+    ],
+)
+@pytest.mark.parametrize("crash", [False, True])
+async def test_what_is_not_acknowledged_is_sent_again_after_reconnecting(
+    bridge: Any, restart: Any, answered: list[Any], again: list[Any], crash: bool
+) -> None:
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        queue = [running.agent.publication(1, 1), running.agent.publication(2, 2)]
+        running.agent.deliver(*queue)
+        assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(2, 2)]
+        for packet in answered:
+            if isinstance(packet, Pubcomp):
+                assert await client.receive() == Pubrel(2)
+            client.send(packet)
+        if Pubrec(2) in answered and Pubcomp(2) not in answered:
+            assert await client.receive() == Pubrel(2)
+        await client.silent()
+        if not crash:
+            client.vanish()
+            await _reconnected(running, again)
+        left = [one for one in queue if one not in running.agent.removed]
+        agent = restart(running.agent)
+    if crash:
+        async with bridge(agent=agent) as running:
+            running.agent.deliver(*left)
+            await _reconnected(running, again)
+
+
+async def _reconnected(running: Any, expected: list[Any]) -> None:
+    client = await running.open()
+    client.send(Connect("c", clean_session=False))
+    assert await client.receive() == Connack(0, True)
+    assert sorted(map(repr, [await client.receive() for _ in expected])) == sorted(map(repr, expected))
+    await client.silent()
+
+
+@pytest.mark.usefixtures("quick_sweep")
+@pytest.mark.parametrize("level", [3, 4])
+async def test_sent_again_after_a_time_to_clients_of_mqtt_3_1_only(bridge: Any, level: int) -> None:
+    async with bridge({"retry_interval": 0.02}) as running:
+        client = await running.open()
+        client.send(Connect("c", {3: "MQIsdp", 4: "MQTT"}[level], level))
+        await client.receive()
+        running.agent.deliver(running.agent.publication(1, 1))
+        assert await client.receive() == sent(1, 1)
+        if level == 3:
+            assert await client.receive() == sent(1, 1, dup=True)
+            assert await client.receive() == sent(1, 1, dup=True)
+            client.send(Puback(1))
+            await running.agent.until(lambda: bool(running.agent.removed))
+        else:
+            old = await running.open()
+            old.send(Connect("old", "MQIsdp", 3))
+            await old.receive()
+            running.agent.deliver(running.agent.publication(2, 1, client_id="old"))
+            assert [(await old.receive()).dup for _ in range(3)] == [False, True, True]  # type: ignore[union-attr]
+            await client.silent()
+
+
+async def test_messages_for_a_client_that_is_away_wait(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        client.send(Disconnect())
+        await client.rest()
+        running.agent.deliver(*(running.agent.publication(number, number % 3) for number in range(1, 7)))
+        assert not running.agent.removed and not running.agent.dead
+        again = await running.open()
+        again.send(Connect("c", clean_session=False))
+        assert await again.receive() == Connack(0, True)
+        assert [await again.receive() for _ in range(6)] == [sent(number, number % 3) for number in range(1, 7)]
+
+
+async def test_messages_of_a_clean_session_end_with_it(bridge: Any) -> None:
+    async with bridge({"in_flight": 2}) as running:
+        client = await running.connect()
+        queue = [running.agent.publication(number, 1 + number % 2) for number in range(1, 6)]
+        running.agent.deliver(*queue)
+        await client.receive(), await client.receive()
+        client.vanish()
+        await running.agent.until(lambda: len(running.agent.removed) == 5)
+        again = await running.connect()
+        await again.silent()
+
+
+# Messages that no client can take -------------------------------------------------------------------------------------
+
+
+async def test_a_direct_message_for_an_unknown_client_is_dead_lettered(bridge: Any) -> None:
+    """MQRC_UNKNOWN_REMOTE_Q_MGR: each client identifier is a remote queue manager name."""
+    async with bridge() as running:
+        client = await running.connect()
+        message = running.agent.direct(1, client_id="nobody")
+        running.agent.deliver(message, running.agent.direct(2))
+        assert await client.receive() == Publish("command", b"", 2, False, False, 2)
+        assert running.agent.dead == [(message, 2087)]
+        assert not running.agent.removed
+
+
+async def test_a_publication_for_a_session_that_has_ended_ends_too(bridge: Any) -> None:
+    async with bridge() as running:
+        message = running.agent.publication(1, 2, client_id="nobody")
+        running.agent.deliver(message)
+        await running.agent.until(lambda: running.agent.removed == [message])
+        assert not running.agent.dead
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_message_that_cannot_be_a_publication_is_dead_lettered(bridge: Any, away: bool) -> None:
+    """MQRC_RFH_ERROR; whatever comes behind it is delivered."""
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        if away:
+            client.send(Disconnect())
+            await client.rest()
+        bad = running.agent.direct(1, body=b"rubbish", format_=b"MQHRF2")
+        running.agent.deliver(bad, running.agent.direct(2, body=b"good"))
+        if away:
+            client = await running.open()
+            client.send(Connect("c", clean_session=False))
+            await client.receive()
+        assert await client.receive() == Publish("command", b"good", 2, False, False, 2)
+        assert running.agent.dead == [(bad, 2334)]
+
+
+# Window and slow clients ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1, 3])
+async def test_no_more_than_the_window_is_in_flight(bridge: Any, window: int) -> None:
+    async with bridge({"in_flight": window}) as running:
+        client = await running.connect()
+        running.agent.deliver(*(running.agent.publication(number, 1) for number in range(1, 11)))
+        for number in range(1, 11):
+            assert await client.receive() == sent(number, 1)
+            if number % window == 0:
+                await client.silent()
+                client.send(*(Puback(one) for one in range(number - window + 1, number + 1)))
+        await client.silent()
+
+
+async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridge: Any) -> None:
+    big = bytes(100_000)
+    async with bridge({"pending_bytes": 200_000}) as running:
+        slow = await running.connect("slow")
+        quick = await running.connect("quick")
+        slow.writer.transport.pause_reading()
+        session = running.service.sessions["slow"]
+        number = 0
+        while not session.outbox.dropped:
+            number += 1
+            running.agent.deliver(running.agent.publication(number, 0, client_id="slow", payload=big))
+            running.agent.deliver(running.agent.publication(number, 0, client_id="quick"))
+            assert await quick.receive() == sent(number, 0)
+            assert number < 1000
+        transport = session.connection._transport
+        held = transport.get_write_buffer_size()
+        assert held < 200_000 + 110_000
+        for _ in range(100):
+            number += 1
+            running.agent.deliver(running.agent.publication(number, 0, client_id="slow", payload=big))
+        running.agent.deliver(running.agent.publication(60_001, 1, client_id="slow", payload=b"reliable"))
+        assert transport.get_write_buffer_size() == held
+        assert len(session.outbox.backlog) == 1 and session.outbox.dropped == 101
+        await quick.silent()
+        slow.writer.transport.resume_reading()
+        while (packet := await slow.receive()) != sent(60_001, 1, payload=b"reliable"):
+            assert isinstance(packet, Publish) and packet.qos == 0
+        slow.send(Puback(60_001))
+        await running.agent.until(lambda: any(one.msg_number == 60_001 for one in running.agent.removed))
+        await slow.silent()
+
+
+async def test_a_client_that_does_not_read_its_answers_is_not_read_either(bridge: Any) -> None:
+    async with bridge({"pending_bytes": 50_000}) as running:
+        client = await running.connect()
+        client.writer.transport.pause_reading()
+        running.agent.deliver(*(running.agent.publication(number, 0, payload=bytes(1_000_000)) for number in range(1, 9)))
+        assert running.connection.paused
+        client.writer.transport.resume_reading()
+        client.send(Publish("t", b"", 1, False, False, 9))
+        while not isinstance(packet := await client.receive(), Puback):
+            assert isinstance(packet, Publish)
+        assert not running.connection.paused
+
+
+# Unusual message ids --------------------------------------------------------------------------------------------------
+
+
+async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(bridge: Any) -> None:
+    """Units of work that were given before it do not count."""
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.agent.deliver(running.agent.publication(5, 2))
+        assert await client.receive() == sent(5, 2)
+        await client.silent()
+        running.agent.complete_all()
+        running.agent.automatic = False
+        client.send(Publish("t", b"", 1, False, False, 1))
+        await running.agent.until(lambda: len(running.agent.waiting) == 1)
+        running.agent.deliver(running.agent.publication(0x1_0005, 2))
+        assert len(running.agent.waiting) == 2
+        running.agent.complete()
+        assert await client.receive() == Puback(1)
+        await client.silent()
+        running.agent.complete()
+        assert await client.receive() == Publish("t", b"65541", 2, False, False, 6)
+
+
+async def test_failing_records_are_written_again(bridge: Any, caplog: Any) -> None:
+    caplog.set_level(logging.CRITICAL)
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.agent.deliver(running.agent.publication(5, 2))
+        assert await client.receive() == sent(5, 2)
+        running.agent.failure = 2102
+        running.agent.deliver(running.agent.publication(0x1_0005, 2))
+        running.agent.complete_all()
+        running.agent.failure = 0
+        running.agent.deliver(running.agent.publication(7, 0))
+        assert {repr(await client.receive()) for _ in range(2)} == {
+            repr(sent(7, 0)), repr(Publish("t", b"65541", 2, False, False, 6))
+        }  # fmt: skip
