@@ -5,11 +5,13 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
-from bridge.config import Configuration, default_configuration, load
+from bridge.config import Configuration, IbmQueueManagerConfig, default_configuration, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "mqbridge.service"
@@ -57,6 +59,45 @@ def test_its_example_of_a_listener_works(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("queue_manager:\n  " + example[1].replace("##    ", "  "))
     assert load(file).queue_manager.listener is not None
+
+
+def test_its_example_of_ibm_mq_has_every_option_at_its_default(tmp_path: Path) -> None:
+    text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
+    example = re.search(r"^##  queue_manager:\n(?:##    .*\n)+", text, re.M)
+    assert example
+    file = tmp_path / "bridge.yaml"
+    file.write_text(re.sub("^##  ", "", example[0], flags=re.M), encoding="utf-8")
+    written = load(file).queue_manager
+    assert isinstance(written, IbmQueueManagerConfig) and written.tls is not None
+    sections: list[BaseModel] = [written, written.tls, written.batch]
+    assert [set(type(one).model_fields) - one.model_fields_set for one in sections] == [set()] * 3
+    required = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": written.connections}
+    assert written == IbmQueueManagerConfig(**required, user="mqbridge", tls=written.tls)
+
+
+def compose() -> Any:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_configuration_of_the_container_is_right(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(compose()["configs"]["bridge"]["content"])
+    settings = load(file).queue_manager
+    assert isinstance(settings, IbmQueueManagerConfig)
+    services = compose()["services"]
+    assert settings.name == services["qmgr"]["environment"]["MQ_QMGR_NAME"]
+    assert settings.connections == ["qmgr(1414)"]
+    assert settings.password_file == Path("/run/secrets") / services["bridge"]["secrets"][0]
+    assert services["qmgr"]["secrets"] == services["bridge"]["secrets"] == list(compose()["secrets"])
+
+
+def test_the_files_that_the_containers_are_made_of_are_there() -> None:
+    for source in re.findall(r"^COPY (.*) \S+$", (DEPLOY / "Dockerfile").read_text(), re.M):
+        assert all((DEPLOY.parent / name).exists() for name in source.split()), source
+    build = compose()["services"]["bridge"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+    for line in (DEPLOY / "mq" / "bridge.mqsc").read_text().splitlines():
+        assert "GROUP" not in line or line.startswith("*") or "GROUP('mqbridge')" in line  # what sed replaces
 
 
 @pytest.fixture

@@ -1,0 +1,138 @@
+"""How to connect to IBM MQ, from the configuration; and that passwords are told to nobody."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config import IbmQueueManagerConfig, TlsConfig
+from bridge.mq.client_library import LibraryMissing, load_library
+from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}
+TLS = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY")
+NAMED = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY", certificate_label="me", peer_name="CN=QM1")
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        (CLIENT, {"channel": "C", "connections": "a(1),b(2)"}),
+        ({"name": "QM1", "mode": "bindings"}, {}),
+        ({"name": "QM1", "ccdt_url": "file:///c"}, {"ccdt_url": "file:///c"}),
+        ({"name": "QM1", "mode": "bindings", "application_name": "ours"}, {"application_name": "ours"}),
+        (
+            CLIENT | {"tls": TLS},
+            {
+                "channel": "C",
+                "connections": "a(1),b(2)",
+                "tls": Tls(key_repository="/key.kdb", cipher_spec="ANY"),
+            },
+        ),
+        (
+            CLIENT | {"tls": NAMED},
+            {
+                "channel": "C",
+                "connections": "a(1),b(2)",
+                "tls": Tls(key_repository="/key.kdb", cipher_spec="ANY", certificate_label="me", peer_name="CN=QM1"),
+            },
+        ),
+    ],
+)
+def test_what_the_configuration_says(given: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert parameters(IbmQueueManagerConfig(**given), {}) == ConnectionParameters(queue_manager="QM1", **fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "file", "environment", "password"),
+    [
+        ({"user": "u"}, None, {"MQBRIDGE_PASSWORD": "hunter2"}, "hunter2"),
+        ({"user": "u", "password_variable": "OTHER"}, None, {"MQBRIDGE_PASSWORD": "x", "OTHER": "hunter2"}, "hunter2"),
+        ({"user": "u"}, b"hunter2\nmore", {"MQBRIDGE_PASSWORD": "x"}, "hunter2"),
+        ({"user": "u"}, b" hunter 2 \r\n", {}, " hunter 2 "),
+        ({"user": "u"}, "pässwörd".encode(), {}, "pässwörd"),
+        ({}, b"hunter2", {"MQBRIDGE_PASSWORD": "x"}, ""),  # without a user there is nobody whose password it could be
+    ],
+)
+def test_where_the_password_comes_from(
+    given: dict[str, Any], file: bytes | None, environment: dict[str, str], password: str, tmp_path: Path
+) -> None:
+    if file is not None:
+        (tmp_path / "secret").write_bytes(file)
+        given = given | {"password_file": tmp_path / "secret"}
+    found = parameters(IbmQueueManagerConfig(**CLIENT, **given), environment)
+    assert (found.user, found.password) == (given.get("user", ""), password)
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "told"),
+    [
+        (None, {}, "there is no password_file, and the environment variable MQBRIDGE_PASSWORD is not set"),
+        (None, {"MQBRIDGE_PASSWORD": ""}, "there is no password_file, and the environment variable MQBRIDGE_PASSWORD"),
+        (b"\nhunter2", {"MQBRIDGE_PASSWORD": "x"}, "the first line of {file} is empty"),
+        (b"hunter2\xff", {}, "password file {file} is no text in UTF-8"),
+    ],
+)
+def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, str], told: str, tmp_path: Path) -> None:
+    given = CLIENT | {"user": "ours"}
+    if file is not None:
+        (tmp_path / "secret").write_bytes(file)
+        given["password_file"] = tmp_path / "secret"
+    with pytest.raises(MQError) as raised:
+        parameters(IbmQueueManagerConfig(**given), environment)
+    assert raised.value.reason == cmqc.MQRC_NOT_AUTHORIZED
+    assert told.format(file=tmp_path / "secret") in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
+    config = IbmQueueManagerConfig(**CLIENT, user="u", password_file=tmp_path / "secret")
+    with pytest.raises(FileNotFoundError, match="secret"):
+        parameters(config, {"MQBRIDGE_PASSWORD": "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        (CLIENT, "queue manager QM1 at a(1),b(2), channel C"),
+        ({"name": "QM1", "mode": "bindings"}, "queue manager QM1"),
+        (
+            {"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json"},
+            "queue manager QM1 by way of https://mq/ccdt.json",
+        ),
+    ],
+)
+def test_the_place_in_words_has_no_secret(given: dict[str, Any], place: str) -> None:
+    found = parameters(IbmQueueManagerConfig(**given, user="ours"), {"MQBRIDGE_PASSWORD": "hunter2"})
+    assert found.password == "hunter2"
+    assert found.place == place
+    for text in (repr(found), str(found), f"{found}"):
+        assert "hunter2" not in text and "ours" not in text
+
+
+@pytest.mark.parametrize(
+    ("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])]
+)
+def test_a_package_that_is_missing(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ibmmq", "pymqi"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(LibraryMissing) as raised:
+        load_library(choice)
+    assert [name for name in ("ibmmq", "pymqi") if f"{name}: import of {name}" in str(raised.value)] == tried
+    assert f"pip install 'mq-mqtt-bridge[{tried[0]}]'" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("choice", "there", "taken"),
+    [("auto", ["ibmmq", "pymqi"], "ibmmq"), ("auto", ["pymqi"], "pymqi"), ("pymqi", ["ibmmq", "pymqi"], "pymqi")],
+)
+def test_the_package_that_is_taken(choice: Any, there: list[str], taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {name: object() if name in there else None for name in ("ibmmq", "pymqi")}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert load_library(choice) is modules[taken]
