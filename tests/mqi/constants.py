@@ -14,7 +14,11 @@ from bridge.wire import cmqc
 
 def header(constants: dict[str, object]) -> str:
     """The header's text: the integers among the constants; C programs of the tests need no strings."""
-    lines = ["/* Made by constants.py from bridge/wire/cmqc.py. */", "#ifndef CMQC_CONSTANTS_H", "#define CMQC_CONSTANTS_H"]
+    lines = [
+        "/* Made by constants.py from bridge/wire/cmqc.py. */",
+        "#ifndef CMQC_CONSTANTS_H",
+        "#define CMQC_CONSTANTS_H",
+    ]
     for name, value in constants.items():
         if name.startswith("MQ") and isinstance(value, int):
             lines.append(f"#define {name} ({value})" if value < 0 else f"#define {name} {value}")

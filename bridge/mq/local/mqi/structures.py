@@ -49,6 +49,7 @@ class Structure:
     """One structure: what each version adds to the one before.
 
     :ivar lengths: length in bytes by version.
+    :ivar places: field name -> (offset, code).
     """
 
     def __init__(self, name: str, struc_id: bytes, reason: int, *versions: Fields) -> None:
@@ -56,7 +57,7 @@ class Structure:
         self.reason = reason
         self._struc_id = struc_id
         self._readers: dict[int, tuple[struct.Struct, tuple[tuple[str, str], ...]]] = {}
-        self._places: dict[str, tuple[int, str]] = {}
+        self.places: dict[str, tuple[int, str]] = {}
         self.lengths: dict[int, int] = {}
         form = "<4s"
         known: list[tuple[str, str]] = []
@@ -74,7 +75,7 @@ class Structure:
                 aligned = max(aligned, alignment)
                 if code != STRING:
                     known.append((field, code))
-                self._places[field] = offset, code
+                self.places[field] = offset, code
                 offset += size
         self._finish(len(versions), form, known, offset + -offset % aligned)
 
@@ -104,7 +105,7 @@ class Structure:
         """The structure with fields of other values; those that the caller's version does not have are left out."""
         target = bytearray(raw)
         for field, value in values.items():
-            offset, code = self._places[field]
+            offset, code = self.places[field]
             size = _SIZES.get(code) or int(code[:-1])
             if offset + size > len(target):
                 continue

@@ -1,0 +1,205 @@
+"""Broken connections, wrong handles and structures, and who may use a connection."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.mqi.conftest import Manager, environment
+
+BATCH = """
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+found['reasons'] = []
+for number in range(3):
+    found['reasons'].append(reason(queue.put, b'%d' % number, mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT)))
+found['commit'] = reason(qmgr.commit)
+found['after'] = reason(qmgr.commit)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "reasons", "commit", "depth"),
+    [
+        ("MQPUT:2:before", [0, 2009, 2009], 2009, 0),
+        ("MQPUT:2:after", [0, 2009, 2009], 2009, 0),
+        ("MQCMIT:1:before", [0, 0, 0], 2009, 0),
+        ("MQCMIT:1:after", [0, 0, 0], 2009, 3),
+        ("MQCMIT:2", [0, 0, 0], 0, 3),
+    ],
+)
+def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list[int], commit: int, depth: int) -> None:
+    """What was not committed is backed out; what was, is there, even if the program never heard of it."""
+    found = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
+    assert found == {"reasons": reasons, "commit": commit, "after": 2009}
+    deadline = time.monotonic() + 5
+    while manager.attribute(f"QLOCAL({queue})", "CURDEPTH") != depth:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_cut_happens_once_in_a_file(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
+    variables = {"MQI_STANDIN_CUT": "MQPUT:2", "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
+    assert manager.run(package, BATCH.format(queue=queue), **variables)["commit"] == 2009
+    assert manager.run(package, BATCH.format(queue=queue), **variables)["reasons"] == [0, 0, 0]
+    assert (tmp_path / "cuts").read_text() == "MQPUT:2\n"
+
+
+def test_reconnect_after_a_cut(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        f"""
+        found['put'] = reason(mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT).put, b'1')
+        again = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
+        found['again'] = reason(mq.Queue(again, {queue!r}, CMQC.MQOO_OUTPUT).put, b'2')
+        """,
+        MQI_STANDIN_CUT="MQPUT:1:before",
+    )
+    assert found == {"put": 2009, "again": 0}
+
+
+def test_delay(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        f"""
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        begun = time.monotonic()
+        for _ in range(10):
+            queue.put(b'x')
+        found['seconds'] = time.monotonic() - begun
+        """,
+        MQI_STANDIN_DELAY_US="20000",
+    )
+    assert 0.2 <= found["seconds"] < 2
+
+
+def test_no_queue_manager(manager: Manager, package: str) -> None:
+    found = manager.run(
+        package,
+        """
+        found['none'] = reason(mq.connect, 'MQB1', 'CHANNEL', 'localhost(1414)')
+        """,
+        connect=False,
+        MQI_STANDIN="unix:/nowhere/mqi.sock",
+    )
+    assert found == {"none": 2059}
+
+
+def test_connecting(manager: Manager, package: str) -> None:
+    """By TCP and a list of places; the name must be right; a second connection of the thread is refused with 2002.
+
+    ibmmq shares its connections among threads unless told otherwise, so it may have as many as it wants.
+    """
+    found = manager.run(
+        package,
+        f"""
+        import os
+        del os.environ['MQI_STANDIN']
+        place = 'localhost(1),127.0.0.1({manager.port})'
+        found['other name'] = reason(mq.connect, 'OTHER', 'CHANNEL', place)
+        first = mq.connect('MQB1', 'CHANNEL', place)
+        found['second'] = reason(mq.connect, 'MQB1', 'CHANNEL', place)
+        found['connected'] = first.is_connected
+        first.disconnect()
+        shared = [mq.QueueManager(None) for _ in range(2)]
+        for one in shared:
+            one.connect_with_options(
+                'MQB1', cd=mq.CD(ChannelName=b'CHANNEL', ConnectionName=place.encode(), ChannelType=6, TransportType=2),
+                opts=CMQC.MQCNO_HANDLE_SHARE_NO_BLOCK)
+        found['two'] = len(set(one.get_handle() if hasattr(one, 'get_handle') else one.getHandle() for one in shared))
+        """,
+        connect=False,
+    )
+    second = {"pymqi": 2002, "ibmmq": 0}[package]
+    expected = {"other name": 2058, "second": second, "two": 2, "connected": True}
+    if package == "pymqi":
+        found["connected"] = True  # it asks the command server, which this test does not run
+    assert found == expected
+
+
+def test_threads(manager: Manager, package: str, queue: str) -> None:
+    """A connection belongs to its thread, unless it is shared."""
+    found = manager.run(
+        package,
+        f"""
+        def elsewhere(call, *arguments):
+            answers = []
+            thread = threading.Thread(target=lambda: answers.append(reason(call, *arguments)))
+            thread.start()
+            thread.join()
+            return answers[0]
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        found['unshared'] = elsewhere(queue.put, b'x')
+        into = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+        reason(into.get)
+        def shared(option):
+            one = mq.QueueManager(None)
+            cd = mq.CD(ChannelName=b'CHANNEL', ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2)
+            one.connect_with_options('MQB1', cd=cd, opts=option)
+            return one
+        for name, option in (('block', CMQC.MQCNO_HANDLE_SHARE_BLOCK), ('no block', CMQC.MQCNO_HANDLE_SHARE_NO_BLOCK)):
+            one = shared(option)
+            out, into = mq.Queue(one, {queue!r}, CMQC.MQOO_OUTPUT), mq.Queue(one, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+            gmo = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=500)
+            waiting = threading.Thread(target=lambda: reason(into.get, None, mq.MD(), gmo))
+            waiting.start()
+            time.sleep(0.1)
+            begun = time.monotonic()
+            found[name] = [reason(out.put, b'x'), time.monotonic() - begun > 0.2]
+            waiting.join()
+            while not reason(into.get):
+                pass
+        """,
+    )
+    assert found == {"unshared": {"pymqi": 2018, "ibmmq": 0}[package], "block": [0, True], "no block": [2219, False]}
+
+
+def test_structures_and_options(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        f"""
+        def wrong(structure, **fields):
+            for field, value in fields.items():
+                setattr(structure, field, value)
+            return structure
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT | CMQC.MQOO_BROWSE)
+        ident = '_StrucId' if hasattr(mq.MD(), '_StrucId') else 'StrucId'
+        bad = {{ident: b'XXXX'}}
+        found['od'] = reason(mq.Queue(qmgr).open, wrong(mq.OD(), **bad), CMQC.MQOO_OUTPUT)
+        found['od version'] = reason(mq.Queue(qmgr).open, mq.OD(Version=5), CMQC.MQOO_OUTPUT)
+        found['md'] = reason(queue.put, b'', wrong(mq.MD(), **bad))
+        found['md version'] = reason(queue.put, b'', mq.MD(Version=3))
+        found['pmo'] = reason(queue.put, b'', mq.MD(), wrong(mq.PMO(), **bad))
+        found['gmo'] = reason(queue.get, None, mq.MD(), mq.GMO(Version=9))
+        found['sd'] = reason(mq.Subscription(qmgr).sub, mq.SD(Version=2))
+        found['open options'] = reason(mq.Queue(qmgr).open, {queue.encode()!r},
+                                       CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_INPUT_EXCLUSIVE)
+        found['put options'] = reason(queue.put, b'', mq.MD(),
+                                      mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_NO_SYNCPOINT))
+        found['get'] = reason(queue.get)
+        found['unknown'] = reason(mq.Queue(qmgr).open, b'NO.SUCH.QUEUE', CMQC.MQOO_OUTPUT)
+        queue.close()
+        topic = mq.Topic(qmgr, topic_string=b'some/topic')
+        found['topic for input'] = reason(topic.open, None, b'some/topic', None, CMQC.MQOO_INPUT_SHARED)
+        """,
+    )
+    assert found == {
+        "od": 2044,
+        "od version": 2044,
+        "md": 2026,
+        "md version": 2026,
+        "pmo": 2173,
+        "gmo": 2186,
+        "sd": 2424,
+        "open options": 2046,
+        "put options": 2046,
+        "get": 2037,
+        "unknown": 2085,
+        "topic for input": 2045,
+    }
+
+
+def test_environment_of_a_program() -> None:
+    """The stand-in is found by the loader's path alone: no IBM installation is looked for."""
+    assert environment("pymqi")["LD_LIBRARY_PATH"].endswith("build/mqi/lib64")
