@@ -354,6 +354,8 @@ class QueueManager(Objects):
             subscription.selection = selection_of(self, subscription.selector)
         if subscription.durable:
             unit.definitions.append(self.subscription_row(subscription))
+        elif (before := self.topics.subscriptions.get(subscription.name)) is not None and before.durable:
+            unit.definitions.append(("SUB", subscription.name, None))
         unit.effects.append(lambda: self.topics.add(subscription))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
