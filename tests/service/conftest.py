@@ -62,6 +62,8 @@ class Queued:
 class FakeAgent:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
+    hands_over_at_once = True
+
     def __init__(self) -> None:
         self.automatic = True
         self.waiting: deque[Callable[[], None]] = deque()

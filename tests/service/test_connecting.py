@@ -216,7 +216,7 @@ async def test_connect_has_to_be_whole_within_its_time(bridge: Any) -> None:
 
         def ended() -> bool:
             client.send(b"\0")
-            return client.reader.at_eof()
+            return client.reader.at_eof() or client.reader.exception() is not None
 
         await running.until(ended)
         assert not client.packets

@@ -237,6 +237,26 @@ async def test_a_record_that_cannot_be_read_harms_no_other(bridge: Any, restart:
         assert [message.client_id for message, _ in running.agent.entered] == ["a"]
 
 
+async def test_answers_go_to_the_connection_that_asked(bridge: Any) -> None:
+    """A PUBACK for the old connection would be taken for the answer to a new publication with that message id."""
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.agent.automatic = False
+        client.send(publish(1, 3, b"old"))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        client.vanish()
+        again = await running.open()
+        again.send(Connect("c", clean_session=False))
+        assert await again.receive() == Connack(0, True)
+        again.send(publish(1, 3, b"new"))
+        await running.agent.until(lambda: len(running.agent.waiting) == 2)
+        running.agent.complete()
+        await again.silent()
+        running.agent.complete()
+        assert await again.receive() == Puback(3)
+        assert running.agent.payloads() == [b"old", b"new"]
+
+
 # Flow control ---------------------------------------------------------------------------------------------------------
 
 
