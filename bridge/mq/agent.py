@@ -99,6 +99,9 @@ Consumer = Callable[[Sequence[Transmission]], None]
 class Agent(Protocol):
     """What the telemetry service asks of a queue manager."""
 
+    #: `start` hands over what lies on the transmission queue before it returns
+    hands_over_at_once: bool
+
     async def open(self) -> Recovered:
         """Open the transmission queue for exclusive input, waiting while another bridge has it, and recover.
 

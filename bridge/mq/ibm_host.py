@@ -12,7 +12,6 @@ from bridge.mq.host import HostError
 from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
 from bridge.mq.interface import Connection
 from bridge.mq.publisher import BatchLimits
-from bridge.mq.requirements import missing
 from bridge.mq.threaded import ThreadedAgent
 
 

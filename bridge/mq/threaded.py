@@ -36,6 +36,8 @@ class ThreadedAgent:
     `connect` makes a connection for the purpose named (publisher, poller, subscriptions) on the thread that calls it.
     """
 
+    hands_over_at_once = False
+
     def __init__(
         self,
         connect: Connect,

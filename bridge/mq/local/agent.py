@@ -33,6 +33,8 @@ _STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
 class LocalAgent:
     """`bridge.mq.agent.Agent` on an embedded queue manager; call it on the thread of `loop`."""
 
+    hands_over_at_once = True
+
     def __init__(self, queue_manager: QueueManager, transmission_queue: str, loop: asyncio.AbstractEventLoop) -> None:
         self._queue_manager = queue_manager
         self._transmission_queue = transmission_queue

@@ -47,7 +47,10 @@ class AuthorityRecords:
     def remove(self, unit: Unit, identity: Identity) -> None:
         """Let a record be gone when the unit of work ends."""
         unit.definitions.append((KIND, _key(identity), None))
-        unit.effects.append(lambda: self.granted.pop(identity, None) and None)
+        unit.effects.append(lambda: self._forget(identity))
+
+    def _forget(self, identity: Identity) -> None:
+        self.granted.pop(identity, None)
 
 
 def _key(identity: Identity) -> str:

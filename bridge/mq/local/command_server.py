@@ -115,6 +115,9 @@ class CommandServer:
 
     def _run(self, stored: StoredMessage) -> None:
         md, data = self._queue_manager.appearance.seen(stored)
+        queue = stored.queue
+        queue.take(stored)
+        queue.depth -= 1  # what the command asks about is the queue without it
         header = MQCFH()
         try:
             header, parameters = _command(md, data)
@@ -128,7 +131,7 @@ class CommandServer:
             log.exception("PCF command %d failed", header.Command)
             reply, answers = Reply(), _refusal(header, PCFRefused(cmqc.MQRC_UNEXPECTED_ERROR))
         unit = reply.unit or Unit()
-        self._queue().take(stored)
+        queue.depth += 1
         unit.gets.append(stored)
 
         def done(reason: int) -> None:
