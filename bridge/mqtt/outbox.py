@@ -101,6 +101,8 @@ class Outbox:
         self.record = False
         #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
         self.sent_before: set[int] = set()
+        #: the bridge died while the client was connected: what waits may have been sent before (MQTT-3.3.1-1)
+        self.uncertain = False
         #: message ids that differ from what the MsgId prescribes: msg_number -> message id
         self.assigned: dict[int, int] = {}
 
@@ -113,6 +115,9 @@ class Outbox:
         """
         refusals: list[Refusal] = []
         backlog = self.backlog
+        if self.uncertain:
+            batch = list(batch)
+            self.sent_before.update(transmission.msg_number for transmission in batch)
         slow = self.connected and not self.open
         for transmission in batch:
             if slow and not self._qos(transmission):

@@ -51,6 +51,8 @@ class SentRecord(msgspec.Struct, omit_defaults=True):
     assigned: list[tuple[int, int]] = []
     #: numbers of the messages sent and not acknowledged: they go out again with DUP
     sent: list[int] = []
+    #: the client was connected: should the bridge die now, any message on the queue may have been sent
+    connected: bool = False
 
 
 class Work:
@@ -116,20 +118,24 @@ class Session:
         self.filters: set[str] = set()
         #: it has been answered with CONNACK; what came for subscriptions before is not its own
         self.begun = False
+        #: the connection whose CONNECT is being committed, before its CONNACK
+        self.arriving: Any = None
         #: the connection that is attached, None while the client is away
         self.connection: Any = None
 
     def attach(self, connection: Any, identity: ClientIdentity, byte_order: ByteOrder) -> None:
         """The client is connected."""
         self.connection = connection
+        self.arriving = None
         self.begun = True
         self.identity = identity
         self.byte_order = self.outbox.byte_order = byte_order
         self.outbox.connected = self.outbox.open = True
+        self.outbox.uncertain = False
 
     def detach(self) -> None:
         """The connection is gone; a durable session lives on."""
-        self.connection = None
+        self.connection = self.arriving = None
         self.outbox.connected = self.outbox.open = False
 
     def receive(self, packets: Sequence[Packet], start: int, work: Work) -> int:
@@ -261,7 +267,15 @@ class Session:
                 released.append(message_id)
             elif outgoing.transmission is not None:
                 sent.append(outgoing.transmission.msg_number)
-        return msgspec.json.encode(SentRecord(self.client_id, released, list(outbox.assigned.items()), sent))
+        return msgspec.json.encode(
+            SentRecord(
+                self.client_id,
+                released,
+                list(outbox.assigned.items()),
+                sent,
+                connected=(self.connection or self.arriving) is not None,
+            )
+        )
 
     def restore_received(self, data: bytes) -> None:
         """Take over the record of the receiving side after a restart. Raises msgspec.DecodeError."""
@@ -272,5 +286,6 @@ class Session:
         record = msgspec.json.decode(data, type=SentRecord)
         self.outbox.assigned = dict(record.assigned)
         self.outbox.sent_before = set(record.sent)
+        self.outbox.uncertain = record.connected
         for message_id in record.released:
             self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.RELEASED)

@@ -81,6 +81,10 @@ class TelemetryService:
             except msgspec.DecodeError as error:
                 log.error("the record of session %s cannot be read and is ignored: %s", key.client_id, error)
         self.agent.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
+        if self.agent.hands_over_at_once:
+            # What comes from now on was never sent to anybody.
+            for session in self.sessions.values():
+                session.outbox.uncertain = False
 
     def _recovered(self, client_id: str) -> Session:
         session = self.sessions.get(client_id)
@@ -119,41 +123,40 @@ class TelemetryService:
             user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id),
         )
         existing = self.sessions.get(client_id)
-        if existing is not None and existing.connection is not None:
+        if existing is not None and (existing.connection or existing.arriving) is not None:
             # MQTT-3.1.4-2
-            old: Connection = existing.connection
+            old: Connection = existing.connection or existing.arriving
             old.close(f"taken over by a new connection {connection.client}")
-            existing.connection = None if old.session is None else old
+            existing.arriving = None
             self.lost(old)
             existing = self.sessions.get(client_id)
         connection.will = packet.will
         durable = not packet.clean_session
+        present = False
         if existing is not None and existing.durable and durable:
-            if existing.begun:
-                self._begin(connection, existing, identity, packet, present=True)
-                return
-            session = existing  # its record is not committed yet
+            session, present = existing, existing.begun
         else:
             if existing is not None:
                 self._purge(existing)
             session = self._new_session(identity, durable=durable)
-        session.connection = connection
+        session.arriving = connection
 
         def committed(unit: UnitOfWork) -> None:
-            if session.connection is not connection:
+            if session.arriving is not connection:
                 return  # taken over by another connection before this one was answered
             if unit.failure:
                 self._refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
             if unit.failure or connection.closing:
                 session.detach()
-                if not session.durable:
-                    self._purge(session)
+                self._leave(session)
             else:
-                self._begin(connection, session, identity, packet, present=False)
+                self._begin(connection, session, identity, packet, present=present)
 
         unit = UnitOfWork(committed)
         if durable:
-            session.record = True
+            # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
+            session.record = session.record or not present
+            session.outbox.record = True
             self._keep(session, unit)
         self.agent.execute(unit)
 
@@ -384,7 +387,12 @@ class TelemetryService:
         session.detach()
         if connection.will is not None:
             self._publish_will(connection, session)
+        self._leave(session)
+
+    def _leave(self, session: Session) -> None:
+        """The client of a session is away: a durable session is on record, a clean one ends."""
         if session.durable:
+            session.outbox.record = True
             self._save(session)
         else:
             self._purge(session)

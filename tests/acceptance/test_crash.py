@@ -134,7 +134,6 @@ def test_kill_while_publishing_and_again_while_delivering(
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
 
 
-@pytest.mark.xfail(strict=False, reason="what was sent shortly before a kill is not on record as sent when it happens")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
     """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""

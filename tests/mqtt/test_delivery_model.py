@@ -69,6 +69,8 @@ class Queued:
 class QueueManager:
     """The agent: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
 
+    hands_over_at_once = True
+
     def __init__(self) -> None:
         self.units: deque[UnitOfWork] = deque()
         #: committed: the transmission queue, the records, and the payloads of publications that have entered
