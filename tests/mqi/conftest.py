@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,13 @@ class Manager:
     def attribute(self, what: str, keyword: str) -> str | int:
         (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
         return shown[keyword]
+
+    def wait_for_depth(self, queue: str, depth: int) -> None:
+        """A connection that breaks is backed out when the queue manager has seen it."""
+        deadline = time.monotonic() + 5
+        while self.attribute(f"QLOCAL({queue})", "CURDEPTH") != depth:
+            assert time.monotonic() < deadline, self.attribute(f"QLOCAL({queue})", "CURDEPTH")
+            time.sleep(0.02)
 
     def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
         """Run a program to its end; what it put in `found`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -33,10 +32,31 @@ def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list
     """What was not committed is backed out; what was, is there, even if the program never heard of it."""
     found = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
     assert found == {"reasons": reasons, "commit": commit, "after": 2009}
-    deadline = time.monotonic() + 5
-    while manager.attribute(f"QLOCAL({queue})", "CURDEPTH") != depth:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    manager.wait_for_depth(queue, depth)
+
+
+@pytest.mark.parametrize(
+    ("cut", "commit", "depth"),
+    [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)],
+)
+def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str, commit: int, depth: int) -> None:
+    """They cost no round trip: three of them and a commit are over in one delay."""
+    found = manager.run(
+        package,
+        f"""
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        pmo = mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_ASYNC_RESPONSE)
+        begun = time.monotonic()
+        for number in range(3):
+            reason(queue.put, b'%d' % number, mq.MD(), pmo)
+        found['commit'] = reason(qmgr.commit)
+        found['fast'] = time.monotonic() - begun < 0.19
+        """,
+        MQI_STANDIN_CUT=cut,
+        MQI_STANDIN_DELAY_US="100000",
+    )
+    assert found == {"commit": commit, "fast": True}
+    manager.wait_for_depth(queue, depth)
 
 
 def test_a_cut_happens_once_in_a_file(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ qmgr.disconnect()
 found['calls'] = [call[:3] for call in calls[:2]]
 """,
     )
-    assert found == {"calls": [[7, 2, 2033], [7, 2, 2033]]}
+    assert found == {"calls": [[5, 2, 2033], [5, 2, 2033]]}
 
 
 def test_several_attributes(manager: Manager, ibmmq: str, queue: str) -> None:

@@ -119,7 +119,7 @@ class Conversation(asyncio.Protocol):
             except MQError as error:
                 self._refuse(error)
             except Exception as error:
-                self._refuse(_unexpected(error))
+                self._refuse(unexpected(error))
 
     def _fail(self, what: str) -> None:
         log.warning("an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
@@ -209,7 +209,7 @@ class Conversation(asyncio.Protocol):
                 self._refuse(error)
             except Exception as error:
                 got = True
-                self._refuse(_unexpected(error))
+                self._refuse(unexpected(error))
             if not got:
                 self._wait = wait
                 waiters.append(arrived)
@@ -251,7 +251,7 @@ class Conversation(asyncio.Protocol):
             timer.cancel()
 
 
-def _unexpected(error: Exception) -> MQError:
+def unexpected(error: Exception) -> MQError:
     """What an application is told when its request fails in a way that nobody foresaw: it must not wait for ever."""
     log.exception("a request of an MQ application failed", exc_info=error)
     return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")

@@ -290,6 +290,13 @@ class Putting(Handles):
         statistics.ResolvedObjectName = target.remote_queue or target.queue.name
         statistics.ResolvedQMgrName = target.client_id or self.queue_manager.name
 
+    def put_failed(self, reason: int) -> None:
+        """An asynchronous put failed before it came to its target, or with the unit of work that it was."""
+        statistics = self._statistics
+        statistics.PutFailureCount += 1
+        if statistics.CompCode != cmqc.MQCC_FAILED:
+            statistics.CompCode, statistics.Reason = cmqc.MQCC_FAILED, reason
+
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
         """MQSTAT: what became of the asynchronous puts since it was asked last."""
         if type in (cmqc.MQSTAT_TYPE_RECONNECTION, cmqc.MQSTAT_TYPE_RECONNECTION_ERROR):

@@ -74,19 +74,6 @@ static int dial_tcp(const char *place)
     return descriptor;
 }
 
-/* The first place of a list that answers: "unix:PATH", or "host(port),host(port)". */
-static int dial(const char *where)
-{
-    char list[512], *rest = NULL;
-    if (!strncmp(where, "unix:", 5)) return dial_unix(where + 5);
-    snprintf(list, sizeof list, "%s", where);
-    for (char *place = strtok_r(list, ",", &rest); place; place = strtok_r(NULL, ",", &rest)) {
-        int descriptor = dial_tcp(place);
-        if (descriptor >= 0) return descriptor;
-    }
-    return -1;
-}
-
 /* A character field without the blanks or NULs that fill it. */
 static void trim(char *text, const char *field, size_t size)
 {
@@ -176,61 +163,86 @@ static void put_security(struct frame *frame, const MQCSP *csp)
     put_bytes(frame, given ? csp->CSPPasswordPtr : NULL, given ? csp->CSPPasswordLength : 0);
 }
 
+/* What a program says of itself when it connects. */
+struct introduction {
+    MQLONG options;
+    char channel[21], application[29];
+    const MQCSP *security;
+};
+
+/* Connect at one place. Where something answers that is no queue manager, it is as if nothing did. */
+static struct connection *connect_at(const char *place, struct connection values, const struct introduction *program,
+                                     MQBYTE24 connection_id, MQRESULT)
+{
+    values.socket = !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
+    fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
+    if (values.socket < 0) return NULL;
+    struct connection *connection = connection_make(values);
+    struct call call;
+    if (!connection) {
+        close(values.socket);
+        return fail(MQRC_MAX_CONNS_LIMIT_REACHED, pCompCode, pReason), NULL;
+    }
+    if (!call_begin(&call, connection->handle, VERB_CONN, pCompCode, pReason)) return NULL;
+    put_bytes(call.frame, values.queue_manager, (MQLONG)strlen(values.queue_manager));
+    put_long(call.frame, program->options);
+    put_long(call.frame, values.client);
+    put_bytes(call.frame, program->channel, (MQLONG)strlen(program->channel));
+    put_security(call.frame, program->security);
+    put_bytes(call.frame, program->application, (MQLONG)strlen(program->application));
+    put_long(call.frame, getpid());
+    bool connected = send(connection->socket, GREETING, 4, MSG_NOSIGNAL) == 4 && call_exchange(&call);
+    if (connected)
+        take_into(call.frame, connection_id, sizeof(MQBYTE24));
+    else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
+        call_fail(&call, MQRC_Q_MGR_NOT_AVAILABLE);
+    call_end(&call);
+    if (connected) return connection;
+    connection_end(connection);
+    return NULL;
+}
+
 static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
 {
     MQCNO none = {.StrucId = {'C', 'N', 'O', ' '}, .Version = 1};
     MQLONG reason;
-    size_t length = form_length(&FORM_CNO, cno ? cno : (cno = &none), &reason), ignored;
+    size_t length = form_length(&FORM_CNO, cno ? cno : (cno = &none), &reason);
     *pHconn = MQHC_UNUSABLE_HCONN;
     if (!length) return fail(reason, pCompCode, pReason);
     MQLONG options = cno->Options;
     if (!has_one_at_most(options, SHARING) || !has_one_at_most(options, RECONNECTING))
         return fail(MQRC_OPTIONS_ERROR, pCompCode, pReason);
-    const PMQCD channel = channel_of(cno, length);
-    const PMQCSP csp = security_of(cno, length);
-    if (csp && !(ignored = form_length(&FORM_CSP, csp, &reason))) return fail(reason, pCompCode, pReason);
+    PMQCD channel = channel_of(cno, length);
+    struct introduction program = {.options = options, .security = security_of(cno, length)};
+    if (program.security && !form_length(&FORM_CSP, program.security, &reason)) return fail(reason, pCompCode, pReason);
+    if (channel) trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);
+    if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(program.application, cno->ApplName, sizeof cno->ApplName);
+    if (!program.application[0])
+        snprintf(program.application, sizeof program.application, "%s", program_invocation_short_name);
 
     struct connection values = {.socket = -1, .client = channel != NULL};
     values.sharing = options & SHARING ? options & SHARING : MQCNO_HANDLE_SHARE_NONE;
     find_place(values.where, sizeof values.where, channel);
     if (pQMgrName) trim(values.queue_manager, pQMgrName, 48);
-    char channel_name[21] = "", application[29] = "";
-    if (channel) trim(channel_name, channel->ChannelName, sizeof channel->ChannelName);
-    if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(application, cno->ApplName, sizeof cno->ApplName);
-    if (!application[0]) snprintf(application, sizeof application, "%s", program_invocation_short_name);
-
     pthread_mutex_lock(&table);
-    struct connection *already = connected_already(values.where, values.queue_manager);
+    struct connection *connection = connected_already(values.where, values.queue_manager);
     pthread_mutex_unlock(&table);
-    if (already && values.sharing == MQCNO_HANDLE_SHARE_NONE) {
-        *pHconn = already->handle;
+    if (connection && values.sharing == MQCNO_HANDLE_SHARE_NONE) {
+        *pHconn = connection->handle;
         return answer(MQCC_WARNING, MQRC_ALREADY_CONNECTED, pCompCode, pReason);
     }
-    values.socket = dial(values.where);
-    if (values.socket < 0) return fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
-    struct connection *connection = connection_make(values);
-    if (!connection) {
-        close(values.socket);
-        return fail(MQRC_MAX_CONNS_LIMIT_REACHED, pCompCode, pReason);
-    }
-    struct call call;
-    if (!call_begin(&call, connection->handle, VERB_CONN, pCompCode, pReason)) return;
-    put_bytes(call.frame, values.queue_manager, (MQLONG)strlen(values.queue_manager));
-    put_long(call.frame, options);
-    put_long(call.frame, values.client);
-    put_bytes(call.frame, channel_name, (MQLONG)strlen(channel_name));
-    put_security(call.frame, csp);
-    put_bytes(call.frame, application, (MQLONG)strlen(application));
-    put_long(call.frame, getpid());
-    bool connected = send(connection->socket, GREETING, 4, MSG_NOSIGNAL) == 4 && call_exchange(&call);
-    if (connected) {
-        MQBYTE24 connection_id;
-        take_into(call.frame, connection_id, sizeof connection_id);
-        if (length >= offsetof(MQCNO, CCDTUrlPtr)) memcpy(cno->ConnectionId, connection_id, sizeof connection_id);
-        *pHconn = connection->handle;
-    }
-    call_end(&call);
-    if (!connected) connection_end(connection);
+    /* The first place of "host(port),host(port)" that answers. */
+    char list[sizeof values.where], *rest = NULL;
+    MQBYTE24 connection_id;
+    snprintf(list, sizeof list, "%s", values.where);
+    fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
+    connection = NULL;
+    for (char *place = strtok_r(list, ",", &rest); place && !connection && *pReason == MQRC_Q_MGR_NOT_AVAILABLE;
+         place = strtok_r(NULL, ",", &rest))
+        connection = connect_at(place, values, &program, connection_id, pCompCode, pReason);
+    if (!connection) return;
+    *pHconn = connection->handle;
+    if (length >= offsetof(MQCNO, CCDTUrlPtr)) memcpy(cno->ConnectionId, connection_id, sizeof connection_id);
 }
 
 void MQCONN(PMQCHAR pQMgrName, PMQHCONN pHconn, MQRESULT) { connect_to(pQMgrName, NULL, pHconn, pCompCode, pReason); }
@@ -298,13 +310,23 @@ bool call_check(struct call *call, const struct form *form, const void *structur
 void call_fail(struct call *call, MQLONG reason) { fail(reason, call->pCompCode, call->pReason); }
 
 /* A connection that broke stays broken: every later call on it gets MQRC_CONNECTION_BROKEN too, until MQDISC. */
-bool call_exchange(struct call *call)
+static void call_break(struct call *call)
 {
     struct connection *connection = call->connection;
-    if (!frame_travel(call->frame, connection->socket, call->verb)) {
-        if (connection->socket >= 0) close(connection->socket);
-        connection->socket = -1;
-        call_fail(call, MQRC_CONNECTION_BROKEN);
+    if (connection->socket >= 0) close(connection->socket);
+    connection->socket = -1;
+    call_fail(call, MQRC_CONNECTION_BROKEN);
+}
+
+void call_leave(struct call *call)
+{
+    if (!frame_leave(call->frame, call->connection->socket)) call_break(call);
+}
+
+bool call_exchange(struct call *call)
+{
+    if (!frame_travel(call->frame, call->connection->socket, call->verb)) {
+        call_break(call);
         return false;
     }
     *call->pCompCode = take_long(call->frame);

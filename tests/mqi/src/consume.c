@@ -135,7 +135,7 @@ static bool serve(struct connection *connection, struct consumer *one, MQLONG wa
         if (!is_to_be_told(one)) return false;
         one->has_been_told = true;
         one->since = now();
-        call(connection, one, (MQCBC){.CallType = MQCBCT_MSG_NOT_REMOVED, .CompCode = comp_code, .Reason = reason}, &md,
+        call(connection, one, (MQCBC){.CallType = MQCBCT_EVENT_CALL, .CompCode = comp_code, .Reason = reason}, &md,
              &gmo, NULL);
         return true;
     }

@@ -16,11 +16,11 @@
 #include "standin.h"
 
 static const char *const NAMES[] = {
-    [VERB_CONN] = "MQCONN",   [VERB_DISC] = "MQDISC",   [VERB_OPEN] = "MQOPEN", [VERB_CLOSE] = "MQCLOSE",
-    [VERB_PUT] = "MQPUT",     [VERB_PUT1] = "MQPUT1",   [VERB_GET] = "MQGET",   [VERB_BEGIN] = "MQBEGIN",
-    [VERB_CMIT] = "MQCMIT",   [VERB_BACK] = "MQBACK",   [VERB_INQ] = "MQINQ",   [VERB_SET] = "MQSET",
-    [VERB_SUB] = "MQSUB",     [VERB_SUBRQ] = "MQSUBRQ", [VERB_STAT] = "MQSTAT", [VERB_BUFMH] = "MQBUFMH",
-    [VERB_MHBUF] = "MQMHBUF",
+    [VERB_CONN] = "MQCONN",   [VERB_DISC] = "MQDISC",     [VERB_OPEN] = "MQOPEN", [VERB_CLOSE] = "MQCLOSE",
+    [VERB_PUT] = "MQPUT",     [VERB_PUT1] = "MQPUT1",     [VERB_GET] = "MQGET",   [VERB_BEGIN] = "MQBEGIN",
+    [VERB_CMIT] = "MQCMIT",   [VERB_BACK] = "MQBACK",     [VERB_INQ] = "MQINQ",   [VERB_SET] = "MQSET",
+    [VERB_SUB] = "MQSUB",     [VERB_SUBRQ] = "MQSUBRQ",   [VERB_STAT] = "MQSTAT", [VERB_BUFMH] = "MQBUFMH",
+    [VERB_MHBUF] = "MQMHBUF", [VERB_PUT_ASYNC] = "MQPUT",
 };
 
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;

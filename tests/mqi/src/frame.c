@@ -118,15 +118,33 @@ static bool transfer(int descriptor, char *bytes, size_t length, bool sends)
     return true;
 }
 
+static bool frame_send(struct frame *frame, int descriptor)
+{
+    uint32_t length = (uint32_t)(frame->length - LENGTH_SIZE);
+    memcpy(frame->bytes, &length, LENGTH_SIZE);
+    return transfer(descriptor, frame->bytes, frame->length, true);
+}
+
+/* There only: nobody answers an asynchronous put. false as below. */
+bool frame_leave(struct frame *frame, int descriptor)
+{
+    enum cut cut = fault_of(VERB_PUT);
+    if (descriptor < 0 || cut == CUT_BEFORE || !frame_send(frame, descriptor)) return false;
+    if (cut == CUT_NONE) return true;
+    /* When the queue manager closes the connection too, it has done what came before. */
+    char byte;
+    shutdown(descriptor, SHUT_WR);
+    while (recv(descriptor, &byte, 1, 0) > 0) {}
+    return false;
+}
+
 /* There and back. false: the connection is broken, or a test wants it to be. */
 bool frame_travel(struct frame *frame, int descriptor, enum verb verb)
 {
     enum cut cut = fault_of(verb);
-    uint32_t length = (uint32_t)(frame->length - LENGTH_SIZE);
-    memcpy(frame->bytes, &length, LENGTH_SIZE);
+    uint32_t length;
     fault_delay();
-    if (descriptor < 0 || cut == CUT_BEFORE) return false;
-    if (!transfer(descriptor, frame->bytes, frame->length, true)) return false;
+    if (descriptor < 0 || cut == CUT_BEFORE || !frame_send(frame, descriptor)) return false;
     if (!transfer(descriptor, (char *)&length, LENGTH_SIZE, false) || length < 8 || length > MAX_REPLY) return false;
     frame->length = frame->position = 0;
     reserve(frame, length);

@@ -41,7 +41,8 @@ enum verb {
     VERB_STAT,
     VERB_BUFMH,
     VERB_MHBUF,
-    VERB_LAST = VERB_MHBUF
+    VERB_PUT_ASYNC,
+    VERB_LAST = VERB_PUT_ASYNC
 };
 
 struct frame {
@@ -60,6 +61,7 @@ const char *take_bytes(struct frame *frame, MQLONG *length);
 void take_into(struct frame *frame, void *target, size_t size);
 void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rightmost);
 bool frame_has_more(const struct frame *frame);
+bool frame_leave(struct frame *frame, int descriptor);
 bool frame_travel(struct frame *frame, int descriptor, enum verb verb);
 
 /* ---- fault.c: delays and broken connections by environment variables --------------------------------------------- */
@@ -116,6 +118,7 @@ struct call {
 bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT);
 bool call_check(struct call *call, const struct form *form, const void *structure, size_t *length);
 bool call_exchange(struct call *call); /* true: the reply holds the call's output */
+void call_leave(struct call *call);    /* no reply is waited for */
 void call_fail(struct call *call, MQLONG reason);
 void call_end(struct call *call);
 

@@ -79,6 +79,7 @@ static void put_message(struct call *call, MQOD *od, size_t od_length, MQMD *md,
     put_bytes(call->frame, pmo, (MQLONG)pmo_length);
     put_bytes(call->frame, buffer ? buffer : "", length);
     if (!put_message_properties(call->frame, pmo)) return call_fail(call, MQRC_HMSG_ERROR);
+    if (call->verb == VERB_PUT_ASYNC) return call_leave(call);
     if (!call_exchange(call)) return;
     if (od) take_object(call->frame, od, od_length);
     take_into(call->frame, md, md_length);
@@ -89,7 +90,11 @@ void MQPUT(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pPutMsgOpts, MQ
            MQRESULT)
 {
     struct call call;
-    if (!call_begin(&call, Hconn, VERB_PUT, pCompCode, pReason)) return;
+    MQLONG ignored;
+    /* "Putting messages asynchronously": the client does not wait; MQSTAT tells what became of the message. */
+    const MQPMO *pmo = pPutMsgOpts;
+    bool waits = !form_length(&FORM_PMO, pmo, &ignored) || !(pmo->Options & MQPMO_ASYNC_RESPONSE);
+    if (!call_begin(&call, Hconn, waits ? VERB_PUT : VERB_PUT_ASYNC, pCompCode, pReason)) return;
     put_long(call.frame, Hobj);
     put_message(&call, NULL, 0, pMsgDesc, pPutMsgOpts, BufferLength, pBuffer);
     call_end(&call);

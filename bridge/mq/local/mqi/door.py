@@ -16,7 +16,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import MQPMO, GetOptions, Got, Property
 from bridge.mq.local import property as properties
 from bridge.mq.local.application import Application
-from bridge.mq.local.conversation import Conversation, Malformed, Server
+from bridge.mq.local.conversation import Conversation, Malformed, Server, unexpected
 from bridge.mq.local.mqi import structures
 from bridge.mq.local.mqi.frames import GREETING, LENGTH, Reader, Verb, Writer
 from bridge.mq.local.mqi.values import read_properties, write_properties
@@ -152,6 +152,22 @@ class MqiConversation(Conversation):
         md, unit = application.put(handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
+    def _mqput_async(self, application: Application, reader: Reader) -> None:
+        """Nobody waits for this put: MQSTAT tells what became of it."""
+        try:
+            handle = _handle(reader.long())
+            message = _PutMessage(reader)
+            _, unit = application.put(handle, message.message, message.pmo, message.properties)
+        except Malformed:
+            raise
+        except Exception as error:
+            application.put_failed((error if isinstance(error, MQError) else unexpected(error)).reason)
+        else:
+            if unit is not None:
+                unit.done = lambda reason: application.put_failed(reason) if reason else None
+                self._queue_manager.journal.submit(unit)
+        self._working = False
+
     def _mqput1(self, application: Application, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
         message = _PutMessage(reader)
@@ -252,6 +268,7 @@ class MqiConversation(Conversation):
         Verb.MQSTAT: _mqstat,
         Verb.MQBUFMH: _mqbufmh,
         Verb.MQMHBUF: _mqmhbuf,
+        Verb.MQPUT_ASYNC: _mqput_async,
     }
 
 

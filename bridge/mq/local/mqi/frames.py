@@ -40,6 +40,8 @@ class Verb(IntEnum):
     MQSTAT = 15
     MQBUFMH = 16
     MQMHBUF = 17
+    #: MQPUT with MQPMO_ASYNC_RESPONSE: there is no reply
+    MQPUT_ASYNC = 18
 
 
 class Reader:
