@@ -93,7 +93,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         application=applications,
         queue=queues,
-        priority=st.integers(0, 9),
+        priority=st.sampled_from([3, 7]),
         persistent=st.booleans(),
         syncpoint=st.booleans(),
     )
