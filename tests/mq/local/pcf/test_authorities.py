@@ -1,0 +1,156 @@
+"""Authority records: set, deleted, inquired, and there again after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mq.local.authority_records import Identity, covers
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.cmqcfc import (
+    MQCACF_AUTH_PROFILE_NAME,
+    MQCACF_ENTITY_NAME,
+    MQIACF_AUTHORIZATION_LIST,
+    MQIACF_ENTITY_TYPE,
+    MQIACF_OBJECT_TYPE,
+)
+from tests.mq.local.pcf.conftest import Administrator
+
+SET, DELETE, INQUIRE = (
+    cmqcfc.MQCMD_SET_AUTH_REC,
+    cmqcfc.MQCMD_DELETE_AUTH_REC,
+    cmqcfc.MQCMD_INQUIRE_AUTH_RECS,
+)
+QUEUE = {MQCACF_AUTH_PROFILE_NAME: "APP.**", MQIACF_OBJECT_TYPE: cmqc.MQOT_Q}
+GROUPS = {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps", "others"]}
+PUT_AND_GET = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_OUTPUT, cmqcfc.MQAUTH_INPUT]}
+
+
+def test_records_come_change_and_go(admin: Administrator) -> None:
+    admin.ask(SET, QUEUE | GROUPS | PUT_AND_GET)
+    admin.ask(
+        SET,
+        QUEUE
+        | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"], cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES: ["alice"]}
+        | {
+            cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_BROWSE],
+            cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT],
+        },
+    )
+    found = {(one[MQIACF_ENTITY_TYPE], one[MQCACF_ENTITY_NAME]): one for one in admin.ask(INQUIRE, {})}
+    assert {key: one[MQIACF_AUTHORIZATION_LIST] for key, one in found.items()} == {
+        (cmqc.MQZAET_PRINCIPAL, "alice"): [cmqcfc.MQAUTH_BROWSE],
+        (cmqc.MQZAET_GROUP, "apps"): [cmqcfc.MQAUTH_BROWSE, cmqcfc.MQAUTH_OUTPUT],
+        (cmqc.MQZAET_GROUP, "others"): [cmqcfc.MQAUTH_INPUT, cmqcfc.MQAUTH_OUTPUT],
+    }
+    assert all(one[MQCACF_AUTH_PROFILE_NAME] == "APP.**" for one in found.values())
+    admin.ask(DELETE, QUEUE | GROUPS)
+    assert [one[MQCACF_ENTITY_NAME] for one in admin.ask(INQUIRE, {})] == ["alice"]
+    admin.ask(cmqcfc.MQCMD_REFRESH_SECURITY, {cmqcfc.MQIACF_SECURITY_TYPE: cmqcfc.MQSECTYPE_AUTHSERV})
+
+
+def test_authorities_by_the_handful(admin: Administrator) -> None:
+    def after(authority: int) -> list[int]:
+        none = {cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_ALL], cmqcfc.MQIACF_AUTH_ADD_AUTHS: [authority]}
+        admin.ask(SET, QUEUE | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"]} | none)
+        (one,) = admin.ask(INQUIRE, {})
+        listed: list[int] = one[MQIACF_AUTHORIZATION_LIST]
+        return listed
+
+    everything, admins, verbs = (
+        set(after(one)) for one in (cmqcfc.MQAUTH_ALL, cmqcfc.MQAUTH_ALL_ADMIN, cmqcfc.MQAUTH_ALL_MQI)
+    )
+    assert everything == admins | verbs and not admins & verbs
+    assert cmqcfc.MQAUTH_DELETE in admins and cmqcfc.MQAUTH_SUBSCRIBE in verbs
+    assert after(cmqcfc.MQAUTH_NONE) == [cmqcfc.MQAUTH_NONE]
+
+
+def test_records_are_kept(tmp_path: Path) -> None:
+    identity = Identity(cmqc.MQOT_TOPIC, "PRICES", cmqc.MQZAET_PRINCIPAL, "bob jones")
+    for _ in range(2):
+        queue_manager = QueueManager("MQB1", tmp_path)
+        from bridge.mq.local.journal import Unit
+
+        records = queue_manager.authority_records
+        if not records.granted:
+            with queue_manager.lock:
+                unit, gone = Unit(), Identity(*identity[:3], "gone")
+                records.put(unit, identity, {1, 2})
+                records.put(unit, gone, {1})
+                queue_manager.journal.submit(unit)
+                unit = Unit()
+                records.remove(unit, gone)
+                queue_manager.journal.submit(unit)
+        queue_manager.close()
+    assert records.granted == {identity: frozenset({1, 2})}
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ({}, 4),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.IN"}, 2),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.**"}, 2),
+        ({MQCACF_AUTH_PROFILE_NAME: "A*"}, 2),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.IN", cmqcfc.MQIACF_AUTH_OPTIONS: cmqcfc.MQAUTHOPT_NAME_EXPLICIT}, 0),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.**", cmqcfc.MQIACF_AUTH_OPTIONS: cmqcfc.MQAUTHOPT_NAME_EXPLICIT}, 2),
+        ({MQIACF_OBJECT_TYPE: cmqc.MQOT_TOPIC}, 1),
+        ({MQIACF_OBJECT_TYPE: cmqc.MQOT_Q_MGR}, 1),
+        ({MQIACF_ENTITY_TYPE: cmqc.MQZAET_PRINCIPAL}, 2),
+        ({MQCACF_ENTITY_NAME: "apps", MQIACF_ENTITY_TYPE: cmqc.MQZAET_GROUP}, 1),
+        ({MQCACF_ENTITY_NAME: "apps", MQIACF_ENTITY_TYPE: cmqc.MQZAET_PRINCIPAL}, 0),
+    ],
+)
+def test_which_records_are_inquired(admin: Administrator, given: dict[int, Any], count: int) -> None:
+    alice = {cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES: ["alice"]}
+    admin.ask(SET, QUEUE | GROUPS | PUT_AND_GET)
+    publish = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_PUBLISH]}
+    admin.ask(SET, {MQCACF_AUTH_PROFILE_NAME: "PRICES", MQIACF_OBJECT_TYPE: cmqc.MQOT_TOPIC} | alice | publish)
+    connect = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_CONNECT]}
+    admin.ask(SET, {MQIACF_OBJECT_TYPE: cmqc.MQOT_Q_MGR} | alice | connect)
+    if count:
+        assert len(admin.ask(INQUIRE, given)) == count
+    else:
+        assert admin.refused(INQUIRE, given) == (cmqcfc.MQRCCF_NONE_FOUND, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "reason"),
+    [
+        (SET, GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL),
+        (SET, {MQIACF_OBJECT_TYPE: cmqc.MQOT_Q} | GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PROFILE_NAME_MISSING),
+        (SET, QUEUE | {MQIACF_OBJECT_TYPE: 99} | GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PARM_VALUE_ERROR),
+        (SET, QUEUE | GROUPS, cmqcfc.MQRCCF_AUTH_VALUE_MISSING),
+        (SET, QUEUE | GROUPS | {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [77]}, cmqcfc.MQRCCF_AUTH_VALUE_ERROR),
+        (SET, QUEUE | PUT_AND_GET, cmqcfc.MQRCCF_ENTITY_NAME_MISSING),
+        (DELETE, QUEUE | GROUPS, cmqc.MQRC_UNKNOWN_ENTITY),
+        (INQUIRE, {MQCACF_ENTITY_NAME: "apps"}, cmqcfc.MQRCCF_ENTITY_TYPE_MISSING),
+        (INQUIRE, {}, cmqcfc.MQRCCF_NONE_FOUND),
+    ],
+)
+def test_authority_commands_that_are_refused(
+    admin: Administrator, command: int, given: dict[int, Any], reason: int
+) -> None:
+    assert admin.refused(command, given)[0] == reason
+    assert not admin.queue_manager.authority_records.granted
+
+
+@pytest.mark.parametrize(
+    ("profile", "covered", "others"),
+    [
+        ("A.B", ["A.B"], ["A.C", "A.B.C", "A"]),
+        ("A.*", ["A.B", "A.XYZ"], ["A", "A.B.C", "B.A"]),
+        ("A.B*", ["A.B", "A.BCD"], ["A.CB", "A.B.C"]),
+        ("A.?B", ["A.XB"], ["A.B", "A.XXB"]),
+        ("A.**", ["A", "A.B", "A.B.C"], ["B", "AB"]),
+        ("**", ["A", "A.B"], []),
+        ("**.Z", ["Z", "A.Z", "A.B.Z"], ["A", "Z.A"]),
+        ("A.**.Z", ["A.Z", "A.B.Z", "A.B.C.Z"], ["A", "A.B"]),
+        ("A*C.X", ["AC.X", "ABBC.X"], ["AB.X", "AC.Y"]),
+    ],
+)
+def test_generic_profiles(profile: str, covered: list[str], others: list[str]) -> None:
+    assert [name for name in covered + others if covers(profile, name)] == covered
