@@ -300,3 +300,22 @@ async def test_failing_records_are_written_again(bridge: Any, caplog: Any) -> No
         assert {repr(await client.receive()) for _ in range(2)} == {
             repr(sent(7, 0)), repr(Publish("t", b"65541", 2, False, False, 6))
         }  # fmt: skip
+
+
+async def test_failing_records_are_written_again_when_the_client_comes_back(bridge: Any, caplog: Any) -> None:
+    caplog.set_level(logging.CRITICAL)
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.agent.deliver(running.agent.publication(5, 2))
+        assert await client.receive() == sent(5, 2)
+        running.agent.complete_all()
+        running.agent.failure = 2102
+        running.agent.deliver(running.agent.publication(0x1_0005, 2))
+        client.vanish()
+        await running.until(lambda: not running.channel.connections)
+        running.agent.complete_all()
+        running.agent.failure = 0
+        again = await running.open()
+        again.send(Connect("c", clean_session=False))
+        assert await again.receive() == Connack(0, True)
+        assert {(await again.receive()).message_id for _ in range(2)} == {5, 6}  # type: ignore[union-attr]
