@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.local.authority_records import Identity, covers
+from bridge.mq.local.journal import Unit
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqcfc import (
@@ -72,8 +73,6 @@ def test_records_are_kept(tmp_path: Path) -> None:
     identity = Identity(cmqc.MQOT_TOPIC, "PRICES", cmqc.MQZAET_PRINCIPAL, "bob jones")
     for _ in range(2):
         queue_manager = QueueManager("MQB1", tmp_path)
-        from bridge.mq.local.journal import Unit
-
         records = queue_manager.authority_records
         if not records.granted:
             with queue_manager.lock:

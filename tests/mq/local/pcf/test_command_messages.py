@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import time
 from pathlib import Path
@@ -158,8 +159,6 @@ def test_a_message_of_another_format_is_refused(admin: Administrator) -> None:
 def test_a_command_that_cannot_be_kept_has_no_effect(
     queue_manager: QueueManager, admin: Administrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sqlite3
-
     def broken(*_: object) -> tuple[int, int]:
         raise sqlite3.OperationalError("disk full")
 
