@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from bridge.cli.program import program
 from bridge.mq.interface import MQOD
 from bridge.mq.local.client import RemoteConnection
+from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
 from bridge.mq.local.server import ApplicationServer
@@ -39,6 +40,7 @@ class RunningQueueManager:
         self._queue_manager = QueueManager("QM1", directory)
         prepare(self._queue_manager)
         self._queue_manager.journal.dispatch = self._loop.call_soon_threadsafe
+        CommandServer(self._queue_manager).start()
         self._server = ApplicationServer(self._queue_manager)
         self._wait_for(self._server.listen())
         #: the test's own MQ connection

@@ -1,0 +1,226 @@
+"""`mqbridge check --connect`, and `mqbridge mq` at a queue manager that a configuration file names."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mq.connection_parameters import ConnectionParameters
+from bridge.mq.local.client import RemoteConnection
+
+XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
+IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414), user: ours}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path, queue_manager: Any) -> Path:
+    """A configuration file of the queue manager that runs."""
+    return file(tmp_path, f"queue_manager: {{name: QM1, data_directory: {queue_manager.directory}}}\n")
+
+
+def file(directory: Path, text: str) -> Path:
+    path = directory / "bridge.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def altered(queue_manager: Any) -> Iterator[Any]:
+    """Runs commands whose opposites are run at the end: `altered("ALTER ...", "ALTER ...")`."""
+    opposites: list[str] = []
+
+    def run(command: str) -> None:
+        (response,) = queue_manager.connection.command(command)
+        assert response.ok, response.message
+
+    def call(command: str, opposite: str) -> None:
+        run(command)
+        opposites.append(opposite)
+
+    yield call
+    for opposite in reversed(opposites):
+        run(opposite)
+
+
+def test_a_bridge_that_has_all_it_needs(invoke: Any, config: Path) -> None:
+    result = invoke("check", "--connect", config)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("queue manager QM1 (embedded)")
+    assert lines[-2:] == ["queue manager QM1 has all that the bridge needs", f"{config} is OK"]
+
+
+@pytest.mark.parametrize(
+    ("command", "opposite", "sentence"),
+    [
+        (
+            f"DELETE QLOCAL({DLQ})",
+            f"DEFINE QLOCAL({DLQ}) MAXDEPTH(10000000) MAXMSGL(104857600) DEFPSIST(YES)",
+            f"dead-letter queue {DLQ} is not defined:"
+            f" DEFINE QLOCAL('{DLQ}') USAGE(NORMAL) MAXDEPTH(10000000) MAXMSGL(104857600)",
+        ),
+        (
+            f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)",
+            f"ALTER QLOCAL({XMITQ}) USAGE(XMITQ)",
+            f"transmission queue {XMITQ} has not USAGE(XMITQ): ALTER QLOCAL('{XMITQ}') USAGE(XMITQ)",
+        ),
+        (
+            "ALTER QMGR DEFXMITQ(' ')",
+            f"ALTER QMGR DEFXMITQ({XMITQ})",
+            f"the queue manager's default transmission queue (DEFXMITQ) is blank, and has to be {XMITQ}, by which messages"
+            f" reach MQTT clients: ALTER QMGR DEFXMITQ('{XMITQ}')",
+        ),
+    ],
+    ids=["deleted", "usage", "DEFXMITQ"],
+)
+def test_what_is_missing(invoke: Any, config: Path, altered: Any, command: str, opposite: str, sentence: str) -> None:
+    altered(command, opposite)
+    result = invoke("check", "--connect", config)
+    assert (result.exit_code, result.stderr) == (1, sentence + "\n")
+    assert "is OK" not in result.stdout
+    # Without --connect only the file counts.
+    assert invoke("check", config).exit_code == 0
+
+
+def test_each_missing_thing_is_a_line(invoke: Any, config: Path, altered: Any) -> None:
+    altered("ALTER QMGR DEADQ(' ')", f"ALTER QMGR DEADQ({DLQ})")
+    altered(f"ALTER QLOCAL({XMITQ}) GET(DISABLED)", f"ALTER QLOCAL({XMITQ}) GET(ENABLED)")
+    result = invoke("check", "--connect", config)
+    assert result.exit_code == 1
+    first, second = result.stderr.splitlines()
+    assert first.endswith(f": ALTER QMGR DEADQ('{DLQ}')")
+    assert second.endswith(f": ALTER QLOCAL('{XMITQ}') GET(ENABLED)")
+
+
+def test_another_transmission_queue(invoke: Any, config: Path) -> None:
+    config.write_text(config.read_text() + "transmission_queue: XMIT\n")
+    result = invoke("check", "--connect", config)
+    assert result.exit_code == 1
+    assert [line.rpartition(": ")[2] for line in result.stderr.splitlines()] == [
+        "ALTER QMGR DEFXMITQ('XMIT')",
+        "DEFINE QLOCAL('XMIT') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600)",
+    ]
+
+
+def test_no_bridge_runs(invoke: Any, tmp_path: Path) -> None:
+    result = invoke("check", "--connect", file(tmp_path, "queue_manager: {data_directory: nothing}"))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("MQRC_Q_MGR_NOT_AVAILABLE (2059): no bridge answers at ")
+    assert "is OK" not in result.stdout
+
+
+def test_a_file_with_mistakes_is_not_connected_to(invoke: Any, tmp_path: Path) -> None:
+    result = invoke("check", "--connect", file(tmp_path, "queue_manager: {nmae: A}"))
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+# IBM MQ --------------------------------------------------------------------------------------------------------------
+
+
+class FakeIbm:
+    """Connections to IBM MQ that are connections to the embedded queue manager; it keeps what they were made with."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.made: list[ConnectionParameters] = []
+
+    def __call__(self, library: Any, parameters: ConnectionParameters) -> RemoteConnection:
+        self.made.append(parameters)
+        return RemoteConnection(self.directory)
+
+
+@pytest.fixture
+def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> FakeIbm:
+    fake = FakeIbm(queue_manager.directory)
+    monkeypatch.setattr("bridge.mq.ibm.IbmConnection", fake)
+    monkeypatch.setitem(sys.modules, "ibmmq", types.ModuleType("ibmmq"))
+    monkeypatch.setenv("MQBRIDGE_PASSWORD", "hunter2")
+    return fake
+
+
+def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
+    path = file(tmp_path, IBM)
+    result = invoke("check", "--connect", path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert ibm.made == [
+        ConnectionParameters(queue_manager="QM1", channel="C", connections="mq1(1414)", user="ours", password="hunter2")
+    ]
+    assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("by_variable", [False, True], ids=["--config", "MQBRIDGE_CONFIG"])
+def test_applications_at_ibm_mq(
+    invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    path = file(tmp_path, IBM)
+    if by_variable:
+        monkeypatch.setenv("MQBRIDGE_CONFIG", str(path))
+    result = invoke("mq", "display", "QMGR", *([] if by_variable else ["--config", path]))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "QMNAME(QM1)" in result.stdout
+    assert [one.queue_manager for one in ibm.made] == ["QM1"]
+
+
+def test_a_data_directory_is_enough(
+    invoke: Any, queue_manager: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, IBM)))
+    assert invoke("mq", "display", "QMGR", "--data-dir", queue_manager.directory).exit_code == 0
+    assert ibm.made == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["mq", "display", "QMGR", "--config", "{config}", "--data-dir", "d"], ["run", "{config}", "--data-dir", "d"]],
+    ids=["mq", "run"],
+)
+def test_ibm_mq_has_no_data_directory(invoke: Any, ibm: FakeIbm, tmp_path: Path, arguments: list[str]) -> None:
+    path = file(tmp_path, IBM)
+    result = invoke(*(one.format(config=path) for one in arguments))
+    assert (result.exit_code, result.stdout, ibm.made) == (2, "", [])
+    assert result.stderr.startswith("--data-dir d: ")
+
+
+def test_no_password(invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MQBRIDGE_PASSWORD")
+    result = invoke("check", "--connect", file(tmp_path, IBM))
+    assert (result.exit_code, ibm.made) == (1, [])
+    assert "no password for user ours: there is no password_file" in result.stderr
+
+
+def test_no_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ibmmq", "pymqi"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = invoke("check", "--connect", file(tmp_path, IBM))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("IBM MQ is reached through ibmmq or pymqi and IBM's client library")
+
+
+def test_a_connection_that_ibm_mq_refuses(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class MQMIError(Exception):
+        comp, reason = 2, 2035
+
+    class QueueManager:
+        def __init__(self, name: str | None) -> None:
+            pass
+
+        def connect_with_options(self, *arguments: Any, **options: Any) -> None:
+            raise MQMIError
+
+    library = types.ModuleType("pymqi")
+    library.__dict__.update(MQMIError=MQMIError, QueueManager=QueueManager, CD=types.SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "ibmmq", None)
+    monkeypatch.setitem(sys.modules, "pymqi", library)
+    monkeypatch.setenv("MQBRIDGE_PASSWORD", "hunter2")
+    result = invoke("check", "--connect", file(tmp_path, IBM))
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "no connection to queue manager QM1: MQRC_NOT_AUTHORIZED (2035): connect to queue manager QM1 at mq1(1414),"
+        " channel C: SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(CONNECT,INQ)"
+        " (and see CHLAUTH, CONNAUTH and the password)\n"
+    )
