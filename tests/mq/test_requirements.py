@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import BatchConfig, ChannelConfig, Configuration, IbmQueueManagerConfig
 from bridge.mapping.message import Message
 from bridge.mq import administration
 from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE
@@ -18,7 +17,7 @@ from bridge.mq.interface import MQOD, MQSD
 from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
-from bridge.mq.requirements import Missing, Requirements, missing, refused_connection, requirements_of
+from bridge.mq.requirements import Missing, Requirements, missing, refused_connection
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, decode_pcf, encode_pcf
@@ -394,27 +393,4 @@ def test_a_connection_that_is_refused() -> None:
     )
     assert refused_connection(MQError(cmqc.MQRC_Q_MGR_NAME_ERROR), "QM1", "ours") == Missing(
         "no connection to queue manager QM1: MQRC_Q_MGR_NAME_ERROR (2058)"
-    )
-
-
-def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "somebody")
-    channels = [
-        ChannelConfig(name="A", port=1),
-        ChannelConfig(name="B", port=2, mcauser="sensor"),
-        ChannelConfig(name="C", port=3, use_client_id=True),
-    ]
-    embedded = Configuration(channels=channels, transmission_queue="XMIT")
-    assert requirements_of(embedded) == Requirements(
-        transmission_queue="XMIT", user="somebody", identities=("", "sensor")
-    )
-    queue_manager = IbmQueueManagerConfig(
-        name="QM1", mode="bindings", user="ours", dead_letter_queue="DLQ", batch=BatchConfig(messages=5000)
-    )
-    assert requirements_of(embedded.model_copy(update={"queue_manager": queue_manager})) == Requirements(
-        transmission_queue="XMIT",
-        user="ours",
-        identities=("", "sensor"),
-        dead_letter_queue="DLQ",
-        uncommitted=15_000,
     )
