@@ -20,7 +20,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 QUEUES = {"PRIORITY": "", "FIFO": "MSGDLVSQ(FIFO)", "SMALL": "MAXDEPTH(3)"}
-APPLICATIONS = range(3)
+APPLICATIONS = range(2)
 
 queues = st.sampled_from(sorted(QUEUES))
 applications = st.sampled_from(APPLICATIONS)
@@ -98,6 +98,9 @@ class QueueMachine(RuleBasedStateMachine):
         syncpoint=st.booleans(),
     )
     def put(self, application: int, queue: str, priority: int, persistent: bool, syncpoint: bool) -> None:
+        self.put_one(application, queue, priority, persistent, syncpoint)
+
+    def put_one(self, application: int, queue: str, priority: int, persistent: bool, syncpoint: bool) -> None:
         message = Held(next(self.numbers), queue, priority, persistent)
         options = cmqc.MQPMO_SYNCPOINT if syncpoint else cmqc.MQPMO_NO_SYNCPOINT
         md = MQMD(Priority=priority, Persistence=int(persistent))
@@ -114,6 +117,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(application=applications, queue=queues, syncpoint=st.booleans(), under_cursor=st.booleans())
     def get(self, application: int, queue: str, syncpoint: bool, under_cursor: bool) -> None:
+        self.get_one(application, queue, syncpoint, under_cursor)
+
+    def get_one(self, application: int, queue: str, syncpoint: bool, under_cursor: bool) -> None:
         available = self.available(queue)
         expected = available[0] if available else None
         options = cmqc.MQGMO_SYNCPOINT if syncpoint else cmqc.MQGMO_NO_SYNCPOINT
@@ -138,8 +144,18 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.held.remove(expected)
 
-    @rule(application=applications, queue=queues, first=st.booleans())
-    def browse(self, application: int, queue: str, first: bool) -> None:
+    @rule(application=applications, queue=queues, first=st.booleans(), count=st.integers(1, 8))
+    def browse(self, application: int, queue: str, first: bool, count: int) -> None:
+        for number in range(count):
+            self.browse_one(application, queue, first and number == 0)
+
+    @rule(queue=queues, data=st.lists(st.tuples(applications, st.sampled_from([3, 7]), st.booleans()), max_size=8))
+    def crowd(self, queue: str, data: list[tuple[int, int, bool]]) -> None:
+        """Applications put one after the other; what is in syncpoint is committed later, in another order."""
+        for application, priority, syncpoint in data:
+            self.put_one(application, queue, priority, True, syncpoint)
+
+    def browse_one(self, application: int, queue: str, first: bool) -> None:
         cursor = None if first else self.cursors.get((application, queue))
         left = [one for one in self.available(queue) if cursor is None or one.place > cursor.place]
         options = cmqc.MQGMO_BROWSE_FIRST if first else cmqc.MQGMO_BROWSE_NEXT
@@ -153,8 +169,32 @@ class QueueMachine(RuleBasedStateMachine):
         assert got.data == left[0].data
         self.cursors[application, queue] = left[0]
 
+    @rule(
+        application=applications,
+        verbs=st.lists(st.tuples(st.sampled_from(["put", "get"]), queues, st.booleans()), min_size=1, max_size=8),
+        end=st.sampled_from(["commit", "back out", "go on"]),
+    )
+    def unit_of_work(self, application: int, verbs: list[tuple[str, str, bool]], end: str) -> None:
+        """Several verbs in syncpoint, so that there is something to undo."""
+        for verb, queue, persistent in verbs:
+            if verb == "put":
+                self.put_one(application, queue, 3, persistent, True)
+            else:
+                self.get_one(application, queue, True, False)
+        if end == "commit":
+            self.end(application, disconnect=False)
+        elif end == "back out":
+            self.undo(application)
+
     @rule(application=applications, disconnect=st.booleans())
     def commit(self, application: int, disconnect: bool) -> None:
+        self.end(application, disconnect)
+
+    @rule(application=applications)
+    def back_out(self, application: int) -> None:
+        self.undo(application)
+
+    def end(self, application: int, disconnect: bool) -> None:
         connection = self.connections[application]
         if disconnect:
             connection.disconnect()
@@ -168,8 +208,7 @@ class QueueMachine(RuleBasedStateMachine):
         for one in self.held:
             one.put_by = None if one.put_by == application else one.put_by
 
-    @rule(application=applications)
-    def back_out(self, application: int) -> None:
+    def undo(self, application: int) -> None:
         self.connections[application].backout()
         self.held = [one for one in self.held if one.put_by != application]
         for one in self.held:
