@@ -151,13 +151,16 @@ class TelemetryService:
                 self._leave(session)
             else:
                 self._begin(connection, session, identity, packet, present=present)
+                if recording is not None:
+                    self._recorded(session, recording)
 
+        recording: Outgoing | None = None
         unit = UnitOfWork(committed)
         if durable:
             # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
             session.record = session.record or not present
             session.outbox.record = True
-            self._keep(session, unit)
+            recording = self._keep(session, unit)
         self.agent.execute(unit)
 
     def _identifier_error(self, packet: Connect) -> str | None:
