@@ -24,6 +24,14 @@ class PcfResponse(msgspec.Struct):
     parameters: dict[int, int | bytes]
 
 
+class CommandFailed(MQError):
+    """A command that was refused; `responses` is its whole reply."""
+
+    def __init__(self, reason: int, detail: str, responses: list[PcfResponse]) -> None:
+        super().__init__(reason, detail)
+        self.responses = responses
+
+
 class Administration:
     """Commands over one connection; replies come to a dynamic queue that goes with it."""
 
@@ -34,7 +42,7 @@ class Administration:
         self._reply_queue = od.ObjectName
 
     def run(self, command: int, *parameters: PCFParameter) -> list[PcfResponse]:
-        """Run a command. Raises MQError with the reason of the first message of the reply that failed."""
+        """Run a command. Raises CommandFailed with the reason of the first message of the reply that failed."""
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
             MsgType=cmqc.MQMT_REQUEST,
@@ -46,7 +54,7 @@ class Administration:
             MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
         )
         responses: list[PcfResponse] = []
-        failure: MQError | None = None
+        failure: CommandFailed | None = None
         while True:
             got = self._connection.get(
                 self._replies,
@@ -58,7 +66,7 @@ class Administration:
             )
             header, found = decode_pcf(got.data)
             if header.CompCode == cmqc.MQCC_FAILED and failure is None:
-                failure = MQError(header.Reason, f"PCF command {command}")
+                failure = CommandFailed(header.Reason, f"PCF command {command}", responses)
             values = {one.Parameter: _value(one) for one in found if isinstance(one, MQCFIN | MQCFST)}
             responses.append(PcfResponse(header.Reason, values))
             if header.Control == cmqcfc.MQCFC_LAST:
@@ -96,14 +104,24 @@ class Administration:
             found.append((name, topic, user_data, durable))
         return found
 
-    def escape(self, text: str) -> list[str]:
-        """Run one MQSC command; its answer, line by line."""
-        responses = self.run(
-            cmqcfc.MQCMD_ESCAPE,
-            MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
-            MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, text.encode()),
-        )
-        return [_text(response.parameters.get(cmqcfc.MQCACF_ESCAPE_TEXT, b"")) for response in responses]
+    def escape(self, text: str) -> tuple[bool, list[str]]:
+        """Run one MQSC command: whether it was done, and its answer, message by message.
+
+        Raises MQError where the command server tells a reason and no text.
+        """
+        done = True
+        try:
+            responses = self.run(
+                cmqcfc.MQCMD_ESCAPE,
+                MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
+                MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, text.encode()),
+            )
+        except CommandFailed as error:
+            done, responses = False, error.responses
+            if not any(cmqcfc.MQCACF_ESCAPE_TEXT in response.parameters for response in responses):
+                raise
+        texts = [_text(response.parameters.get(cmqcfc.MQCACF_ESCAPE_TEXT, b"")) for response in responses]
+        return done, list(filter(None, texts))
 
     def close(self) -> None:
         """Let go of the reply queue."""
@@ -118,4 +136,4 @@ def _text(value: int | bytes) -> str:
     return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
 
 
-__all__ = ["Administration", "CommandResponse", "PcfResponse"]
+__all__ = ["Administration", "CommandFailed", "CommandResponse", "PcfResponse"]

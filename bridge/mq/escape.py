@@ -43,12 +43,11 @@ def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
 
 def _run(administration: Administration, line: int, command: str) -> CommandResponse:
     try:
-        answers = administration.escape(command)
+        ok, answers = administration.escape(command)
     except MQError as error:
         return CommandResponse(command=command, message=str(error), ok=False, line=line)
     objects: list[dict[str, str | int]] = []
     message = ""
-    ok = True
     for answer in answers:
         first, _, rest = answer.partition("\n")
         found = _MESSAGE.match(first.strip())

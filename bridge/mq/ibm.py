@@ -363,6 +363,9 @@ class IbmConnection:
             raise MQError(error.reason, f"subscription {sd.SubName or sd.ObjectString!r}") from error
         if handle is None:
             handle = self._keep(subscription.get_sub_queue())
+        else:
+            # A second owner of the caller's handle, which would close it, or by then another of that number, when collected.
+            subscription.get_sub_queue().set_handle(None)
         return self._keep(subscription), handle
 
     def commit(self) -> None:

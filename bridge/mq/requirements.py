@@ -289,5 +289,6 @@ class _Examination:
                 raise
             return error.reason
         finally:
-            self._connection.close(handle)
+            with contextlib.suppress(MQError):
+                self._connection.close(handle)
         return cmqc.MQRC_NONE

@@ -1,0 +1,45 @@
+"""MQSC commands through a command server: answered as runmqsc answers them, also where they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mq.escape import run_mqsc
+from bridge.mq.interface import CommandResponse
+from bridge.mq.local.command_server import CommandServer
+from bridge.mq.local.connection import LocalConnection
+from bridge.mq.local.queuemanager import QueueManager
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[LocalConnection]:
+    queue_manager = QueueManager("MQB1", tmp_path)
+    CommandServer(queue_manager).start()
+    connection = LocalConnection(queue_manager)
+    yield connection
+    connection.disconnect()
+    queue_manager.close()
+
+
+def test_each_command_has_its_answer(connection: LocalConnection) -> None:
+    script = (
+        "* two lines\nDEFINE QLOCAL(A) +\n  DESCR('it''s (ours)')\nDEFINE QLOCAL(A)\nDISPLAY QLOCAL(A) MAXDEPTH DESCR\n"
+    )
+    created, again, shown = run_mqsc(connection, script)
+    assert (created.line, created.ok, created.message[:9]) == (2, True, "AMQ8006I:")
+    assert (again.line, again.ok, again.message) == (4, False, "AMQ8150E: Queue A already exists.")
+    assert (shown.line, shown.ok, shown.message[:9]) == (5, True, "AMQ8409I:")
+    assert shown.objects == [{"QUEUE": "A", "TYPE": "QLOCAL", "MAXDEPTH": 5000, "DESCR": "it's (ours)"}]
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("DEFINE CHEESE(A)", "AMQ8405I"), ("DELETE QLOCAL(NONE)", "AMQ8147E"), ("DISPLAY QLOCAL(NONE)", "AMQ8147E")],
+)
+def test_what_is_refused_says_why(connection: LocalConnection, command: str, number: str) -> None:
+    (response,) = run_mqsc(connection, command)
+    assert isinstance(response, CommandResponse)
+    assert (response.ok, response.message[:8], response.objects) == (False, number, [])
