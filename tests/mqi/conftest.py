@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.interface import CommandResponse
+from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.mqi import frames
 from bridge.mq.local.queuemanager import QueueManager
@@ -64,6 +65,7 @@ class Manager:
         self._thread = threading.Thread(target=self._loop.run_forever, name="server")
         self._thread.start()
         self.itself.journal.dispatch = self._loop.call_soon_threadsafe
+        CommandServer(self.itself).start()
         self._server = ApplicationServer(self.itself)
         asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(10)
         self.port = self._server.port

@@ -28,7 +28,9 @@ install() { # PACKAGE DIRECTORY [OPTION...]
     package=$1 directory=$2
     shift 2
     stamp="$directory/.$package-$("$python" -c 'import sys; print(sys.implementation.cache_tag)')"
-    [ -f "$stamp" ] && [ ! "$build/lib64/libmqic_r.so" -ot "$build/inc/cmqc.h" ] && return 0
+    if [ -f "$stamp" ]; then
+        [ -n "$(find "$build/inc" -name 'cmqc*_structures.h' -newer "$stamp")" ] || return 0
+    fi
     rm -rf "$directory"
     MQ_FILE_PATH=$build "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
         "$@" "$package"

@@ -119,9 +119,10 @@ def test_connecting(manager: Manager, package: str) -> None:
         place = 'localhost(1),127.0.0.1({manager.port})'
         found['other name'] = reason(mq.connect, 'OTHER', 'CHANNEL', place)
         first = mq.connect('MQB1', 'CHANNEL', place)
-        found['second'] = reason(mq.connect, 'MQB1', 'CHANNEL', place)
         found['connected'] = first.is_connected
-        first.disconnect()
+        found['second'] = reason(mq.connect, 'MQB1', 'CHANNEL', place)
+        if not found['second']:
+            first.disconnect()  # else pymqi has done so: the refused connection has the same handle
         shared = [mq.QueueManager(None) for _ in range(2)]
         for one in shared:
             one.connect_with_options(
@@ -133,8 +134,6 @@ def test_connecting(manager: Manager, package: str) -> None:
     )
     second = {"pymqi": 2002, "ibmmq": 0}[package]
     expected = {"other name": 2058, "second": second, "two": 2, "connected": True}
-    if package == "pymqi":
-        found["connected"] = True  # it asks the command server, which this test does not run
     assert found == expected
 
 

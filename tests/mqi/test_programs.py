@@ -218,7 +218,7 @@ def test_end_of_a_program_backs_out(manager: Manager, package: str, queue: str) 
         os._exit(0)
         """,
     )
-    assert manager.attribute(f"QLOCAL({queue})", "CURDEPTH") == 0
+    manager.wait_for_depth(queue, 0)
 
 
 def test_request_and_reply(manager: Manager, package: str, queue: str) -> None:
@@ -333,6 +333,28 @@ def test_subscription_to_a_queue_of_another_queue_manager(manager: Manager, pack
         "user data": True,
         "end": "for the client",
     }
+
+
+def test_commands(manager: Manager, package: str, queue: str) -> None:
+    """PCF: a queue is defined, found, changed, and deleted, as administrators' programs do it."""
+    found = manager.run(
+        package,
+        f"""
+        from importlib import import_module
+        CMQCFC = import_module(sys.argv[1] + '.CMQCFC')
+        pcf = mq.PCFExecute(qmgr)
+        pcf.MQCMD_PING_Q_MGR()
+        name = {queue.encode()!r} + b'.NEW'
+        pcf.MQCMD_CREATE_Q({{CMQC.MQCA_Q_NAME: name, CMQC.MQIA_Q_TYPE: CMQC.MQQT_LOCAL, CMQC.MQIA_MAX_Q_DEPTH: 123}})
+        answers = pcf.MQCMD_INQUIRE_Q({{CMQC.MQCA_Q_NAME: {queue.encode()!r} + b'*', CMQC.MQIA_Q_TYPE: CMQC.MQQT_ALL}})
+        found['queues'] = sorted([one[CMQC.MQCA_Q_NAME].strip(), one[CMQC.MQIA_MAX_Q_DEPTH]] for one in answers)
+        pcf.MQCMD_DELETE_Q({{CMQC.MQCA_Q_NAME: name}})
+        found['gone'] = reason(pcf.MQCMD_INQUIRE_Q, {{CMQC.MQCA_Q_NAME: name}})
+        pcf.disconnect()
+        """,
+    )
+    assert found["queues"] == [[queue, 5000], [f"{queue}.NEW", 123]]
+    assert found["gone"] == 2085
 
 
 def test_inquire_and_set(manager: Manager, package: str, queue: str) -> None:
