@@ -104,7 +104,7 @@ static void find_place(char *where, size_t size, const MQCD *channel)
     char name[265] = "";
     if (channel) trim(name, channel->ConnectionName, sizeof channel->ConnectionName);
     const char *last = server ? strrchr(server, '/') : NULL;
-    snprintf(where, size, "%s", always ? always : name[0] ? name : last ? last + 1 : "");
+    snprintf(where, size, "%s", always && always[0] ? always : name[0] ? name : last ? last + 1 : "");
 }
 
 /* ---- MQCONN, MQCONNX, MQDISC ------------------------------------------------------------------------------------- */
