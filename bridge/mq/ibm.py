@@ -9,6 +9,7 @@ collected, so all of them are kept until `close`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,6 +39,25 @@ __all__ = ["ConnectionParameters", "IbmConnection", "LibraryMissing", "Tls", "lo
 _MQMD_1, _MQMD_2 = 324, 364
 #: What the first attempt of a get has room for; a longer message costs a second call.
 _FIRST_BUFFER = 65_536
+#: Message descriptors kept packed for one connection.
+PACKED_DESCRIPTORS = 4_096
+
+
+@lru_cache(maxsize=4)
+def _packed(base: type) -> type:
+    """A class of the packages' MD or PMO whose bytes were made beforehand; what comes back is not looked at."""
+
+    def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
+        self.__dict__.update(source=source, packed=packed)
+
+    def pack(self: Any) -> bytes:
+        packed: bytes = self.__dict__["packed"]
+        return packed
+
+    def unpack(self: Any, _returned: bytes) -> None:
+        return None
+
+    return type(f"Packed{base.__name__}", (base,), {"__init__": __init__, "pack": pack, "unpack": unpack})
 
 
 class IbmConnection:
@@ -47,6 +67,9 @@ class IbmConnection:
         self._library = library
         self._parameters = parameters
         self._objects: dict[int, Any] = {}
+        #: MDs by identity of the MQMD, PMOs by options
+        self._packed_descriptors: dict[int, Any] = {}
+        self._packed_options: dict[int, Any] = {}
         self._next = 1
         self._manager = library.QueueManager(None)
         try:
@@ -191,7 +214,27 @@ class IbmConnection:
         properties: Sequence[Property] = (),
     ) -> MQMD:
         target = self._find(handle)
+        if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties:
+            return self._put_unanswered(target, message, options)
         return self._put(message, options, properties, target.put, "put")
+
+    def _put_unanswered(self, target: Any, message: AnyMessage, options: int) -> MQMD:
+        """A put that returns nothing of interest: its structures are packed once for all messages that share them."""
+        md = message.md
+        packed = self._packed_descriptors.get(id(md))
+        if packed is None or packed.source is not md:
+            if len(self._packed_descriptors) >= PACKED_DESCRIPTORS:
+                self._packed_descriptors.clear()
+            packed = self._packed_descriptors[id(md)] = _packed(self._library.MD)(md, self._md(md).pack())
+        pmo = self._packed_options.get(options)
+        if pmo is None:
+            pmo = self._packed_options[options] = _packed(self._library.PMO)(None, self._pmo(options, ()).pack())
+        try:
+            target.put(message.put_data, packed, pmo)
+        except self._library.MQMIError as error:
+            if error.comp != cmqc.MQCC_WARNING:
+                raise MQError(error.reason, "put") from error
+        return md
 
     def put1(
         self,

@@ -111,6 +111,16 @@ class Publisher(Worker[Part]):
         #: sizes of the batches committed, for who measures: number of publications -> times
         self.batch_sizes: dict[int, int] = {}
 
+    def summary(self) -> str:
+        """How the publications were spread over units of work, in words."""
+        sizes = sorted(size for size, times in self.batch_sizes.items() for _ in range(times) if size)
+        if not sizes:
+            return "no publications"
+        return (
+            f"{sum(sizes)} publications in {len(sizes)} units of work, "
+            f"median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
+        )
+
     def opened(self, connection: Connection) -> None:
         self._topics.clear()
         self._ledger = Ledger(connection, self._identifiers)

@@ -207,6 +207,8 @@ class ThreadedAgent:
             for worker in self._workers:
                 if not worker.join(30):
                     log.warning("%s did not end in time", worker.name)
+            for publisher in self._publishers:
+                log.info("%s: %s", publisher.name, publisher.summary())
             self._call(done)
 
         self._loop.run_in_executor(None, end)
