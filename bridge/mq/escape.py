@@ -7,36 +7,17 @@ import re
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
 from bridge.mq.interface import CommandResponse, Connection
+from bridge.mq.local.mqsc import read
 
 _MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")
 _ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))*)\)")
-
-
-def commands_of(text: str) -> list[tuple[int, str]]:
-    """MQSC commands of a script with the lines they begin in: comments dropped, continued lines joined."""
-    commands: list[tuple[int, str]] = []
-    begun, pending = 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("*") or (not pending and not line.strip()):
-            continue
-        if not pending:
-            begun = number
-        stripped = line.rstrip()
-        if stripped.endswith(("+", "-")):
-            pending += stripped[:-1]
-        else:
-            commands.append((begun, (pending + stripped.lstrip() if pending else stripped).strip().rstrip(";")))
-            pending = ""
-    if pending.strip():
-        commands.append((begun, pending.strip()))
-    return commands
 
 
 def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
     """Run MQSC commands, one response for each. Raises MQError when the command server cannot be reached."""
     administration = Administration(connection)
     try:
-        return [_run(administration, line, command) for line, command in commands_of(text)]
+        return [_run(administration, command.line, command.text) for command in read(text)]
     finally:
         administration.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from bridge.mapping.message import AnyMessage
-from bridge.mq.client_library import LibraryMissing, load_library
+from bridge.mq.client_library import LibraryMissing, client_status, load_library
 from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
 from bridge.mq.errors import MQError
 from bridge.mq.escape import run_mqsc
@@ -80,7 +80,9 @@ class IbmConnection:
     def _connect(self) -> None:
         parameters, library = self._parameters, self._library
         # Shared handles let one thread have several connections: subscriptions are spread over them.
-        arguments: dict[str, Any] = {"opts": cmqc.MQCNO_HANDLE_SHARE_BLOCK}
+        remote = parameters.connections or parameters.ccdt_url
+        binding = cmqc.MQCNO_CLIENT_BINDING if remote else cmqc.MQCNO_LOCAL_BINDING
+        arguments: dict[str, Any] = {"opts": cmqc.MQCNO_HANDLE_SHARE_BLOCK | binding}
         if parameters.connections:
             cd = library.CD()
             cd.ChannelName = parameters.channel.encode()
@@ -186,6 +188,8 @@ class IbmConnection:
                 held.close(options)
         except self._library.MQMIError as error:
             raise MQError(error.reason, "close") from error
+        except self._library.PYIFError as error:
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"close: {error}") from error
 
     def _pmo(self, options: int | MQPMO, properties: Sequence[Property]) -> Any:
         given = MQPMO(Options=options) if isinstance(options, int) else options
@@ -371,7 +375,7 @@ class IbmConnection:
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
         if not hasattr(self._manager, "stat"):
-            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "pymqi has no MQSTAT")
+            return client_status(self._library, self._manager.get_handle(), type)
         try:
             found = self._manager.stat(type)
         except self._library.MQMIError as error:

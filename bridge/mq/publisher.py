@@ -195,9 +195,21 @@ class Publisher(Worker[Part]):
         for receipt in self._old_receipts:
             self._ledger.remove(receipt)
         batch.receipt = self._ledger.receipt(options)
+        if options:
+            self._check_unanswered(connection)
         connection.commit()
         self._batch = None
         self._committed(batch, cleared)
+
+    @staticmethod
+    def _check_unanswered(connection: Connection) -> None:
+        """Puts without an answer of their own are answered for by MQSTAT: one that failed fails the unit of work.
+
+        It is then put again with an answer for each, which tells which publication the queue manager refuses.
+        """
+        status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+        if status.PutFailureCount:
+            raise MQError(status.Reason, f"{status.PutFailureCount} publications of a unit of work")
 
     def _committed(self, batch: Batch, cleared: list[str] | None = None) -> None:
         self._careful = False
@@ -226,7 +238,9 @@ class Publisher(Worker[Part]):
         """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
         if len(message.topic) > MQ_TOPIC_STR_LENGTH:
             return cmqc.MQRC_TOPIC_STRING_ERROR
+        # The client's identity goes into MQMD.UserIdentifier (seed 004, table 1); an alternate user alone does not.
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
+        options |= cmqc.MQPMO_SET_IDENTITY_CONTEXT
         if retain:
             options |= cmqc.MQPMO_RETAIN
         user = message.md.UserIdentifier.decode("utf-8", "replace")
@@ -248,7 +262,7 @@ class Publisher(Worker[Part]):
         while len(self._topics) >= TOPIC_HANDLES:
             _, oldest = self._topics.popitem(last=False)
             connection.close(oldest)
-        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_FAIL_IF_QUIESCING
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
         if user:
             options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY

@@ -111,7 +111,9 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     manager.close()
 
 
-def agent_of(manager: QueueManager, fault: Fault, *, publishers: int = 1) -> ThreadedAgent:
+def agent_of(
+    manager: QueueManager, fault: Fault, *, publishers: int = 1, asynchronous: bool = False
+) -> ThreadedAgent:
     return ThreadedAgent(
         lambda purpose: BreakableConnection(manager, purpose, fault),  # type: ignore[arg-type,return-value]
         asyncio.get_running_loop(),
@@ -119,7 +121,7 @@ def agent_of(manager: QueueManager, fault: Fault, *, publishers: int = 1) -> Thr
         dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
         publishers=publishers,
         limits=BatchLimits(messages=4),
-        asynchronous=False,
+        asynchronous=asynchronous,
     )
 
 
@@ -205,9 +207,8 @@ def test_publications_are_there_once_wherever_the_connection_breaks(queue_manage
         fault = Fault("publisher", number, after=after)
         states = asyncio.run(publish_all(queue_manager, fault))
         assert payloads(queue_manager) == expected, f"verb {number} ({fault.struck})"
-        assert {key.client_id: record for key, record in states.items() if key.side is Side.RECEIVED} == {
-            client_id: b'{"round": 3}' for client_id in "abc"
-        }, f"verb {number} ({fault.struck})"
+        records = {key.client_id: record for key, record in states.items() if key.side is Side.RECEIVED}
+        assert records == dict.fromkeys("abc", b'{"round": 3}'), f"verb {number} ({fault.struck})"
         struck.add(fault.struck)
     assert {"open", "put", "commit"} <= struck
 
@@ -259,13 +260,14 @@ def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, 
         asyncio.run(acknowledge_all(queue_manager, Fault("poller", number, after=after)))
 
 
-def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
+def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
     connection = LocalConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
 
     async def run() -> UnitOfWork:
-        agent = agent_of(queue_manager, Fault("none", 0, after=False))
+        agent = agent_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
         await agent.open()
 
         def fill(unit: UnitOfWork) -> None:
