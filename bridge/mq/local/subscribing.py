@@ -75,12 +75,8 @@ def check_subscribe(sd: MQSD) -> None:
         raise MQError(cmqc.MQRC_SUB_NAME_ERROR, "a durable subscription has a name, of at most 10240 characters")
     if len(sd.SubUserData) > _USER_DATA_LENGTH:
         raise MQError(cmqc.MQRC_SUB_USER_DATA_ERROR, f"{len(sd.SubUserData)} characters of user data")
-    if (
-        not 0 <= sd.SubLevel <= 9
-        or sd.PubPriority not in _PRIORITIES
-        or not (sd.SubExpiry > 0 or sd.SubExpiry == cmqc.MQEI_UNLIMITED)
-    ):
-        raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, PubPriority -3, -1 or 0 to 9, SubExpiry positive or -1")
+    if not 0 <= sd.SubLevel <= 9 or sd.PubPriority not in _PRIORITIES or sd.SubExpiry < cmqc.MQEI_UNLIMITED:
+        raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, PubPriority -3 to 9, SubExpiry -1 or more")
 
 
 class Subscribing(Handles):

@@ -34,7 +34,9 @@ VALUES = st.one_of(
     st.tuples(st.just(cmqc.MQTYPE_NULL), st.none()),
 )
 #: Of equal depth within a folder, so that none is a group of another.
-NAMES = st.sampled_from(["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"])
+NAMES = st.sampled_from(
+    ["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"]
+)
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8).map(
     lambda found: [Property(name=name, type=type_, value=value) for name, (type_, value) in found.items()]
 )
@@ -48,9 +50,7 @@ def test_round_trip(properties, body, format_):
 
 def _by_folder(properties: list[Property]) -> list[Property]:
     folders = list(dict.fromkeys(one.name.partition(".")[0] if "." in one.name else "usr" for one in properties))
-    return sorted(
-        properties, key=lambda one: folders.index(one.name.partition(".")[0] if "." in one.name else "usr")
-    )
+    return sorted(properties, key=lambda one: folders.index(one.name.partition(".")[0] if "." in one.name else "usr"))
 
 
 @given(PROPERTIES, PROPERTIES)
@@ -224,7 +224,9 @@ def test_the_properties_of_a_publication(manager):
     manager.ok("DEFINE SUB(S) TOPICSTR('a/#') DEST(Q) USERDATA('note')")
     connection = manager.connection
     connection.put1(
-        MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a/b"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=[COLOUR]
+        MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a/b"),
+        Message(MQMD(Format=b"MQSTR"), b"body"),
+        properties=[COLOUR],
     )
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = connection.get(queue, GetOptions(Options=HANDLE))

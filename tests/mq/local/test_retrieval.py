@@ -150,7 +150,7 @@ def test_match_by_token(connection):
         ("colour IS NULL", [b"plain"]),
         ("size > 3", [b"red"]),
         ("Root.MQMD.Priority >= 5", [b"blue"]),
-        ("Root.MQMD.CorrelId = \"0x" + "63" * 24 + '"', [b"blue"]),
+        ('Root.MQMD.CorrelId = "0x' + "63" * 24 + '"', [b"blue"]),
         ("Root.MQMD.Format = 'MQSTR'", [b"plain"]),
         ("usr.colour LIKE '%e%'", [b"blue", b"red"]),
     ],

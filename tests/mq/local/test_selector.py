@@ -283,9 +283,7 @@ def meaning(tree: Any, values: dict[str, Any]) -> bool | None:
             return (values.get(name) is None) is not negated
         case ("between", negated, value, low, high):
             middle = number(value, values)
-            result = lowest(
-                compared(">=", middle, number(low, values)), compared("<=", middle, number(high, values))
-            )
+            result = lowest(compared(">=", middle, number(low, values)), compared("<=", middle, number(high, values)))
             return opposite(result) if negated else result
         case ("in", negated, name, items):
             value = values.get(name)
