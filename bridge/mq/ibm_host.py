@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -11,8 +12,11 @@ from bridge.mq.errors import MQError
 from bridge.mq.host import HostError
 from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
 from bridge.mq.interface import Connection
+from bridge.mq.needs import Missing, requirements_of
 from bridge.mq.publisher import BatchLimits
+from bridge.mq.requirements import missing, refused_connection
 from bridge.mq.threaded import ThreadedAgent
+from bridge.mq.worker import LOST
 
 
 class IbmHost:
@@ -22,7 +26,7 @@ class IbmHost:
         settings = configuration.queue_manager
         assert isinstance(settings, IbmQueueManagerConfig)
         self._settings = settings
-        self._transmission_queue = configuration.transmission_queue
+        self._requirements = requirements_of(configuration)
         self.name = settings.name
         try:
             self._library = load_library(settings.library)
@@ -41,11 +45,33 @@ class IbmHost:
             asynchronous=settings.asynchronous_puts,
         )
 
+    def _examine(self) -> list[Missing]:
+        """What the queue manager lacks that no waiting brings; one that is away is examined by who waits for it."""
+        try:
+            connection = self._connect("examination")
+        except MQError as error:
+            if error.reason in LOST:
+                return []
+            return [refused_connection(error, self.name, self._requirements.user)]
+        try:
+            return [one for one in missing(connection, self._requirements) if one.needed]
+        except MQError as error:
+            if error.reason in LOST:
+                return []
+            raise HostError(str(error)) from error
+        finally:
+            with contextlib.suppress(MQError):
+                connection.disconnect()
+
     def _connect(self, purpose: str) -> Connection:
         return IbmConnection(self._library, self._parameters)
 
     async def start(self, failed: Callable[[str], None]) -> list[str]:
         self.agent.on_crash = failed
+        loop = asyncio.get_running_loop()
+        lacking = await loop.run_in_executor(None, self._examine)
+        if lacking:
+            raise HostError("\n".join(map(str, lacking)))
         name = getattr(self._library, "__name__", "?")
         return [f"{self._parameters.place}, through {name}"]
 

@@ -114,7 +114,7 @@ class QueueManager(Objects):
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
                 self.retained[stored.topic] = stored
-            elif stored.queue.name == STATE_QUEUE:
+            elif stored.queue.name == STATE_QUEUE and stored.client_id:
                 self.states[stored.client_id] = stored
 
     def _install(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
