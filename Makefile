@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test bench clean
+.PHONY: setup run test bench bench-remote clean
 .DEFAULT_GOAL := run
 
 setup: $(VENV)/.ready
@@ -26,6 +26,7 @@ run: $(VENV)/.ready
 
 test: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
+	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/ruff check bridge tests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
@@ -35,5 +36,10 @@ bench: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+# Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
+bench-remote: $(VENV)/.ready-bench
+	@sh tests/mqi/environments.sh $(BIN)/python
+	@$(BIN)/python -m tests.bench.remote $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
