@@ -7,44 +7,25 @@ transmit-queue poller brings to the sessions they are for.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from typing import cast
 
 import msgspec
 
 from bridge.config import LimitsConfig
-from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
-from bridge.mapping.to_mq import ClientIdentity, to_mq, user_identifier
-from bridge.mapping.topic import topic_filter_error
+from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
+from bridge.mapping.to_mq import ClientIdentity, to_mq
 from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing, Refusal
 from bridge.mqtt.session import Session, Work
+from bridge.service.admission import identity_of, refusal_of
+from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.wire import cmqc
-from bridge.wire.mqtt import (
-    SUBACK_FAILURE,
-    ConnackCode,
-    Connect,
-    Disconnect,
-    Packet,
-    Publish,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
-    encode,
-)
+from bridge.wire.mqtt import ConnackCode, Connect, Disconnect, Packet, Publish, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
-
-#: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
-PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4)}
-#: Longest client identifier of MQTT 3.1, in characters.
-CLIENT_ID_LENGTH_3_1 = 23
-#: A client identifier is a queue manager name to MQ: MQ_Q_MGR_NAME_LENGTH bytes.
-CLIENT_ID_BYTES = 48
 
 
 class TelemetryService:
@@ -104,24 +85,13 @@ class TelemetryService:
         """CONNECT (MQTT 3.1.1 section 3.1.4): refuse, take over, or begin."""
         config = connection.channel.config
         connection.level = packet.protocol_level
-        if (packet.protocol_name, packet.protocol_level) not in {PROTOCOLS[word] for word in config.protocols}:
-            self._refuse(
-                connection,
-                ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
-                f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
-            )
+        refusal = refusal_of(packet, config, self.queue_manager_name)
+        if refusal is not None:
+            self._refuse(connection, *refusal)
             return
-        client_id = packet.client_id
-        if why := self._identifier_error(packet):
-            self._refuse(connection, ConnackCode.IDENTIFIER_REJECTED, why)
-            return
-        if not client_id:
-            client_id = "auto-" + secrets.token_hex(9)
+        identity = identity_of(packet, config)
+        client_id = identity.client_id
         connection.client = f"{client_id!r} {connection.client}"
-        identity = ClientIdentity(
-            client_id,
-            user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id),
-        )
         existing = self.sessions.get(client_id)
         if existing is not None and (existing.connection or existing.arriving) is not None:
             # MQTT-3.1.4-2
@@ -162,20 +132,6 @@ class TelemetryService:
             session.outbox.record = True
             recording = self._keep(session, unit)
         self.agent.execute(unit)
-
-    def _identifier_error(self, packet: Connect) -> str | None:
-        client_id = packet.client_id
-        if not client_id:
-            if packet.protocol_level == 3:
-                return "MQTT 3.1 asks for a client identifier of 1 to 23 characters"
-            return None if packet.clean_session else "an empty client identifier needs a clean session"
-        if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
-            return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
-        if len(client_id.encode()) > CLIENT_ID_BYTES:
-            return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
-        if client_id == self.queue_manager_name:
-            return "the client identifier is the name of the queue manager itself"
-        return None
 
     def _refuse(self, connection: Connection, code: ConnackCode, why: str) -> None:
         log.warning(
@@ -322,9 +278,9 @@ class TelemetryService:
 
     def _control(self, connection: Connection, session: Session, packet: Packet) -> None:
         if isinstance(packet, Subscribe):
-            self._subscribe(connection, session, packet)
+            subscribe(self.agent, connection, session, packet)
         elif isinstance(packet, Unsubscribe):
-            self._unsubscribe(connection, session, packet)
+            unsubscribe(self.agent, connection, session, packet)
         elif isinstance(packet, Disconnect):
             connection.will = None  # MQTT-3.14.4-3
             log.info("client %s disconnected", connection.client)
@@ -332,52 +288,6 @@ class TelemetryService:
         else:
             # MQTT-3.1.0-2: a second CONNECT is a protocol violation.
             connection.close(f"it sent a {type(packet).__name__.upper()} where none belongs")
-
-    def _subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
-        codes: list[int] = []
-        wanted: list[tuple[int, str, int]] = []
-        for topic_filter, qos in packet.topics:
-            why = topic_filter_error(topic_filter)
-            if why is not None:
-                log.warning("client %s: subscription to %r is refused: %s", connection.client, topic_filter, why)
-            else:
-                wanted.append((len(codes), topic_filter, qos))
-            codes.append(SUBACK_FAILURE)
-
-        def done(reasons: list[int]) -> None:
-            for (position, topic_filter, qos), reason in zip(wanted, reasons, strict=True):
-                if reason:
-                    log.warning(
-                        "client %s: subscription to %r is refused: %s (%d)",
-                        connection.client,
-                        topic_filter,
-                        cmqc.reason_name(reason),
-                        reason,
-                    )
-                    continue
-                codes[position] = qos
-                if topic_filter == DEFAULT_QOS_TOPIC:
-                    session.outbox.direct_qos = qos
-            connection.write(encode(Suback(packet.message_id, tuple(codes)), session.byte_order))
-
-        session.filters.update(topic_filter for _, topic_filter, _ in wanted)
-        self.agent.subscribe(
-            session.client_id,
-            [(topic_filter, qos) for _, topic_filter, qos in wanted],
-            done,
-            durable=session.durable,
-            user=session.identity.user.decode("utf-8", "replace"),
-        )
-
-    def _unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
-        session.filters.difference_update(packet.topics)
-
-        def done() -> None:
-            if DEFAULT_QOS_TOPIC in packet.topics:
-                session.outbox.direct_qos = DIRECT_MESSAGE_QOS
-            connection.write(encode(Unsuback(packet.message_id), session.byte_order))
-
-        self.agent.unsubscribe(session.client_id, packet.topics, done)
 
     # Disconnecting ---------------------------------------------------------------------------------------------------
 

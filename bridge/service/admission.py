@@ -1,0 +1,49 @@
+"""Who is let in: what CONNECT is checked for before there is a session (MQTT 3.1.1 section 3.1.4)."""
+
+from __future__ import annotations
+
+import secrets
+
+from bridge.config import ChannelConfig
+from bridge.mapping.to_mq import ClientIdentity, user_identifier
+from bridge.wire.mqtt import ConnackCode, Connect
+
+#: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
+PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4)}
+#: Longest client identifier of MQTT 3.1, in characters.
+CLIENT_ID_LENGTH_3_1 = 23
+#: A client identifier is a queue manager name to MQ: MQ_Q_MGR_NAME_LENGTH bytes.
+CLIENT_ID_BYTES = 48
+
+
+def refusal_of(packet: Connect, config: ChannelConfig, queue_manager_name: str) -> tuple[ConnackCode, str] | None:
+    """The CONNACK code that refuses a client, and why in words; None for one that may come in."""
+    if (packet.protocol_name, packet.protocol_level) not in {PROTOCOLS[word] for word in config.protocols}:
+        return (
+            ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
+            f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
+        )
+    why = _identifier_error(packet, queue_manager_name)
+    return None if why is None else (ConnackCode.IDENTIFIER_REJECTED, why)
+
+
+def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
+    client_id = packet.client_id
+    if not client_id:
+        if packet.protocol_level == 3:
+            return "MQTT 3.1 asks for a client identifier of 1 to 23 characters"
+        return None if packet.clean_session else "an empty client identifier needs a clean session"
+    if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
+        return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
+    if len(client_id.encode()) > CLIENT_ID_BYTES:
+        return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
+    if client_id == queue_manager_name:
+        return "the client identifier is the name of the queue manager itself"
+    return None
+
+
+def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
+    """The client as MQ knows it; one that gave no identifier gets one (MQTT-3.1.3-6)."""
+    client_id = packet.client_id or "auto-" + secrets.token_hex(9)
+    user = user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
+    return ClientIdentity(client_id, user)

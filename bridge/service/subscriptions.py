@@ -1,0 +1,65 @@
+"""SUBSCRIBE and UNSUBSCRIBE of a client: subscriptions named `ClientIdentifier:Topic name` at the queue manager."""
+
+from __future__ import annotations
+
+import logging
+
+from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
+from bridge.mapping.topic import topic_filter_error
+from bridge.mq.agent import Agent
+from bridge.mqtt.channel import Connection
+from bridge.mqtt.session import Session
+from bridge.wire import cmqc
+from bridge.wire.mqtt import SUBACK_FAILURE, Suback, Subscribe, Unsuback, Unsubscribe, encode
+
+log = logging.getLogger(__name__)
+
+
+def subscribe(agent: Agent, connection: Connection, session: Session, packet: Subscribe) -> None:
+    """SUBSCRIBE (MQTT 3.1.1 section 3.8): SUBACK when the queue manager has the subscriptions, 0x80 for a refusal."""
+    codes: list[int] = []
+    wanted: list[tuple[int, str, int]] = []
+    for topic_filter, qos in packet.topics:
+        why = topic_filter_error(topic_filter)
+        if why is not None:
+            log.warning("client %s: subscription to %r is refused: %s", connection.client, topic_filter, why)
+        else:
+            wanted.append((len(codes), topic_filter, qos))
+        codes.append(SUBACK_FAILURE)
+
+    def done(reasons: list[int]) -> None:
+        for (position, topic_filter, qos), reason in zip(wanted, reasons, strict=True):
+            if reason:
+                log.warning(
+                    "client %s: subscription to %r is refused: %s (%d)",
+                    connection.client,
+                    topic_filter,
+                    cmqc.reason_name(reason),
+                    reason,
+                )
+                continue
+            codes[position] = qos
+            if topic_filter == DEFAULT_QOS_TOPIC:
+                session.outbox.direct_qos = qos
+        connection.write(encode(Suback(packet.message_id, tuple(codes)), session.byte_order))
+
+    session.filters.update(topic_filter for _, topic_filter, _ in wanted)
+    agent.subscribe(
+        session.client_id,
+        [(topic_filter, qos) for _, topic_filter, qos in wanted],
+        done,
+        durable=session.durable,
+        user=session.identity.user.decode("utf-8", "replace"),
+    )
+
+
+def unsubscribe(agent: Agent, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+    """UNSUBSCRIBE (seed 001; MQTT 3.1.1 section 3.10): UNSUBACK when the subscriptions are gone."""
+    session.filters.difference_update(packet.topics)
+
+    def done() -> None:
+        if DEFAULT_QOS_TOPIC in packet.topics:
+            session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+        connection.write(encode(Unsuback(packet.message_id), session.byte_order))
+
+    agent.unsubscribe(session.client_id, packet.topics, done)
