@@ -100,7 +100,7 @@ class Administration:
             name = _text(response.parameters.get(cmqcfc.MQCACF_SUB_NAME, b""))
             topic = _text(response.parameters.get(cmqc.MQCA_TOPIC_STRING, b""))
             user_data = _text(response.parameters.get(cmqcfc.MQCACF_SUB_USER_DATA, b""))
-            durable = response.parameters.get(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqcfc.MQSUB_DURABLE_YES
+            durable = response.parameters.get(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES
             found.append((name, topic, user_data, durable))
         return found
 

@@ -127,10 +127,10 @@ PCFParameter: TypeAlias = (
 
 
 def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQCFSL:
-    """An MQCFSL of strings padded with blanks to the longest of them, or to ``length`` bytes."""
+    """An MQCFSL of strings padded with blanks to the longest of them, or to ``length`` bytes if that is more."""
     listed = tuple(strings)
     width = max((len(one) for one in listed), default=0)
-    width = max(width, length)
+    width = max(width, length, 1 if listed else 0)
     return MQCFSL(parameter, tuple(one.ljust(width) for one in listed), StringLength=width)
 
 
@@ -189,8 +189,10 @@ def _structure(one: PCFParameter, sign: str) -> tuple[bytes, bytes]:
             numbers = (cmqcfc.MQCFT_STRING, 20 + _padded(length), one.Parameter, one.CodedCharSetId, length)
             return _pack(name, sign, "5i", *numbers), one.String
         case MQCFSL():
-            if any(len(text) != one.StringLength for text in one.Strings):
-                raise MalformedHeader(name, 0, f"each string has StringLength, {one.StringLength}, bytes")
+            if any(len(text) != one.StringLength or not text for text in one.Strings):
+                raise MalformedHeader(
+                    name, 0, f"each string has StringLength, {one.StringLength}, bytes, and at least 1"
+                )
             whole = b"".join(one.Strings)
             numbers = (cmqcfc.MQCFT_STRING_LIST, 24 + _padded(len(whole)), one.Parameter, one.CodedCharSetId)
             return _pack(name, sign, "6i", *numbers, len(one.Strings), one.StringLength), whole

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire import cmqcfc
+from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import ByteOrder, MalformedHeader
 from bridge.wire.mq.pcf import (
     MAX_DEPTH,
@@ -92,6 +92,7 @@ def test_padding_may_be_anything_and_is_not_kept() -> None:
 def test_a_string_list_is_padded_to_its_longest() -> None:
     assert string_list(3011, [b"AB", b"C"]) == MQCFSL(3011, (b"AB", b"C "), StringLength=2)
     assert string_list(3011, [b"AB"], 4) == MQCFSL(3011, (b"AB  ",), StringLength=4)
+    assert string_list(3011, [b""]) == MQCFSL(3011, (b" ",), StringLength=1)
     assert string_list(3011, []) == MQCFSL(3011, ())
 
 
@@ -200,7 +201,14 @@ def test_groups_do_not_lie_in_each_other_without_end() -> None:
 
 @pytest.mark.parametrize(
     "parameter",
-    [MQCFIN(2**31, 0), MQCFIN(1, -(2**31) - 1), MQCFIN64(1, 2**63), MQCFIL(1, (2**31,)), MQCFSL(1, (b"AB",), 0, 3)],
+    [
+        MQCFIN(2**31, 0),
+        MQCFIN(1, -(2**31) - 1),
+        MQCFIN64(1, 2**63),
+        MQCFIL(1, (2**31,)),
+        MQCFSL(1, (b"AB",), 0, 3),
+        MQCFSL(1, (b"",)),
+    ],
 )
 def test_a_value_that_does_not_fit_is_refused(parameter: PCFParameter) -> None:
     with pytest.raises(MalformedHeader):
@@ -208,6 +216,7 @@ def test_a_value_that_does_not_fit_is_refused(parameter: PCFParameter) -> None:
 
 
 def test_constants_are_numbers_of_their_kind() -> None:
+    assert not [name for name in vars(cmqc) if name.startswith("MQ") and hasattr(cmqcfc, name)]
     ranges = {"MQIACF_": (1001, 1500), "MQCACF_": (3001, 3500), "MQIACH_": (1501, 1700), "MQCACH_": (3501, 3600)}
     for name, value in vars(cmqcfc).items():
         for prefix, (low, high) in ranges.items():

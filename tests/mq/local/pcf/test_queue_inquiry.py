@@ -82,7 +82,7 @@ def test_filters_that_nothing_passes_or_that_are_none(admin: Administrator, one:
 
 
 def test_inquire_queue_tells_what_is_asked_for(admin: Administrator) -> None:
-    given = {MQCA_Q_NAME: "APP.*", cmqcfc.MQIACF_Q_ATTRS: [MQIA_MAX_Q_DEPTH, cmqc.MQCA_STREAM_QUEUE_NAME]}
+    given = {MQCA_Q_NAME: "APP.*", cmqcfc.MQIACF_Q_ATTRS: [MQIA_MAX_Q_DEPTH, cmqc.MQCA_STORAGE_CLASS]}
     found = {one.pop(MQCA_Q_NAME): one for one in admin.ask(INQUIRE, given)}
     assert found["APP.IN"] == {MQIA_Q_TYPE: cmqc.MQQT_LOCAL, MQIA_MAX_Q_DEPTH: 10}
     assert found["APP.ALIAS"] == {MQIA_Q_TYPE: cmqc.MQQT_ALIAS}
