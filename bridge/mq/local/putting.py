@@ -164,7 +164,7 @@ class Putting(Handles):
         queue_manager = self.queue_manager
         if not 0 <= pmo.PubLevel <= _MAX_PUB_LEVEL:
             raise MQError(cmqc.MQRC_PMO_ERROR, f"PubLevel {pmo.PubLevel}")
-        route = queue_manager.topics.route(topic, pmo.PubLevel)
+        route = queue_manager.topics.route_below(topic, pmo.PubLevel)
         if pmo.Options & cmqc.MQPMO_NOT_OWN_SUBS:
             route = route.without(lambda subscription: subscription.owner is self)
         md = message.md

@@ -21,6 +21,11 @@ class _Chain:
     def append(self, stored: StoredMessage) -> None:
         """Link a message at its place, which is nearly always the last: one put earlier may be committed later."""
         last = self.last
+        if last is not None and last.msg_number < stored.msg_number:
+            stored.previous = last
+            last.following = self.last = stored
+            stored.linked = True
+            return
         while last is not None and last.msg_number > stored.msg_number:
             last = last.previous
         self._link(last, stored, self.first if last is None else last.following)

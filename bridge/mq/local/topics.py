@@ -178,10 +178,14 @@ class TopicTree:
             del above.below[word]
         return subscription
 
-    def route(self, topic: str, level: int = MAX_LEVEL) -> Route:
+    def route_below(self, topic: str, level: int) -> Route:
         """The route of a topic string for publications of a PubLevel."""
-        if level != MAX_LEVEL:
-            return Route(topic, self._matching(topic, level), self.attributes(topic))
+        if level >= MAX_LEVEL:
+            return self.route(topic)
+        return Route(topic, self._matching(topic, level), self.attributes(topic))
+
+    def route(self, topic: str) -> Route:
+        """The route of a topic string, for publications of the usual PubLevel."""
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= ROUTE_LIMIT:
