@@ -141,21 +141,14 @@ class Subscriber(Worker[Request]):
         connection = self._connections[index]
         if not request.durable and name in self._held:
             self._close_held(self._held.pop(name))
-        options = cmqc.MQSO_CREATE | cmqc.MQSO_ALTER | cmqc.MQSO_DURABLE
-        if not request.durable:
-            options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
-        options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
-        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=request.client_id)
-        sd = MQSD(Options=options, ObjectString=topic_filter, SubName=name, SubUserData=str(qos), SubLevel=1)
+        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=request.client_id, AlternateUserId=request.user)
         open_options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
         if request.user:
-            sd.AlternateUserId = od.AlternateUserId = request.user
-            sd.Options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
             open_options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         try:
             destination = connection.open(od, open_options)
             try:
-                handle, _ = connection.subscribe(sd, destination)
+                handle = self._make(connection, request, topic_filter, qos, destination)
             finally:
                 connection.close(destination)
         except MQError as error:
@@ -169,6 +162,44 @@ class Subscriber(Worker[Request]):
             self._held[name] = Held(request, topic_filter, qos, connection, handle)
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
+
+    def _make(self, connection: Connection, request: Subscribe, topic_filter: str, qos: int, destination: int) -> int:
+        """Alter the subscription where there is one, else create it; its handle."""
+
+        def descriptor(options: int) -> MQSD:
+            options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
+            if request.user:
+                options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
+            return MQSD(
+                Options=options,
+                ObjectString=topic_filter,
+                SubName=subscription_name(request.client_id, topic_filter),
+                SubUserData=str(qos),
+                SubLevel=1,
+                AlternateUserId=request.user,
+            )
+
+        if not request.durable:
+            return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE), destination)[0]
+        try:
+            handle, _ = connection.subscribe(descriptor(cmqc.MQSO_ALTER | cmqc.MQSO_DURABLE), destination)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
+                raise
+            return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE), destination)[0]
+        self._request_retained(connection, handle)
+        return handle
+
+    @staticmethod
+    def _request_retained(connection: Connection, handle: int) -> None:
+        """MQTT-3.8.4-3: who subscribes again gets the retained publications again; altering does not send them."""
+        try:
+            connection.subscription_request(handle)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            if error.reason != cmqc.MQRC_NO_RETAINED_MSG:
+                log.warning("retained publications are not sent again to a subscription that is altered: %s", error)
 
     def _close_held(self, held: Held) -> None:
         held.connection.close(held.handle)
