@@ -41,6 +41,8 @@ class Part(msgspec.Struct, eq=False):
     #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
     done: Callable[[int], None]
     refusals: dict[int, int] = {}
+    #: called on the publisher's thread when publications are refused, before the commit: the records as they are then
+    amend: Callable[[dict[int, int]], dict[StateKey, bytes | None]] | None = None
 
 
 class Records:
@@ -186,6 +188,8 @@ class Publisher(Worker[Part]):
                     cleared.append(message.topic)
                 length += len(message.payload)
             batch.size += len(part.unit.publications)
+            if part.refusals and part.amend is not None:
+                part.states = part.amend(part.refusals)
             states.update(part.states)
             if cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
                 break

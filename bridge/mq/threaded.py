@@ -7,9 +7,11 @@ identifier, so that a client's order holds; removals go to the transmit-queue po
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -28,6 +30,8 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 Connect = Callable[[str], Connection]
+#: Seconds that the event loop has to amend a record; it never takes that long unless it hangs.
+AMEND_WAIT = 60.0
 
 
 class ThreadedAgent:
@@ -146,10 +150,24 @@ class ThreadedAgent:
             return
         if unit.publications or received:
             client_id = unit.publications[0][0].client_id if unit.publications else next(iter(received)).client_id
-            self._publisher_of(client_id).submit(Part(unit, received, ended, {}))
+            amend = partial(self._amend, unit) if unit.amend is not None and received else None
+            self._publisher_of(client_id).submit(Part(unit, received, ended, {}, amend))
         if unit.removals or sent:
             msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
             self._remover.submit(Removal(msg_ids, sent, ended))
+
+    def _amend(self, unit: UnitOfWork, refusals: dict[int, int]) -> dict[StateKey, bytes | None]:
+        """Have the loop, to which sessions belong, amend the records of a unit; called on a publisher's thread."""
+        amended: concurrent.futures.Future[dict[StateKey, bytes | None]] = concurrent.futures.Future()
+
+        def on_loop() -> None:
+            unit.refusals.update(refusals)
+            if unit.amend is not None:
+                unit.amend(unit)
+            amended.set_result({key: record for key, record in unit.states.items() if key.side is Side.RECEIVED})
+
+        self._call(on_loop)
+        return amended.result(AMEND_WAIT)
 
     def _ended(self, unit: UnitOfWork, reasons: list[int], parts: int, reason: int) -> None:
         reasons.append(reason)

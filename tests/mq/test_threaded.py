@@ -314,3 +314,28 @@ def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
         await stop(agent)
 
     asyncio.run(run())
+
+
+def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_manager: QueueManager) -> None:
+    connection = LocalConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
+    connection.disconnect()
+    key = StateKey(Side.RECEIVED, "a")
+
+    async def run() -> dict[StateKey, bytes]:
+        agent = agent_of(queue_manager, Fault("none", 0, after=False))
+        await agent.open()
+
+        def fill(unit: UnitOfWork) -> None:
+            unit.publications = [(publication("a", 0), False), (publication("shut", 0), False)]
+            unit.states[key] = b"both"
+            unit.amend = lambda unit: unit.states.update({key: b"without %d" % next(iter(unit.refusals))})
+
+        await ended(agent, fill)
+        await stop(agent)
+        after = agent_of(queue_manager, Fault("none", 0, after=False))
+        recovered = await after.open()
+        await stop(after)
+        return recovered.states
+
+    assert asyncio.run(run()) == {key: b"without 1"}
