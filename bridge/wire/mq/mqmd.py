@@ -18,7 +18,8 @@ from bridge.wire import cmqc
 from bridge.wire.mq.errors import MalformedHeader
 from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, byte, char, detect_byte_order
 
-_VERSION_1_FIELDS: Final = (
+#: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.
+MQMD_FIELDS: Final = (
     ("Version", LONG),
     ("Report", LONG),
     ("MsgType", LONG),
@@ -43,7 +44,7 @@ _VERSION_1_FIELDS: Final = (
     ("PutTime", char(8)),
     ("ApplOriginData", char(4)),
 )
-_GROUP_FIELDS: Final = (
+GROUP_FIELDS: Final = (
     ("GroupId", byte(24)),
     ("MsgSeqNumber", LONG),
     ("Offset", LONG),
@@ -52,8 +53,8 @@ _GROUP_FIELDS: Final = (
 )
 
 MQMD_LAYOUTS: Final = {
-    cmqc.MQMD_VERSION_1: Layout("MQMD", cmqc.MQMD_STRUC_ID, *_VERSION_1_FIELDS),
-    cmqc.MQMD_VERSION_2: Layout("MQMD", cmqc.MQMD_STRUC_ID, *_VERSION_1_FIELDS, *_GROUP_FIELDS),
+    cmqc.MQMD_VERSION_1: Layout("MQMD", cmqc.MQMD_STRUC_ID, *MQMD_FIELDS),
+    cmqc.MQMD_VERSION_2: Layout("MQMD", cmqc.MQMD_STRUC_ID, *MQMD_FIELDS, *GROUP_FIELDS),
 }
 MQMDE_LAYOUT: Final = Layout(
     "MQMDE",
@@ -64,7 +65,7 @@ MQMDE_LAYOUT: Final = Layout(
     ("CodedCharSetId", LONG),
     ("Format", char(8)),
     ("Flags", LONG),
-    *_GROUP_FIELDS,
+    *GROUP_FIELDS,
 )
 _MQMD_ROWS: Final = {version: attrgetter(*layout.fields) for version, layout in MQMD_LAYOUTS.items()}
 _MQMDE_ROW: Final = attrgetter(*MQMDE_LAYOUT.fields)

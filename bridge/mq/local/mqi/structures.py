@@ -17,6 +17,7 @@ from typing import Any, Final
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 
 LONG: Final = "i"
 #: MQHMSG and pointers
@@ -248,42 +249,13 @@ MQSTS: Final = Structure(
     (("ObjectString", STRING), ("SubName", STRING), ("OpenOptions", LONG), ("SubOptions", LONG)),
 )
 
-_MD: Final = Structure(
-    "MQMD",
-    b"MD  ",
-    cmqc.MQRC_MD_ERROR,
-    (
-        ("Report", LONG),
-        ("MsgType", LONG),
-        ("Expiry", LONG),
-        ("Feedback", LONG),
-        ("Encoding", LONG),
-        ("CodedCharSetId", LONG),
-        ("Format", chars(8)),
-        ("Priority", LONG),
-        ("Persistence", LONG),
-        ("MsgId", byte(24)),
-        ("CorrelId", byte(24)),
-        ("BackoutCount", LONG),
-        ("ReplyToQ", chars(48)),
-        ("ReplyToQMgr", chars(48)),
-        ("UserIdentifier", chars(12)),
-        ("AccountingToken", byte(32)),
-        ("ApplIdentityData", chars(32)),
-        ("PutApplType", LONG),
-        ("PutApplName", chars(28)),
-        ("PutDate", chars(8)),
-        ("PutTime", chars(8)),
-        ("ApplOriginData", chars(4)),
-    ),
-    (
-        ("GroupId", byte(24)),
-        ("MsgSeqNumber", LONG),
-        ("Offset", LONG),
-        ("MsgFlags", LONG),
-        ("OriginalLength", LONG),
-    ),
-)
+
+def _raw(fields: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The fields of a layout of the wire codecs; characters stay the bytes that they are."""
+    return tuple((name, code.replace("s", "c")) for name, code in fields)
+
+
+_MD: Final = Structure("MQMD", b"MD  ", cmqc.MQRC_MD_ERROR, _raw(MQMD_FIELDS[1:]), _raw(GROUP_FIELDS))
 
 
 def read_md(raw: bytes) -> MQMD:
