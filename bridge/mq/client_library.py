@@ -32,29 +32,57 @@ def load_library(choice: Library) -> Any:
     )
 
 
+# What pymqi does not wrap. Its extension module has loaded the C library, which has the calls.
+
 #: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
-_MQSTS = struct.Struct("<4s7i192s")
+_MQSTS = struct.Struct("<4s7i48s48s48s48s")
+_MQSRO = struct.Struct("<4s3i")
+_MQDMHO = struct.Struct("<4s2i")
 
 
-def client_status(library: Any, handle: int, type: int) -> MQSTS:
-    """MQSTAT through pymqi, which does not wrap it: the C library that its extension module has loaded has the call.
-
-    Raises MQError; MQRC_FUNCTION_NOT_SUPPORTED where the call cannot be found.
-    """
-    try:
-        call = ctypes.CDLL(library.pymqe.__file__).MQSTAT
-    except (AttributeError, OSError) as error:
-        raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"MQSTAT: {error}; set asynchronous_puts: false") from error
-    buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, b""), _MQSTS.size)
-    completion, reason = ctypes.c_int32(), ctypes.c_int32()
-    call(ctypes.c_int32(handle), ctypes.c_int32(type), buffer, ctypes.byref(completion), ctypes.byref(reason))
-    if completion.value == cmqc.MQCC_FAILED:
-        raise MQError(reason.value, "statistics")
-    _, _, comp_code, found, successes, warnings, failures, _, _ = _MQSTS.unpack(buffer.raw)
+def client_status(library: Any, connection: int, type: int) -> MQSTS:
+    """MQSTAT. Raises MQError; MQRC_FUNCTION_NOT_SUPPORTED where the call cannot be found."""
+    names = (b"",) * 4
+    buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
+    _call(library, "MQSTAT", ctypes.c_int32(connection), ctypes.c_int32(type), buffer)
+    _, _, comp_code, reason, successes, warnings, failures, object_type, *found = _MQSTS.unpack(buffer.raw)
+    object_name, manager, resolved_name, resolved_manager = (name.decode().rstrip(" \0") for name in found)
     return MQSTS(
         CompCode=comp_code,
-        Reason=found,
+        Reason=reason,
         PutSuccessCount=successes,
         PutWarningCount=warnings,
         PutFailureCount=failures,
+        ObjectType=object_type,
+        ObjectName=object_name,
+        ObjectQMgrName=manager,
+        ResolvedObjectName=resolved_name,
+        ResolvedQMgrName=resolved_manager,
     )
+
+
+def client_subscription_request(library: Any, connection: int, subscription: int, action: int, options: int) -> int:
+    """MQSUBRQ: the number of publications. Raises MQError."""
+    buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
+    handles = ctypes.c_int32(connection), ctypes.c_int32(subscription)
+    _call(library, "MQSUBRQ", *handles, ctypes.c_int32(action), buffer)
+    number: int = _MQSRO.unpack(buffer.raw)[3]
+    return number
+
+
+def client_delete_message_handle(library: Any, connection: int, handle: int) -> None:
+    """MQDLTMH. Raises MQError."""
+    buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
+    _call(library, "MQDLTMH", ctypes.c_int32(connection), ctypes.byref(ctypes.c_int64(handle)), buffer)
+
+
+def _call(library: Any, verb: str, *arguments: Any) -> None:
+    try:
+        call = getattr(ctypes.CDLL(library.pymqe.__file__), verb)
+    except (AttributeError, OSError) as error:
+        hint = "; set asynchronous_puts: false" if verb == "MQSTAT" else ""
+        raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
+    completion, reason = ctypes.c_int32(), ctypes.c_int32()
+    call(*arguments, ctypes.byref(completion), ctypes.byref(reason))
+    if completion.value == cmqc.MQCC_FAILED:
+        raise MQError(reason.value, verb)

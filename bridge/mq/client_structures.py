@@ -1,0 +1,209 @@
+"""Structures of the MQ interface as those of `pymqi` and `ibmmq`, and back.
+
+They go over as bytes of the bridge's own codecs where that is exact, field by field elsewhere. Fields whose initial value
+in a package is none of the interface's (pymqi: SubLevel 0; both: PubPriority of the queue) are always set.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Got
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd
+
+#: MQMD version 1 and 2, in bytes.
+_MQMD_1, _MQMD_2 = 324, 364
+#: Message descriptors kept packed for one connection.
+PACKED_DESCRIPTORS = 4_096
+#: Room for a string that the queue manager returns: none is longer (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
+_ROOM = 10_240
+_NAME_LENGTH = 48
+_UTF_8 = 1208
+
+
+@lru_cache(maxsize=4)
+def _packed(base: type) -> type:
+    """A class of the packages' MD or PMO whose bytes were made beforehand; what comes back is not looked at."""
+
+    def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
+        self.__dict__.update(source=source, packed=packed)
+
+    def pack(self: Any) -> bytes:
+        packed: bytes = self.__dict__["packed"]
+        return packed
+
+    def unpack(self: Any, _returned: bytes) -> None:
+        return None
+
+    return type(f"Packed{base.__name__}", (base,), {"__init__": __init__, "pack": pack, "unpack": unpack})
+
+
+class Structures:
+    """Makes and reads the structures of one package, for one connection."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        #: MDs by identity of the MQMD, PMOs by options
+        self._packed_descriptors: dict[int, Any] = {}
+        self._packed_options: dict[int, Any] = {}
+
+    def od(self, od: MQOD, *, results: bool = False) -> Any:
+        """An OD; with `results` it has room for what `read_od` reads."""
+        made = self._library.OD()
+        made.Version = cmqc.MQOD_VERSION_4
+        made.ObjectType = od.ObjectType
+        made.ObjectName = _name(od.ObjectName)
+        made.ObjectQMgrName = _name(od.ObjectQMgrName)
+        made.DynamicQName = _name(od.DynamicQName)
+        made.AlternateUserId = od.AlternateUserId.encode()
+        if od.ObjectString:
+            _set_string(made, "ObjectString", od.ObjectString)
+        if od.SelectionString:
+            _set_string(made, "SelectionString", od.SelectionString)
+        if results:
+            _set_string(made, "ResObjectString", "", _ROOM)
+        return made
+
+    @staticmethod
+    def read_od(od: MQOD, made: Any) -> None:
+        """Fill in what MQOPEN returned."""
+        if od.ObjectType == cmqc.MQOT_Q:
+            od.ObjectName, od.ObjectQMgrName = text(made.ObjectName), text(made.ObjectQMgrName)
+        od.ResolvedQName, od.ResolvedQMgrName = text(made.ResolvedQName), text(made.ResolvedQMgrName)
+        od.ResolvedType = made.ResolvedType
+        od.ResObjectString = _string(made, "ResObjectString")
+
+    def md(self, md: MQMD) -> Any:
+        made = self._library.MD()
+        made.unpack(encode_mqmd(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2)))
+        made.Version = md.Version
+        return made
+
+    @staticmethod
+    def read_md(made: Any) -> MQMD:
+        return decode_mqmd(made.pack()[: _MQMD_2 if made.Version >= cmqc.MQMD_VERSION_2 else _MQMD_1])
+
+    def pmo(self, options: MQPMO, context: int = 0, message_handle: int = 0) -> Any:
+        """A PMO; `context` and `message_handle` are the queue manager's handles."""
+        made = self._library.PMO()
+        made.Version = cmqc.MQPMO_VERSION_3
+        made.Options = options.Options
+        made.PubLevel = options.PubLevel
+        made.Context = context
+        made.OriginalMsgHandle = message_handle
+        return made
+
+    @staticmethod
+    def read_pmo(options: MQPMO, made: Any) -> None:
+        """Fill in what MQPUT or MQPUT1 returned."""
+        options.ResolvedQName, options.ResolvedQMgrName = text(made.ResolvedQName), text(made.ResolvedQMgrName)
+        options.KnownDestCount = made.KnownDestCount
+        options.UnknownDestCount = made.UnknownDestCount
+        options.InvalidDestCount = made.InvalidDestCount
+
+    def unanswered(self, md: MQMD, options: int) -> tuple[Any, Any]:
+        """MD and PMO of a put that returns nothing of interest: packed once for all messages that share them."""
+        packed = self._packed_descriptors.get(id(md))
+        if packed is None or packed.source is not md:
+            if len(self._packed_descriptors) >= PACKED_DESCRIPTORS:
+                self._packed_descriptors.clear()
+            packed = self._packed_descriptors[id(md)] = _packed(self._library.MD)(md, self.md(md).pack())
+        pmo = self._packed_options.get(options)
+        if pmo is None:
+            pmo = _packed(self._library.PMO)(None, self.pmo(MQPMO(Options=options)).pack())
+            self._packed_options[options] = pmo
+        return packed, pmo
+
+    def get(self, options: GetOptions) -> tuple[Any, Any]:
+        """MD and GMO of a get."""
+        md, gmo = self._library.MD(), self._library.GMO()
+        md.Version = cmqc.MQMD_VERSION_2
+        self.match(md, options)
+        gmo.Version = cmqc.MQGMO_VERSION_3
+        gmo.Options = options.Options
+        gmo.WaitInterval = options.WaitInterval
+        gmo.MatchOptions = options.MatchOptions
+        gmo.MsgToken = options.MsgToken
+        return md, gmo
+
+    @staticmethod
+    def match(md: Any, options: GetOptions) -> None:
+        """Put the fields of an MD that a get reads; it overwrites them."""
+        md.MsgId, md.CorrelId, md.GroupId = options.MsgId, options.CorrelId, options.GroupId
+        md.MsgSeqNumber, md.Offset = options.MsgSeqNumber, options.Offset
+        md.Encoding = options.Encoding
+        md.CodedCharSetId = options.CodedCharSetId
+
+    def got(self, md: Any, gmo: Any, data: bytes, length: int, reason: int) -> Got:
+        return Got(
+            md=self.read_md(md),
+            data=data,
+            ResolvedQName=text(gmo.ResolvedQName),
+            DataLength=length,
+            Reason=reason,
+            MsgToken=gmo.MsgToken,
+            ReturnedLength=gmo.ReturnedLength,
+            GroupStatus=bytes([gmo.GroupStatus]),
+            SegmentStatus=bytes([gmo.SegmentStatus]),
+            Segmentation=bytes([gmo.Segmentation]),
+        )
+
+    def sd(self, sd: MQSD) -> Any:
+        made = self._library.SD()
+        made.Options = sd.Options
+        made.ObjectName = _name(sd.ObjectName)
+        made.AlternateUserId = sd.AlternateUserId.encode()
+        _set_string(made, "ObjectString", sd.ObjectString)
+        _set_string(made, "SubName", sd.SubName)
+        _set_string(made, "SubUserData", sd.SubUserData, _ROOM)
+        _set_string(made, "SelectionString", sd.SelectionString, _ROOM)
+        _set_string(made, "ResObjectString", "", _ROOM)
+        made.SubLevel = sd.SubLevel
+        made.SubExpiry = sd.SubExpiry
+        made.PubPriority = sd.PubPriority
+        made.PubAccountingToken = sd.PubAccountingToken
+        made.PubApplIdentityData = sd.PubApplIdentityData.encode()
+        made.SubCorrelId = sd.SubCorrelId
+        return made
+
+    @staticmethod
+    def read_sd(sd: MQSD, made: Any) -> None:
+        """Fill in what MQSUB returned."""
+        sd.SubUserData = _string(made, "SubUserData")
+        sd.SelectionString = _string(made, "SelectionString")
+        sd.ResObjectString = _string(made, "ResObjectString")
+        sd.SubCorrelId = made.SubCorrelId
+        sd.SubLevel, sd.SubExpiry, sd.PubPriority = made.SubLevel, made.SubExpiry, made.PubPriority
+
+
+def text(field: bytes | str) -> str:
+    """A character field without what fills it."""
+    found = field if isinstance(field, str) else field.decode("utf-8", "replace")
+    return found.rstrip(" \0")
+
+
+def _name(name: str) -> bytes:
+    """The name of an object. A longer one, cut by the packages, would be the name of another."""
+    encoded = name.encode()
+    if len(encoded) > _NAME_LENGTH:
+        raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"{name}: a name has at most {_NAME_LENGTH} characters")
+    return encoded
+
+
+def _set_string(made: Any, field: str, value: str, room: int = 0) -> None:
+    """Set an MQCHARV, with a buffer of `room` bytes for the one that comes back."""
+    encoded = value.encode()
+    room = max(room, len(encoded)) if room else 0
+    if encoded or room:
+        made.set_vs(field, encoded.ljust(room, b"\0"), vs_buffer_size=room, vs_ccsid=_UTF_8)
+        made[field + "VSLength"] = len(encoded)
+
+
+def _string(made: Any, field: str) -> str:
+    """What came back in an MQCHARV."""
+    return text((made.get_vs(field) or b"")[: max(made[field + "VSLength"], 0)])
