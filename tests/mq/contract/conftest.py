@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -21,11 +22,14 @@ from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
 from bridge.mq.local.client import RemoteConnection
+from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.connection import LocalConnection
+from bridge.mq.local.mqi import frames
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.server import ApplicationServer
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.mq.contract.client_packages import connecting
 
 Connect = Callable[[], Connection]
 
@@ -44,17 +48,19 @@ def local(directory: Path) -> Iterator[Connect]:
 
 
 @contextlib.contextmanager
-def remote(directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, from another process: over its socket."""
+def served(directory: Path, *, commands: bool = False) -> Iterator[None]:
+    """The embedded queue manager, with its sockets in `directory`; with its command server on request."""
     queue_manager = QueueManager("MQB1", directory)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="server")
     thread.start()
     queue_manager.journal.dispatch = loop.call_soon_threadsafe
+    if commands:
+        CommandServer(queue_manager).start()
     server = ApplicationServer(queue_manager)
     try:
         asyncio.run_coroutine_threadsafe(server.listen(), loop).result(10)
-        yield lambda: RemoteConnection(directory, application="contract")
+        yield
         asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
     finally:
         queue_manager.close()
@@ -63,7 +69,26 @@ def remote(directory: Path) -> Iterator[Connect]:
         loop.close()
 
 
-QUEUE_MANAGERS: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {"local": local, "remote": remote}
+@contextlib.contextmanager
+def remote(directory: Path) -> Iterator[Connect]:
+    """The embedded queue manager, from another process: over its socket."""
+    with served(directory):
+        yield lambda: RemoteConnection(directory, application="contract")
+
+
+@contextlib.contextmanager
+def client_package(name: str, directory: Path) -> Iterator[Connect]:
+    """The embedded queue manager, through the real pymqi or ibmmq on the stand-in for IBM's client library."""
+    with served(directory, commands=True), connecting(name, f"unix:{directory / frames.SOCKET_NAME}") as connect:
+        yield connect
+
+
+QUEUE_MANAGERS: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {
+    "local": local,
+    "remote": remote,
+    "pymqi": functools.partial(client_package, "pymqi"),
+    "ibmmq": functools.partial(client_package, "ibmmq"),
+}
 
 
 class Application:
