@@ -33,11 +33,6 @@ def char(length: int) -> str:
     return f"{length}s"
 
 
-def chars(length: int) -> str:
-    """The same, read as the bytes that they are: an MQMD's characters are those of the message."""
-    return f"{length}c"
-
-
 def byte(length: int) -> str:
     """An MQBYTEn."""
     return f"{length}b"
