@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 
 from bridge.config import ChannelConfig
 from bridge.mapping.to_mq import ClientIdentity, user_identifier
+from bridge.mqtt.channel import Connection
 from bridge.wire.mqtt import ConnackCode, Connect
+
+log = logging.getLogger(__name__)
 
 #: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
 PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4)}
@@ -47,3 +51,16 @@ def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
     user = user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
     return ClientIdentity(client_id, user)
+
+
+def refuse(connection: Connection, code: ConnackCode, why: str) -> None:
+    """Answer with a CONNACK that refuses, say so in the log, and close."""
+    log.warning(
+        "channel %s: client %s is refused, CONNACK %d (%s): %s",
+        connection.channel.config.name,
+        connection.client,
+        code,
+        code.name.replace("_", " ").lower(),
+        why,
+    )
+    connection.refuse(code)

@@ -14,16 +14,17 @@ import msgspec
 
 from bridge.config import LimitsConfig
 from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.to_mq import ClientIdentity
 from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing, Refusal
 from bridge.mqtt.session import Session, Work
-from bridge.service.admission import identity_of, refusal_of
+from bridge.service.admission import identity_of, refusal_of, refuse
 from bridge.service.subscriptions import subscribe, unsubscribe
+from bridge.service.will import publish_will
 from bridge.wire import cmqc
-from bridge.wire.mqtt import ConnackCode, Connect, Disconnect, Packet, Publish, Subscribe, Unsubscribe
+from bridge.wire.mqtt import ConnackCode, Connect, Disconnect, Packet, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class TelemetryService:
         connection.level = packet.protocol_level
         refusal = refusal_of(packet, config, self.queue_manager_name)
         if refusal is not None:
-            self._refuse(connection, *refusal)
+            refuse(connection, *refusal)
             return
         identity = identity_of(packet, config)
         client_id = identity.client_id
@@ -115,7 +116,7 @@ class TelemetryService:
             if session.arriving is not connection:
                 return  # taken over by another connection before this one was answered
             if unit.failure:
-                self._refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
+                refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
             if unit.failure or connection.closing:
                 session.detach()
                 self._leave(session)
@@ -132,17 +133,6 @@ class TelemetryService:
             session.outbox.record = True
             recording = self._keep(session, unit)
         self.agent.execute(unit)
-
-    def _refuse(self, connection: Connection, code: ConnackCode, why: str) -> None:
-        log.warning(
-            "channel %s: client %s is refused, CONNACK %d (%s): %s",
-            connection.channel.config.name,
-            connection.client,
-            code,
-            code.name.replace("_", " ").lower(),
-            why,
-        )
-        connection.refuse(code)
 
     def _begin(
         self, connection: Connection, session: Session, identity: ClientIdentity, packet: Connect, *, present: bool
@@ -299,7 +289,7 @@ class TelemetryService:
             return
         session.detach()
         if connection.will is not None:
-            self._publish_will(connection, session)
+            publish_will(self.agent, connection, session)
         self._leave(session)
 
     def _leave(self, session: Session) -> None:
@@ -309,27 +299,6 @@ class TelemetryService:
             self._save(session)
         else:
             self._purge(session)
-
-    def _publish_will(self, connection: Connection, session: Session) -> None:
-        will = connection.will
-        assert will is not None
-        connection.will = None
-        message = to_mq(Publish(will.topic, will.payload, will.qos, will.retain), session.identity)
-
-        def done(unit: UnitOfWork) -> None:
-            reason = unit.failure or unit.refusals.get(0, 0)
-            if reason:
-                log.error(
-                    "the will of client %s, a publication to %r, is refused: %s (%d)",
-                    connection.client,
-                    will.topic,
-                    cmqc.reason_name(reason),
-                    reason,
-                )
-
-        unit = UnitOfWork(done)
-        unit.publications.append((message, will.retain))
-        self.agent.execute(unit)
 
     def _purge(self, session: Session) -> None:
         """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""

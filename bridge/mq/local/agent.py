@@ -13,11 +13,11 @@ from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, State
 from bridge.mq.errors import MQError
 from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.expiry import expire
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import STATE_QUEUE, QueueManager
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Subscription
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

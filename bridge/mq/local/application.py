@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bridge.mq.local.handles import SubscriptionHandle
 from bridge.mq.local.inquiry import Inquiry
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.opening import Opening
 from bridge.mq.local.putting import Putting
 from bridge.mq.local.retrieval import Retrieval
 from bridge.mq.local.subscribing import Subscribing
+from bridge.mq.local.unit import Unit
 
 
 class Application(Opening, Putting, Retrieval, Subscribing, Inquiry):

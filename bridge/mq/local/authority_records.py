@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bridge.mq.local.journal import Unit
+from bridge.mq.local.unit import Unit
 
 #: Kind of the rows that keep the records.
 KIND = "AUTHREC"

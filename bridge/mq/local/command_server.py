@@ -14,7 +14,6 @@ from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.dead_letter import dead_letter
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.pcf.absent import AbsentCommands
 from bridge.mq.local.pcf.authorities import AuthorityCommands
@@ -27,6 +26,7 @@ from bridge.mq.local.pcf.topics import TopicCommands
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import COMMAND_QUEUE, QueueManager
 from bridge.mq.local.stored import StoredMessage
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
 from bridge.wire.mq.pcf import MQCFH, PCFParameter, decode_pcf, encode_pcf

@@ -16,10 +16,10 @@ from bridge.mq.local import mqsc
 from bridge.mq.local.amq import CommandRefused, message
 from bridge.mq.local.definitions import Answer, Definitions
 from bridge.mq.local.display import Display
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.subscriptions import Subscriptions
+from bridge.mq.local.unit import Unit
 
 _WITHOUT_EFFECT = {
     ("SET", "AUTHREC"): "AMQ8862I",

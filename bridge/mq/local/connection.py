@@ -12,8 +12,8 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, Property
 from bridge.mq.local.application import Application
 from bridge.mq.local.commands import Commands
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

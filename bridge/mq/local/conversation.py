@@ -12,14 +12,15 @@ import logging
 import pwd
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, cast
 
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions, Got, TruncatedMessage
 from bridge.mq.local.application import Application
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Malformed(Exception):
     """The bytes are no request: the other side does not speak this language."""
 
 
-class Conversation(asyncio.Protocol):
+class Conversation(asyncio.Protocol, ABC):
     """One MQ connection of another process."""
 
     #: the length in front of a frame; it does not count itself
@@ -58,17 +59,17 @@ class Conversation(asyncio.Protocol):
 
     # What a language has of its own ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def _work(self, request: bytes) -> None:
         """Do a request, with the queue manager's lock held: it answers, refuses, or raises MQError or Malformed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
         """Reply that the request was done; `warning` if not quite."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _refuse(self, error: MQError) -> None:
         """Reply that it was not."""
-        raise NotImplementedError
 
     # The stream ------------------------------------------------------------------------------------------------------
 

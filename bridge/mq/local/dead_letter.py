@@ -9,9 +9,9 @@ import msgspec
 
 from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message
 from bridge.mq.errors import MQError
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Route, Subscription
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, encode_mqdlh
 

@@ -27,11 +27,11 @@ from bridge.mq.local.attributes import (
     read,
     stamps,
 )
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import RETAINED_QUEUE, STATE_QUEUE, QueueManager
 from bridge.mq.local.topics import Subscription
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 
 log = logging.getLogger(__name__)

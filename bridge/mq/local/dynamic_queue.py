@@ -10,9 +10,9 @@ import msgspec
 
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults, invalid_name_character
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 
 TEMPORARY = "TEMPDYN"

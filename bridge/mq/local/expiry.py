@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.unit import Unit
 
 
 def expire(queue_manager: QueueManager) -> None:

@@ -15,12 +15,12 @@ from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, is_wildcard
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQSTS
 from bridge.mq.local.attributes import Value
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Subscription
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -15,7 +15,7 @@ from bridge.mq.local.attributes import AttributeRefused, Value, read
 from bridge.mq.local.definitions import Definitions
 from bridge.mq.local.display import Display
 from bridge.mq.local.handles import DefinitionHandle, Handles, QueueHandle
-from bridge.mq.local.journal import Unit
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 
 _MAX_SELECTORS = 256

@@ -16,39 +16,10 @@ from typing import Any
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Put, Row, Store
 from bridge.mq.local.stored import StoredMessage
+from bridge.mq.local.unit import Unit, undo
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-
-class Unit:
-    """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
-
-    __slots__ = ("barrier", "definitions", "displaced", "done", "effects", "gets", "latest", "puts", "undone")
-
-    def __init__(self) -> None:
-        self.puts: list[StoredMessage] = []
-        #: messages taken, unlinked from their queues until the unit ends
-        self.gets: list[StoredMessage] = []
-        #: (kind, name, JSON or None) rows of the object table
-        self.definitions: list[tuple[str, str, str | None]] = []
-        #: (map, key, message): the message becomes the one of that key, the one before it is removed; None only removes
-        self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
-        #: (map, key, message): the one of that key that a `latest` has taken, to be put back in a backout
-        self.displaced: list[tuple[dict[str, StoredMessage], str, StoredMessage]] = []
-        #: run when the unit takes effect, before messages become available
-        self.effects: list[Callable[[], None]] = []
-        #: run instead when it cannot be committed
-        self.undone: list[Callable[[], None]] = []
-        #: messages of units before this one reach their consumer before this one is done
-        self.barrier = False
-        #: called with MQRC_NONE, or the reason for which nothing took effect
-        self.done: Callable[[int], None] | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to commit."""
-        return not (self.puts or self.gets or self.definitions or self.latest or self.effects)
 
 
 class Journal:
@@ -372,19 +343,6 @@ def _take_back(units: list[Unit]) -> None:
     for unit in units:
         for kept, key, before in unit.displaced:
             kept[key] = before
-
-
-def undo(unit: Unit) -> None:
-    """Back a unit of work out: what it put never was, what it got is there again with one backout more."""
-    for stored in unit.puts:
-        stored.queue.depth -= 1
-    for restore in unit.undone:
-        restore()
-    for stored in unit.gets:
-        stored.backout_count += 1
-        stored.queue.restore(stored)
-    for queue_ in {id(stored.queue): stored.queue for stored in unit.gets}.values():
-        queue_.announce()
 
 
 def _puts(messages: list[StoredMessage]) -> list[Put]:

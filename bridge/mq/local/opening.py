@@ -20,9 +20,9 @@ from bridge.mq.local.handles import (
     TopicHandle,
     check_publishable,
 )
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.selection import selection_of
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 
 _CONTEXTS = (

@@ -17,11 +17,11 @@ from bridge.mq.interface import MQOD, MQPMO, MQSTS, Property
 from bridge.mq.local.descriptor import IDENTITY, ORIGIN, blank, check_descriptor, copied, group_fields, is_grouped
 from bridge.mq.local.dynamic_queue import TEMPORARY
 from bridge.mq.local.handles import Handles, QueueHandle, TopicHandle, check_publishable
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.property import leading, merge
 from bridge.mq.local.report import report
 from bridge.mq.local.topics import Route
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -27,7 +27,7 @@ from bridge.mq.local.authority_records import AuthorityRecords
 from bridge.mq.local.data_directory import hold
 from bridge.mq.local.dead_letter import undelivered
 from bridge.mq.local.delivery import delivery
-from bridge.mq.local.journal import Journal, Unit, undo
+from bridge.mq.local.journal import Journal
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.report import report
@@ -35,6 +35,7 @@ from bridge.mq.local.selection import selection_of
 from bridge.mq.local.store import Delivery, Put, Store
 from bridge.mq.local.stored import MAX_PRIORITY, Appearance, StoredMessage
 from bridge.mq.local.topics import Route, Subscription
+from bridge.mq.local.unit import Unit, undo
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.local.dead_letter import dead_letter
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.stored import StoredMessage
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -14,11 +14,11 @@ from bridge.mq.interface import GetOptions, Got, TruncatedMessage
 from bridge.mq.local.conversion import convert
 from bridge.mq.local.get_options import BROWSES, UNDER_CURSOR, UNMARKS, check_get, matching, token_of
 from bridge.mq.local.handles import Handles, QueueHandle, Selection
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.rendering import manner, render
 from bridge.mq.local.report import report
 from bridge.mq.local.stored import StoredMessage
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -15,10 +15,10 @@ from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQSD
 from bridge.mq.local.handles import Handles, QueueHandle, SubscriptionHandle
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.selection import selection_of
 from bridge.mq.local.topics import Subscription
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 
 _KNOWN = (

@@ -15,11 +15,11 @@ from bridge.mq.errors import MQError
 from bridge.mq.local.amq import CommandRefused, message
 from bridge.mq.local.attributes import Value, defaults
 from bridge.mq.local.definitions import Answer, attribute_parameters, like, replaces, settings
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.topics import Subscription
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 
 #: IBM MQ documentation, "ALTER SUB": what stays as it was defined.

@@ -24,9 +24,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bridge.mapping.message import Message
 from bridge.mq.local import journal as journal_module
 from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queuemanager import RETAINED_QUEUE, QueueManager
 from bridge.mq.local.store import Batch
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

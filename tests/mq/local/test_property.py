@@ -242,7 +242,7 @@ def test_the_properties_of_an_mqtt_publication(manager):
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
     itself = manager.itself
     with itself.lock:
-        from bridge.mq.local.journal import Unit
+        from bridge.mq.local.unit import Unit
 
         unit = Unit()
         message = PublicationMessage(MQMD(Format=b"MQHRF2"), "device", "a/b", b"body", 1, 7)

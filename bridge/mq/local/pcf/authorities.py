@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from bridge.mq.local.authority_records import Identity, covers
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.pcf.inquiry import Attributes, inquire
 from bridge.mq.local.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST
 

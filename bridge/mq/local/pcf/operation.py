@@ -12,9 +12,9 @@ from bridge.mq.local.amq import CommandRefused
 from bridge.mq.local.attribute_selectors import SELECTORS, Selector, selector
 from bridge.mq.local.attributes import AttributeRefused
 from bridge.mq.local.commands import Commands
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter, Position
 from bridge.mq.local.pcf.request import PCFRefused, Request
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFST, PCFParameter
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bridge.mq.local.journal import Unit
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import (
     MQCFBF,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bridge.mq.local.authority_records import Identity, covers
-from bridge.mq.local.journal import Unit
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqcfc import (
     MQCACF_AUTH_PROFILE_NAME,

@@ -1,0 +1,37 @@
+"""The will of a client: a publication that the bridge makes in its place (MQTT 3.1.1 section 3.1.2.5)."""
+
+from __future__ import annotations
+
+import logging
+
+from bridge.mapping.to_mq import to_mq
+from bridge.mq.agent import Agent, UnitOfWork
+from bridge.mqtt.channel import Connection
+from bridge.mqtt.session import Session
+from bridge.wire import cmqc
+from bridge.wire.mqtt import Publish
+
+log = logging.getLogger(__name__)
+
+
+def publish_will(agent: Agent, connection: Connection, session: Session) -> None:
+    """Publish the will of a client whose connection ended without DISCONNECT (MQTT-3.1.2-8)."""
+    will = connection.will
+    assert will is not None
+    connection.will = None
+    message = to_mq(Publish(will.topic, will.payload, will.qos, will.retain), session.identity)
+
+    def done(unit: UnitOfWork) -> None:
+        reason = unit.failure or unit.refusals.get(0, 0)
+        if reason:
+            log.error(
+                "the will of client %s, a publication to %r, is refused: %s (%d)",
+                connection.client,
+                will.topic,
+                cmqc.reason_name(reason),
+                reason,
+            )
+
+    unit = UnitOfWork(done)
+    unit.publications.append((message, will.retain))
+    agent.execute(unit)
