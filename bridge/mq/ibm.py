@@ -217,8 +217,9 @@ class IbmConnection:
         made = self._library.MessageHandle(self._manager)
         try:
             for one in properties:
-                value = one.value.encode() if isinstance(one.value, str) else one.value
-                made.properties.set(one.name.encode(), value, one.type)
+                encoded = one.value.encode() if isinstance(one.value, str) else one.value
+                length = len(encoded) if isinstance(encoded, bytes) else 0
+                made.properties.set(one.name.encode(), one.value, one.type, length)
             yield made.msg_handle
         finally:
             if hasattr(made, "dlt"):
