@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,14 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.client_library import LibraryMissing, load_library
 from bridge.mq.connection_parameters import ConnectionParameters
 from bridge.mq.ibm import IbmConnection
 from bridge.mq.interface import Connection
 
 BUILD = Path(__file__).resolve().parents[3] / "build" / "mqi"
+QUEUE_MANAGER_VARIABLE = "MQBRIDGE_TEST_QMGR"
+_FIELDS = ("channel", "connections", "user", "password")
 LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 
 
@@ -48,3 +52,20 @@ def connecting(name: str, place: str) -> Iterator[Callable[[], Connection]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MQI_STANDIN", place)
         yield lambda: IbmConnection(library, parameters)
+
+
+@contextlib.contextmanager
+def real_queue_manager() -> Iterator[Callable[[], Connection]]:
+    """Connections to the queue manager of MQBRIDGE_TEST_QMGR, with the package that is installed beside the bridge.
+
+    MQBRIDGE_TEST_CHANNEL and MQBRIDGE_TEST_CONNECTIONS say where it is (bindings mode without them), MQBRIDGE_TEST_USER
+    and MQBRIDGE_TEST_PASSWORD who connects: a user that may define objects and alter the queue manager.
+    """
+    name = os.environ[QUEUE_MANAGER_VARIABLE]
+    try:
+        library = load_library("auto")
+    except LibraryMissing as error:
+        pytest.fail(f"{QUEUE_MANAGER_VARIABLE} is set, but: {error}")
+    given = {field: os.environ.get(f"MQBRIDGE_TEST_{field.upper()}", "") for field in _FIELDS}
+    parameters = ConnectionParameters(queue_manager=name, application_name="contract", **given)
+    yield lambda: IbmConnection(library, parameters)

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -29,11 +31,13 @@ from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.server import ApplicationServer
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.mq.contract.client_packages import connecting
+from tests.mq.contract.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
 
 Connect = Callable[[], Connection]
 
 INPUT = cmqc.MQOO_INPUT_SHARED
+#: Names are of this run: on a real queue manager, objects of a run that was killed are still there.
+_RUN = f"{time.time_ns() // 1_000_000:X}"
 _numbers = itertools.count(1)
 
 
@@ -89,6 +93,8 @@ QUEUE_MANAGERS: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {
     "pymqi": functools.partial(client_package, "pymqi"),
     "ibmmq": functools.partial(client_package, "ibmmq"),
 }
+if os.environ.get(QUEUE_MANAGER_VARIABLE):
+    QUEUE_MANAGERS["real"] = lambda directory: real_queue_manager()
 
 
 class Application:
@@ -162,6 +168,8 @@ class Workplace:
         self._connect = connect
         self._stack = stack
         self._administrator = self.connect()
+        #: name of the queue manager
+        self.manager = str(self.attribute("QMGR", "QMNAME"))
 
     def connect(self) -> Connection:
         connection = self._connect()
@@ -188,7 +196,7 @@ class Workplace:
 
     def name(self, prefix: str = "T") -> str:
         """A name that nothing has."""
-        return f"{prefix}.{next(_numbers)}"
+        return f"{prefix}.{_RUN}.{next(_numbers)}"
 
     def queue(self, attributes: str = "", name: str = "") -> str:
         return self._define("QLOCAL", name or self.name("Q"), attributes, " PURGE")

@@ -39,7 +39,7 @@ def test_names_are_case_sensitive(mq, app, refused):
 
 def test_the_queue_managers_own_name_is_no_other(mq, app):
     queue = mq.queue()
-    app.put(queue, b"here", manager="MQB1")
+    app.put(queue, b"here", manager=mq.manager)
     assert app.take(queue).data == b"here"
 
 
@@ -152,14 +152,14 @@ def test_queue_manager_alias(mq, app, transmission):
 
 def test_queue_manager_alias_of_the_local_queue_manager(mq, app):
     queue = mq.queue()
-    alias = mq.remote_queue("RNAME('') RQMNAME(MQB1)")
+    alias = mq.remote_queue(f"RNAME('') RQMNAME({mq.manager})")
     app.put(queue, b"home", manager=alias)
     assert app.take(queue).data == b"home"
 
 
 def test_remote_queue_that_is_local_after_all(mq, app):
     queue = mq.queue()
-    app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME(MQB1)"), b"x")
+    app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME({mq.manager})"), b"x")
     assert app.take(queue).data == b"x"
 
 

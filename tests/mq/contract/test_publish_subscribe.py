@@ -465,7 +465,7 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(mq, app, roo
     assert got.md.Persistence == 1
     header = decode_mqdlh(got.data)
     assert header.Reason == cmqc.MQRC_Q_FULL
-    assert (header.DestQName, header.DestQMgrName) == (full[0].encode(), b"MQB1")
+    assert (header.DestQName, header.DestQMgrName) == (full[0].encode(), mq.manager.encode())
     assert got.data[:4] == b"DLH "
     assert got.data.endswith(b"data")
     assert header.Format == cmqc.MQFMT_RF_HEADER_2

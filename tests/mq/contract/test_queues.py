@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 
@@ -46,7 +45,7 @@ def test_put_and_get_keep_data_and_descriptor(mq, app, other):
     assert msgspec.structs.replace(got.md, Version=put.Version) == put
     for field in ("MsgType", "Format", "Encoding", "CodedCharSetId", "Priority", "Persistence", "CorrelId", "ReplyToQ"):
         assert getattr(got.md, field) == getattr(descriptor, field), field
-    assert got.md.ReplyToQMgr == b"MQB1"
+    assert got.md.ReplyToQMgr == mq.manager.encode()
     assert got.md.BackoutCount == 0
     assert got.md.Expiry == cmqc.MQEI_UNLIMITED
 
@@ -58,7 +57,7 @@ def test_the_queue_manager_completes_the_descriptor(mq, app):
     after = time.strftime("%Y%m%d%H%M%S", time.gmtime()).encode()
 
     assert (put.Priority, put.Persistence) == (3, cmqc.MQPER_PERSISTENT)
-    assert re.fullmatch(rb"AMQ MQB1 {8}.{8}", put.MsgId, re.DOTALL)
+    assert put.MsgId[:16] == b"AMQ " + mq.manager[:12].ljust(12).encode()
     assert before <= put.PutDate + put.PutTime[:6] <= after
     assert put.PutApplName
     assert put.CodedCharSetId not in (cmqc.MQCCSI_Q_MGR, 0)
