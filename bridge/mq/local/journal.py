@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from bridge.mapping.message import PublicationMessage
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Put, Row, Store
+from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Lane, Put, Row, Store
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.unit import Unit, undo
 from bridge.wire import cmqc
@@ -140,7 +141,7 @@ class Journal:
                 definitions += unit.definitions
         if not logged and not removed and not moved:
             return None, definitions, logged, moved
-        return Batch(_puts(moved) + _puts(logged), removed), definitions, logged, moved
+        return _batch(moved + logged, removed), definitions, logged, moved
 
     def _to_move(self) -> list[StoredMessage]:
         """Messages of rows that hold little else than removed ones: they are logged again, so that the rows can go.
@@ -269,7 +270,7 @@ class Journal:
         _announce(arrived)
         self._ending = False
 
-    def replay(self, make: Callable[[Put, Delivery], StoredMessage | None]) -> dict[int, StoredMessage]:
+    def replay(self, make: Callable[[Put, Delivery, Lane], StoredMessage | None]) -> dict[int, StoredMessage]:
         """Read the log: the messages that are still on queues, by number, in order. Called once, before anything else.
 
         `make` creates a message of the log; None drops it (its queue was deleted).
@@ -285,10 +286,11 @@ class Journal:
                     row.logged += 1
                     self._logged += 1
                     self._live += 1
-                    stored = make(put, delivery)
+                    lane = batch.lanes[delivery.lane]
+                    stored = make(put, delivery, lane)
                     if stored is None:
                         _, before = orphans.pop(delivery.msg_number, ("", None))
-                        orphans[delivery.msg_number] = (delivery.queue, row)
+                        orphans[delivery.msg_number] = (lane.queue, row)
                     else:
                         again = messages.pop(delivery.msg_number, None)
                         before = None if again is None else again.row
@@ -345,37 +347,38 @@ def _take_back(units: list[Unit]) -> None:
             kept[key] = before
 
 
-def _puts(messages: list[StoredMessage]) -> list[Put]:
-    """Log records; deliveries of one publication, which stand next to each other, share its message."""
+def _batch(messages: list[StoredMessage], removed: list[int]) -> Batch:
+    """A row of the log. Deliveries of one publication, which stand next to each other, share its message."""
     records: list[Put] = []
+    lanes: dict[Lane, int] = {}
     last: Put | None = None
+    lane, place = None, 0
     for stored in messages:
-        delivery = Delivery(
-            stored.msg_number,
-            stored.queue.name,
-            stored.client_id,
-            stored.remote_queue,
-            stored.user_data,
-            stored.correl_id,
-            stored.retained,
-        )
         if (
-            last is not None
-            and last.message is stored.message
-            and last.topic == stored.topic
-            and last.msg_id == stored.msg_id
+            lane is None
+            or lane.correl_id is not stored.correl_id
+            or lane.client_id != stored.client_id
+            or lane.queue != stored.queue.name
+            or lane.user_data != stored.user_data
+            or lane.remote_queue != stored.remote_queue
         ):
+            lane = Lane(stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data, stored.correl_id)
+            place = lanes.setdefault(lane, len(lanes))
+        delivery = Delivery(stored.msg_number, place, stored.retained)
+        message = stored.message
+        topic = None if type(message) is PublicationMessage else stored.topic
+        if last is not None and last.message is message and last.topic == topic and last.msg_id == stored.msg_id:
             last.deliveries.append(delivery)
             continue
         last = Put(
-            stored.message,
+            message,
             [delivery],
             stored.priority,
             stored.put_time,
-            stored.topic,
+            topic,
             stored.expires_at,
             stored.msg_id,
             stored.put_application,
         )
         records.append(last)
-    return records
+    return Batch(records, removed, list(lanes))

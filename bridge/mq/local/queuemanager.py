@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import BASE_TOPIC, MODEL_QUEUES, Value, defaults
 from bridge.mq.local.authority_records import KIND as AUTHORITY_RECORD
@@ -32,7 +32,7 @@ from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.report import report
 from bridge.mq.local.selection import selection_of
-from bridge.mq.local.store import Delivery, Put, Store
+from bridge.mq.local.store import Delivery, Lane, Put, Store
 from bridge.mq.local.stored import MAX_PRIORITY, Appearance, StoredMessage
 from bridge.mq.local.topics import Route, Subscription
 from bridge.mq.local.unit import Unit, undo
@@ -138,8 +138,8 @@ class QueueManager(Objects):
         elif kind == "TOPIC":
             self.topics.objects[name] = attributes
 
-    def _stored_from(self, put: Put, delivery: Delivery) -> StoredMessage | None:
-        queue = self.queues.get(delivery.queue)
+    def _stored_from(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
+        queue = self.queues.get(lane.queue)
         if queue is None:
             return None
         return StoredMessage(
@@ -149,12 +149,12 @@ class QueueManager(Objects):
             True,
             put.priority,
             put.put_time,
-            delivery.client_id,
-            delivery.remote_queue,
-            put.topic,
-            delivery.user_data,
+            lane.client_id,
+            lane.remote_queue,
+            put.message.topic if isinstance(put.message, PublicationMessage) else put.topic,
+            lane.user_data,
             delivery.retained,
-            delivery.correl_id,
+            lane.correl_id,
             put.msg_id,
             put.expires_at,
             True,

@@ -35,15 +35,22 @@ DEAD_ROWS = 64
 COMPACTION_FLOOR = 16 * 1024 * 1024
 
 
-class Delivery(msgspec.Struct, array_like=True, gc=False):
-    """One queue that a logged message lies on. Fields as in StoredMessage."""
+class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """Where messages of a batch lie, and what they owe to the subscription they came for. Fields as in StoredMessage."""
 
-    msg_number: int
     queue: str
     client_id: str = ""
     remote_queue: str = ""
     user_data: str | None = None
     correl_id: bytes | None = None
+
+
+class Delivery(msgspec.Struct, array_like=True, gc=False):
+    """One queue that a logged message lies on."""
+
+    msg_number: int
+    #: index among the lanes of the batch
+    lane: int
     retained: bool = False
 
 
@@ -54,6 +61,7 @@ class Put(msgspec.Struct, array_like=True, gc=False):
     deliveries: list[Delivery]
     priority: int
     put_time: float
+    #: topic string published with, where the message itself does not tell it
     topic: str | None = None
     expires_at: float = 0.0
     msg_id: bytes | None = None
@@ -65,6 +73,7 @@ class Batch(msgspec.Struct, array_like=True, gc=False):
 
     puts: list[Put]
     removed: list[int]
+    lanes: list[Lane] = []
 
 
 class Row:
@@ -96,8 +105,10 @@ class Store:
         self.path = path
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA page_size=32768")
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute("PRAGMA wal_autocheckpoint=1024")
             self._database.execute("PRAGMA journal_size_limit=67108864")
             self._database.executescript(_SCHEMA)
             version = self._fact("schema", SCHEMA_VERSION)
