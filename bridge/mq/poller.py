@@ -7,7 +7,9 @@ queue open for exclusive input: a second bridge on the queue manager cannot, and
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -56,11 +58,19 @@ class QueuedMessage(msgspec.Struct, eq=False):
     msg_number: int
     #: as it lies there, for the dead-letter queue
     got: Got
+    #: time.monotonic() when its MQMD.Expiry runs down: from then on the queue manager takes it away
+    expires: float = math.inf
 
     @property
     def expired(self) -> bool:
-        """The queue manager sees to expiry: what was browsed in time is sent."""
-        return False
+        """It was browsed in time, but may have waited for its client since."""
+        return time.monotonic() >= self.expires
+
+    @property
+    def undelivered(self) -> tuple[MQMD, bytes]:
+        """Descriptor and data as whoever put it had them, properties in an RFH2."""
+        header = decode_mqxqh(self.got.data)
+        return header.MsgDesc, self.got.data[_MQXQH:]
 
 
 def read_transmission(got: Got) -> QueuedMessage:
@@ -91,6 +101,7 @@ def read_transmission(got: Got) -> QueuedMessage:
         embedded.Persistence == cmqc.MQPER_PERSISTENT,
         int.from_bytes(got.md.MsgId[-8:], "big"),
         got,
+        math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
     )
 
 

@@ -213,7 +213,7 @@ class Subscriber(Worker[Request]):
             if held is not None:
                 self._close_held(held)
             else:
-                self._remove(connection, name, topic_filter)
+                self._remove(connection, client_id, topic_filter)
         except MQError as error:
             if error.reason in LOST:
                 raise
@@ -221,18 +221,22 @@ class Subscriber(Worker[Request]):
                 log.error("subscription %s is not removed: %s", name, error)
 
     @staticmethod
-    def _remove(connection: Connection, name: str, topic_filter: str) -> None:
-        """Resume a durable subscription and close it for good."""
+    def _remove(connection: Connection, client_id: str, topic_filter: str) -> None:
+        """Resume a durable subscription and close it for good.
+
+        It is resumed on its destination opened for output: without that, the queue manager would open it for input, and
+        it leads to the transmission queue, which is open for exclusive input already.
+        """
         options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
+        name = subscription_name(client_id, topic_filter)
         sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=topic_filter, SubName=name)
-        handle, destination = connection.subscribe(sd, None)
-        connection.close(handle, cmqc.MQCO_REMOVE_SUB)
-        if destination:
-            try:
-                connection.close(destination)
-            except MQError as error:
-                if error.reason != cmqc.MQRC_HOBJ_ERROR:
-                    raise
+        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=client_id)
+        destination = connection.open(od, cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING)
+        try:
+            handle, _ = connection.subscribe(sd, destination)
+            connection.close(handle, cmqc.MQCO_REMOVE_SUB)
+        finally:
+            connection.close(destination)
 
     @staticmethod
     def _inquire(connection: Connection) -> list[ClientSubscription]:

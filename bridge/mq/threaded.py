@@ -14,9 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-import msgspec
-
-from bridge.mapping.message import Message
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection, Got
@@ -199,13 +196,7 @@ class ThreadedAgent:
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         queued = cast(QueuedMessage, transmission)
-        message = queued.message
-        md = message.md
-        if isinstance(message, Message):
-            data = message.data
-        else:
-            data = message.data_as(retained=queued.retained, user_data=queued.user_data)
-            md = msgspec.structs.replace(md, Format=cmqc.MQFMT_RF_HEADER_2)
+        md, data = queued.undelivered
         letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)
         self._remover.submit(Removal([], {}, _told("dead-lettering a message"), [letter]))
 
