@@ -72,7 +72,7 @@ class BridgeProcess:
         command: list[str | Path] = [MQBRIDGE, "run"]
         if self.config is not None:
             command.append(self.config)
-        command += ["--data-dir", self.data_directory, "--port", str(self.port), *self.arguments]
+        command += [*self.data_options(), "--port", str(self.port), *self.arguments]
         self.printed = []
         self._listening.clear()
         with self.log_file.open("ab") as log:
@@ -86,6 +86,10 @@ class BridgeProcess:
             raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
         self.port = next(iter(self.ports.values()))
         return self
+
+    def data_options(self) -> list[str | Path]:
+        """How it is told where its queue manager's data are."""
+        return ["--data-dir", self.data_directory]
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,18 +16,52 @@ ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
+from tests.acceptance import remote_bridge  # noqa: E402
 from tests.acceptance.bridge_process import BridgeProcess  # noqa: E402
+from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of  # noqa: E402
+from tests.acceptance.remote_bridge import RemoteBridgeProcess  # noqa: E402
 
 _numbers = itertools.count(1)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test runs on each queue manager that it is about (tests/acceptance/queue_managers.py)."""
+    if "queue_manager" in metafunc.fixturenames:
+        kinds = queue_managers_of(metafunc.function.__name__)
+        metafunc.parametrize("queue_manager", kinds, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def shared_bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+def environments() -> None:
+    """The stand-in for IBM's client library, and the packages on it."""
+    if not remote_bridge.built():
+        remote_bridge.build()
+
+
+@pytest.fixture(scope="session")
+def queue_manager(request: pytest.FixtureRequest) -> str:
+    """The queue manager of the bridge under test: embedded, or the package through which it reaches one elsewhere."""
+    kind: str = request.param
+    if kind != EMBEDDED:
+        request.getfixturevalue("environments")
+    return kind
+
+
+def bridge_on(queue_manager: str, data_directory: Path, **options: Any) -> BridgeProcess:
+    """A bridge, not started, on a queue manager of this kind."""
+    if queue_manager == EMBEDDED:
+        return BridgeProcess(data_directory, **options)
+    return RemoteBridgeProcess(data_directory, library=queue_manager, **options)
+
+
+@pytest.fixture(scope="session")
+def shared_bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """One bridge for all tests that do not stop it; at the end it must stop in order and have logged no traceback."""
-    process = BridgeProcess(tmp_path_factory.mktemp("shared") / "data").start()
+    process = bridge_on(queue_manager, tmp_path_factory.mktemp("shared") / "data").start()
     yield process
     if process.running:
         assert process.stop() == 0, process.log
+    process.discard()
     assert "Traceback" not in process.log, process.log
 
 
@@ -38,12 +73,12 @@ def bridge(shared_bridge: BridgeProcess) -> BridgeProcess:
 
 
 @pytest.fixture
-def new_bridge(tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
+def new_bridge(queue_manager: str, tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
     """Makes bridges of the test's own: called with what BridgeProcess takes behind the data directory."""
     made: list[BridgeProcess] = []
 
-    def make(name: str = "data", **options: object) -> BridgeProcess:
-        process = BridgeProcess(tmp_path / name, **options)  # type: ignore[arg-type]
+    def make(name: str = "data", **options: Any) -> BridgeProcess:
+        process = bridge_on(queue_manager, tmp_path / name, **options)
         made.append(process)
         return process
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 #: Seconds that something may take which ought to happen at once; long, because a busy machine is no error.
-PATIENCE = 30.0
+PATIENCE = float(os.environ.get("MQBRIDGE_TEST_PATIENCE") or 30)
 
 
 class LineProcess:

@@ -1,0 +1,41 @@
+"""Which tests run on which queue manager.
+
+Every test that uses a bridge runs on the embedded queue manager and on one elsewhere, through ibmmq. Exceptions are here.
+"""
+
+from __future__ import annotations
+
+EMBEDDED, IBMMQ, PYMQI = "embedded", "ibmmq", "pymqi"
+
+#: Tests of what only the embedded queue manager has, and why.
+EMBEDDED_ONLY: dict[str, str] = {
+    "test_what_a_newcomer_sees": "a newcomer has the embedded queue manager: its lines name the data directory",
+    "test_port_in_use": "what fails is the listening, which comes behind the start of either queue manager",
+    "test_second_bridge_on_the_same_data_directory": "type ibm has no data directory; test_lost_queue_manager.py has two "
+    "bridges on one queue manager",
+    "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
+}
+
+#: A small part of the suite, which runs on pymqi as well: both packages are wrapped by one adapter (bridge/mq/ibm.py),
+#: whose own contract suite runs on both.
+ON_PYMQI = frozenset(
+    (
+        "test_durable_session_over_a_restart",
+        "test_kill_while_both_are_at_work",
+        "test_display_sub_lists_client_identifier_and_topic",
+        "test_qos_of_a_publication",
+        "test_retain",
+        "test_subscription_refused_by_a_topic_object",
+        "test_tables_1_to_3_at_a_subscriber",
+        "test_topic_object_decides_on_a_publication",
+        "test_unknown_client_goes_to_the_dead_letter_queue",
+        "test_will_of_every_qos",
+    )
+)
+
+
+def queue_managers_of(test: str) -> list[str]:
+    """The queue managers that a test function runs on."""
+    if test in EMBEDDED_ONLY:
+        return [EMBEDDED]
+    return [EMBEDDED, IBMMQ, *([PYMQI] if test in ON_PYMQI else [])]

@@ -1,0 +1,142 @@
+"""The bridge on a queue manager that somebody else runs: `queue_manager: {type: ibm}`, as a process of its own.
+
+It uses the real ibmmq or pymqi on the stand-in for IBM's client library (tests/mqi). Behind the stand-in is an embedded
+queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
+from tests.acceptance.line_process import LineProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "mqi"
+NAME = "MQB1"
+
+#: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
+_HOST = """
+queue_manager: {{name: {name}, data_directory: {data}, scripts: [{script}]}}
+transmission_queue: HOST.XMITQ
+channels: []
+"""
+_SCRIPT = "DEFINE QLOCAL(HOST.XMITQ) USAGE(XMITQ)\n"
+_BRIDGE = """
+queue_manager:
+  type: ibm
+  name: {name}
+  library: {library}
+  channel: DEV.APP.SVRCONN
+  connections: localhost(1414)
+"""
+
+
+def built() -> bool:
+    """Whether the stand-in and the packages are there (tests/mqi/environments.sh)."""
+    return (BUILD / "versions").exists()
+
+
+def build() -> None:
+    """Build what is missing of it."""
+    script = ROOT / "tests" / "mqi" / "environments.sh"
+    done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
+    assert done.returncode == 0, f"{script} failed:\n{done.stdout}{done.stderr}"
+
+
+class QueueManagerProcess:
+    """An embedded queue manager without channels on one data directory."""
+
+    def __init__(self, data_directory: Path, script: str = "") -> None:
+        self.data_directory = data_directory
+        self.script = data_directory.with_suffix(".mqsc")
+        self.script.write_text(_SCRIPT + script)
+        self.config = data_directory.with_suffix(".host.yaml")
+        self.config.write_text(_HOST.format(name=NAME, data=data_directory, script=self.script))
+        #: where the stand-in finds it
+        self.place = f"unix:{data_directory / 'mqi.sock'}"
+        self.process: LineProcess | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.process.poll() is None
+
+    def start(self) -> Self:
+        """Start it, and return when MQ applications can connect."""
+        assert not self.running
+        self.process = LineProcess([MQBRIDGE, "run", self.config])
+        line = self.process.line_where(lambda line: "mqi.sock" in line)
+        self.place = f"unix:{next(word for word in line.split() if word.endswith('mqi.sock'))}"
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status once it has ended."""
+        assert self.process is not None
+        return self.process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL, at whatever it is just doing."""
+        assert self.running
+        assert self.process is not None
+        self.process.kill()
+
+    def pause(self) -> None:
+        """It stops to answer, without any connection being closed, until `resume`."""
+        assert self.process is not None
+        self.process.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.process.send_signal(signal.SIGCONT)
+
+    def discard(self) -> list[str]:
+        """End it for good; what it printed and logged in its present run."""
+        if self.process is None:
+            return []
+        self.process.kill()
+        with self.process:
+            return self.process.seen + self.process.rest()
+
+
+class RemoteBridgeProcess(BridgeProcess):
+    """`mqbridge run` with `type: ibm`. `start` starts its queue manager where none runs; `stop` and `kill` leave it alone.
+
+    MQ applications, `mqbridge mq`, are the queue manager's. Two bridges may share a `queue_manager`.
+    """
+
+    def __init__(
+        self,
+        data_directory: Path,
+        *,
+        library: str = "ibmmq",
+        config: str | None = None,
+        env: Mapping[str, str] | None = None,
+        settings: str = "",
+        queue_manager: QueueManagerProcess | None = None,
+        **options: Any,
+    ) -> None:
+        text = _BRIDGE.format(name=NAME, library=library) + settings + (config or "")
+        super().__init__(data_directory, config=text, **options)
+        self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
+        self.data_directory = self.queue_manager.data_directory
+        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / library)}
+        self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | dict(env or {})
+
+    def data_options(self) -> list[str | Path]:
+        return []
+
+    def start(self) -> Self:
+        if not self.queue_manager.running:
+            self.queue_manager.start()
+            self.env["MQI_STANDIN"] = self.queue_manager.place
+        return super().start()
+
+    def discard(self) -> None:
+        super().discard()
+        said = self.queue_manager.discard()
+        assert not any("Traceback" in line for line in said), "\n".join(said)
