@@ -102,6 +102,9 @@ class Agent(Protocol):
     #: `start` hands over what lies on the transmission queue before it returns
     hands_over_at_once: bool
 
+    async def caught_up(self) -> None:
+        """Return when what lay on the transmission queue at `start` is handed over."""
+
     async def open(self) -> Recovered:
         """Open the transmission queue for exclusive input, waiting while another bridge has it, and recover.
 

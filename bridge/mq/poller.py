@@ -114,8 +114,12 @@ class Browser(Worker[None]):
         queue: str,
         hand_over: Callable[[Sequence[QueuedMessage]], None],
         reject: Callable[[Got, int], None],
+        *,
+        caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__("transmit-queue browser", connect)
+        #: called once, on the thread, when all is handed over that lay on the queue at the start
+        self._caught_up: Callable[[], None] | None = caught_up
         self._queue = queue
         self._hand_over = hand_over
         self._reject = reject
@@ -138,12 +142,16 @@ class Browser(Worker[None]):
     def serve(self, connection: Connection) -> None:
         batch: list[QueuedMessage] = []
         length = 0
-        options = GetOptions(Options=_BROWSE | cmqc.MQGMO_WAIT, WaitInterval=BROWSE_WAIT)
+        options = GetOptions(Options=_BROWSE)
+        if self._caught_up is None:
+            options = GetOptions(Options=_BROWSE | cmqc.MQGMO_WAIT, WaitInterval=BROWSE_WAIT)
+        empty = False
         while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:
             try:
                 got = connection.get(self._handle, options)
             except MQError as error:
                 if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                    empty = True
                     break
                 if batch:
                     self._hand_over(batch)
@@ -161,6 +169,9 @@ class Browser(Worker[None]):
             length += len(got.data)
         if batch:
             self._hand_over(batch)
+        if empty and self._caught_up is not None:
+            self._caught_up()
+            self._caught_up = None
 
 
 class Removal(msgspec.Struct, eq=False):
@@ -259,10 +270,11 @@ class Remover(Worker[Removal]):
         self._receipt = b""
 
     def failed(self, error: MQError) -> None:
-        batch, self._batch = self._batch, []
         log.error("%s: a unit of work is backed out: %s", self.name, error)
         assert self.connection is not None
+        # Where that fails, the connection is lost, and the batch under way when it was.
         self.connection.backout()
+        batch, self._batch = self._batch, []
         for removal in batch:
             removal.done(error.reason)
 

@@ -84,6 +84,8 @@ class Batch(msgspec.Struct, eq=False):
     receipt: bytes = b""
     #: publications in it
     size: int = 0
+    #: topics whose retained publication is to be cleared once it is committed
+    cleared: list[str] = []
 
 
 class Publisher(Worker[Part]):
@@ -126,19 +128,20 @@ class Publisher(Worker[Part]):
     def opened(self, connection: Connection) -> None:
         self._topics.clear()
         self._ledger = Ledger(connection, self._identifiers)
+        self._present = connection
         self._administration: Administration | None = None
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is None:
             return
         try:
             committed = self._ledger.holds(doubtful.receipt)
+            log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
+            if committed:
+                self._committed(doubtful)
         except MQError:
             self._doubtful = doubtful
             raise
-        log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
-        if committed:
-            self._committed(doubtful)
-        else:
+        if not committed:
             self.give_back(doubtful.parts)
 
     def lost(self) -> None:
@@ -152,12 +155,13 @@ class Publisher(Worker[Part]):
 
     def failed(self, error: MQError) -> None:
         """A commit or a record failed for good: try once more one by one, then let the clients know."""
-        batch, self._batch = self._batch, None
+        batch = self._batch
         if batch is None:
             log.error("%s: %s", self.name, error)
             return
-        assert self.connection is not None
-        self.connection.backout()
+        # Where that fails, the connection is lost, and the batch under way when it was.
+        self._present.backout()
+        self._batch = None
         if not self._careful:
             self._careful = True
             self.give_back(batch.parts)
@@ -170,11 +174,10 @@ class Publisher(Worker[Part]):
         if not self.wait_for_jobs(1.0):
             return
         limits, careful = self._limits, self._careful
-        batch = self._batch = Batch(parts=[], changes={})
+        batch = self._batch = Batch(parts=[], changes={}, cleared=[])
         options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
         until = time.monotonic() + limits.seconds
         length = 0
-        cleared: list[str] = []
         states: dict[StateKey, bytes | None] = {}
         while (part := self.next_job()) is not None:
             batch.parts.append(part)
@@ -185,13 +188,13 @@ class Publisher(Worker[Part]):
                 if reason:
                     part.refusals[index] = reason
                 elif clear:
-                    cleared.append(message.topic)
+                    batch.cleared.append(message.topic)
                 length += len(message.payload)
             batch.size += len(part.unit.publications)
             if part.refusals and part.amend is not None:
                 part.states = part.amend(part.refusals)
             states.update(part.states)
-            if cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
+            if batch.cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
                 break
             if time.monotonic() >= until:
                 break
@@ -202,8 +205,8 @@ class Publisher(Worker[Part]):
         if options:
             self._check_unanswered(connection)
         connection.commit()
+        self._committed(batch)
         self._batch = None
-        self._committed(batch, cleared)
 
     @staticmethod
     def _check_unanswered(connection: Connection) -> None:
@@ -215,22 +218,23 @@ class Publisher(Worker[Part]):
         if status.PutFailureCount:
             raise MQError(status.Reason, f"{status.PutFailureCount} publications of a unit of work")
 
-    def _committed(self, batch: Batch, cleared: list[str] | None = None) -> None:
+    def _committed(self, batch: Batch) -> None:
+        """Answer a batch. Where the connection breaks before that, the batch is in doubt, and its receipt will be found."""
+        while batch.cleared:
+            self._clear(batch.cleared[0])
+            batch.cleared.pop(0)
         self._careful = False
         self.records.accept(batch.changes)
         self._old_receipts = [batch.receipt]
         self.batch_sizes[batch.size] = self.batch_sizes.get(batch.size, 0) + 1
-        for topic in cleared or ():
-            self._clear(topic)
         for part in batch.parts:
             part.unit.refusals.update(part.refusals)
             part.done(cmqc.MQRC_NONE)
 
     def _clear(self, topic: str) -> None:
         """MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that."""
-        assert self.connection is not None
         if self._administration is None:
-            self._administration = Administration(self.connection)
+            self._administration = Administration(self._present)
         try:
             self._administration.clear_retained(topic)
         except MQError as error:

@@ -72,7 +72,14 @@ class ThreadedAgent:
             refused=lambda error: self._call(self._set_ready, error),
             dead_letter_queue=dead_letter_queue,
         )
-        self._browser = Browser(lambda: connect("poller"), transmission_queue, self._hand_over, self._reject)
+        self._caught_up: asyncio.Future[None] = loop.create_future()
+        self._browser = Browser(
+            lambda: connect("poller"),
+            transmission_queue,
+            self._hand_over,
+            self._reject,
+            caught_up=lambda: self._call(self._caught_up.set_result, None),
+        )
         self._subscriber = Subscriber(lambda: connect("subscriptions"))
         self._consumer: Consumer | None = None
         #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
@@ -119,6 +126,9 @@ class ThreadedAgent:
     def start(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._browser.start()
+
+    async def caught_up(self) -> None:
+        await self._caught_up
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
         if self._consumer is not None:

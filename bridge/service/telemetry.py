@@ -63,10 +63,11 @@ class TelemetryService:
             except msgspec.DecodeError as error:
                 log.error("the record of session %s cannot be read and is ignored: %s", key.client_id, error)
         self.agent.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
-        if self.agent.hands_over_at_once:
-            # What comes from now on was never sent to anybody.
-            for session in self.sessions.values():
-                session.outbox.uncertain = False
+        if not self.agent.hands_over_at_once:
+            await self.agent.caught_up()
+        # What comes from now on was never sent to anybody.
+        for session in self.sessions.values():
+            session.outbox.uncertain = False
 
     def _recovered(self, client_id: str) -> Session:
         session = self.sessions.get(client_id)

@@ -65,6 +65,9 @@ class LocalAgent:
         if waiting:
             queue.consumer(waiting)
 
+    async def caught_up(self) -> None:
+        return
+
     def _expire(self) -> None:
         expire(self._queue_manager)
         self._timer = self._loop.call_later(EXPIRY_INTERVAL, self._expire)
