@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -165,6 +166,12 @@ class BridgeProcess:
             return []
         assert done.returncode == 0, done.stderr.decode()
         return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+    def wait_for_depth(self, queue: str, depth: int) -> None:
+        """Return when a queue has so many messages: what clients acknowledged is removed a moment later."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"]) != depth:
+            assert time.monotonic() < deadline, f"{queue} has {found} messages, not {depth}"
 
     def mq_subscriber(self, *words: str) -> LineProcess:
         """`mqbridge mq sub`, running; returned when it has subscribed."""

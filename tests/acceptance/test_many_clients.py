@@ -102,7 +102,7 @@ def test_a_client_that_never_reads_does_not_slow_another(own_bridge: BridgeProce
             assert 0 < len(late) < COUNT
             assert [one for one in late if one != b"awake"] == [one for one in [*received, b"last"] if one in set(late)]
         slow.ping()
-    assert bridge.mq_json("display", "QSTATUS('SYSTEM.MQTT.TRANSMIT.QUEUE')")[0]["CURDEPTH"] == 0
+    bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
 
 
 def number(n: int) -> bytes:

@@ -295,7 +295,16 @@ def test_unacknowledged_comes_again_with_dup(own_bridge: BridgeProcess, qos: int
         bridge.start()
     with RawClient(bridge.port, "keeper", clean=False) as client:
         assert client.connect().session_present
-        again = [client.expect(Publish) for _ in range(4)]
+        again: list[Publish] = []
+        while len(again) < 4:
+            packet = client.receive()
+            if type(packet) is Pubrel and restart == "kill":
+                # The end of the first handshake, which nothing acknowledges, was perhaps not on record yet.
+                assert packet.message_id == first[0].message_id
+                client.send(Pubcomp(packet.message_id))
+            else:
+                assert type(packet) is Publish, packet
+                again.append(packet)
         assert again == [Publish("t", b"%d" % n, qos, False, True, first[n].message_id) for n in range(1, 5)]
         for publish in again:
             client.acknowledge(publish)

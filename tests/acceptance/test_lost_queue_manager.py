@@ -1,0 +1,291 @@
+"""A queue manager that is lost and comes back (`type: ibm`): nothing acknowledged is missing, MQTT clients stay connected.
+
+The stand-in for IBM's client library cuts connections at verbs chosen; the queue manager's process is killed; two bridges
+share one queue manager; and what the bridge refuses to start with.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from bridge.wire.mqtt import Publish, encode
+from tests.acceptance.bridge_process import MQBRIDGE
+from tests.acceptance.exactly_once import DurableSubscriber, Publisher
+from tests.acceptance.line_process import PATIENCE, LineProcess
+from tests.acceptance.mqtt_raw import RawClient
+from tests.acceptance.remote_bridge import RemoteBridgeProcess
+from tests.acceptance.test_crash import TOPICS, verify
+
+COUNT = 2_000
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+@pytest.fixture
+def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteBridgeProcess]]:
+    """Makes bridges on a queue manager elsewhere."""
+    made: list[RemoteBridgeProcess] = []
+
+    def make(name: str = "data", **options: Any) -> RemoteBridgeProcess:
+        made.append(RemoteBridgeProcess(tmp_path / name, **options))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.discard()
+    for process in made:
+        assert "Traceback" not in process.log, process.log
+
+
+class Traffic:
+    """A publisher and a durable subscriber at work, each in a thread of its own and on one connection."""
+
+    def __init__(self, bridge: RemoteBridgeProcess, qos: int, count: int = COUNT) -> None:
+        self.qos = qos
+        self.publisher = Publisher("sender", TOPICS, count, qos)
+        self.subscriber = DurableSubscriber("keeper", "crash/#", qos)
+        self._failures: list[BaseException] = []
+        self.subscriber.connect(bridge.port)
+        self.publisher.connect(bridge.port)
+        done: list[tuple[Publisher | DurableSubscriber, Callable[[], bool]]] = [
+            (self.publisher, lambda: self.publisher.finished),
+            (self.subscriber, lambda: len(self.subscriber.numbers) == count),
+        ]
+        self._threads = [threading.Thread(target=self._work, args=one, daemon=True) for one in done]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, one: Publisher | DurableSubscriber, done: Callable[[], bool]) -> None:
+        try:
+            while not done():
+                one.step()
+        except BaseException as failure:
+            self._failures.append(failure)
+
+    def wait_for(self, acknowledged: int) -> None:
+        """Return when the publisher has got so far."""
+        deadline = time.monotonic() + PATIENCE
+        while len(self.publisher.acknowledged) < acknowledged:
+            self.check()
+            assert time.monotonic() < deadline, f"{len(self.publisher.acknowledged)} of {acknowledged} are acknowledged"
+            time.sleep(0.002)
+
+    def check(self) -> None:
+        for failure in self._failures:
+            raise failure
+
+    def finish(self) -> None:
+        """All is published and delivered, over one connection of each client, and as the QoS promises."""
+        for thread in self._threads:
+            thread.join(PATIENCE * 2)
+        self.check()
+        assert not any(thread.is_alive() for thread in self._threads)
+        verify(self.subscriber.received, self.publisher, self.qos)
+        assert self.publisher.connections == self.subscriber.connections == 1
+        self.publisher.close()
+        self.subscriber.close()
+
+
+# Cuts -----------------------------------------------------------------------------------------------------------------
+
+CUTS = {
+    "put": "MQPUT:150:before,MQPUT:600:after,MQPUT:1100:before,MQPUT:1500:after",
+    "commit": "MQCMIT:4:before,MQCMIT:9:after,MQCMIT:15:before,MQCMIT:22:after,MQCMIT:30:after",
+    "get": "MQGET:300:before,MQGET:900:after,MQGET:1500:before,MQGET:2400:after,MQGET:3000:before",
+    "status and open": "MQSTAT:3:before,MQSTAT:8:after,MQOPEN:25:before,MQOPEN:32:after",
+}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+def test_connections_cut_in_the_middle_of_a_unit_of_work(
+    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, cuts: str, qos: int
+) -> None:
+    """Before a verb is asked, and when it is done but its answer is lost."""
+    happened = tmp_path / "cuts"
+    bridge = remote(env={"MQI_STANDIN_CUT": cuts, "MQI_STANDIN_CUT_FILE": str(happened)}).start()
+    Traffic(bridge, qos).finish()
+    assert set(happened.read_text().split()) == set(cuts.split(","))
+    assert "reconnecting" in bridge.log
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
+    assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+    assert bridge.stop() == 0
+
+
+def test_subscriptions_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """Each SUBACK comes, and each subscription is there, once; those of clean sessions are made anew."""
+    cuts = [f"MQSUB:{number}:{moment}" for number, moment in ((4, "before"), (9, "after"), (15, "before"), (20, "after"))]
+    env = {"MQI_STANDIN_CUT": ",".join(cuts), "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
+    bridge = remote(env=env).start()
+    for clean in (True, False):
+        with RawClient.connected(bridge.port, f"client-{clean}", clean=clean) as client:
+            for number in range(10):
+                assert client.subscribe((f"{clean}/{number}", 1)) == (1,)
+            for number in range(10):
+                client.publish(f"{clean}/{number}", b"%d" % number, 1)
+                assert client.take().payload == b"%d" % number
+            assert len(bridge.mq_json("display", f"SUB('client-{clean}:*')")) == 10
+            client.unsubscribe(*(f"{clean}/{number}" for number in range(10)))
+            assert bridge.run_mq("display", f"SUB('client-{clean}:*')").returncode == 1
+    assert set((tmp_path / "cuts").read_text().split()) == set(cuts)
+
+
+@pytest.mark.parametrize("cut", ["MQCMIT:{}:before", "MQCMIT:{}:after", "MQPUT1:{}:before", "MQGET:{}:after"])
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_retained_publication_cleared_over_a_cut(
+    remote: Callable[..., RemoteBridgeProcess], cut: str, number: int
+) -> None:
+    """The empty retained publication is acknowledged, and clears: also where its commit or the command is cut."""
+    bridge = remote(env={"MQI_STANDIN_CUT": cut.format(number)}, settings="  publishers: 1\n").start()
+    with RawClient.connected(bridge.port, "one") as client:
+        client.publish("state", b"kept", 1, retain=True)
+        client.publish("state", b"", 1, retain=True)
+        client.subscribe(("state", 1))
+        client.publish("state", b"live", 1)
+        assert client.take().payload == b"live"
+
+
+# The queue manager dies -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_queue_manager_is_killed_under_load(remote: Callable[..., RemoteBridgeProcess], qos: int) -> None:
+    """Three times, and started again on the same data."""
+    bridge = remote().start()
+    traffic = Traffic(bridge, qos)
+    for mark in (300, 900, 1_500):
+        traffic.wait_for(mark)
+        bridge.queue_manager.kill()
+        bridge.queue_manager.start()
+    traffic.finish()
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
+    assert bridge.stop() == 0
+
+
+def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """No acknowledgement, bounded memory: the socket of a client is not read beyond pending_publications."""
+    bridge = remote(config="limits: {pending_publications: 50}\n").start()
+    assert bridge.process is not None
+    payload = b"x" * 10_000
+    with RawClient.connected(bridge.port, "sender") as sender, RawClient.connected(bridge.port, "other") as other:
+        sender.publish("t", b"first", 1)
+        bridge.queue_manager.kill()
+        before = psutil.Process(bridge.process.pid).memory_info().rss
+        sender.socket.settimeout(1.0)
+        blocked = 0
+        try:
+            for number in range(20_000):
+                sender.socket.sendall(_publish(number, payload))
+        except TimeoutError:
+            blocked = number
+        assert blocked > 0, "200 MB were read while the queue manager was away"
+        assert psutil.Process(bridge.process.pid).memory_info().rss - before < 60_000_000
+        assert not sender.inbox
+        other.ping()
+        bridge.queue_manager.start()
+        for number in range(blocked):
+            assert sender.receive().message_id == number + 100  # type: ignore[attr-defined]
+
+
+def _publish(number: int, payload: bytes) -> bytes:
+    return encode(Publish("t", payload, 1, False, False, number + 100))
+
+
+def test_sigterm_while_the_queue_manager_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """With publications under way: it ends within shutdown_timeout and a little."""
+    bridge = remote(config="limits: {shutdown_timeout: 1 s}\n").start()
+    with RawClient.connected(bridge.port, "sender") as sender:
+        bridge.queue_manager.kill()
+        sender.send(Publish("t", b"x", 1, False, False, 1))
+        begun = time.monotonic()
+        assert bridge.stop() == 0
+        assert time.monotonic() - begun < 8
+        sender.expect_closed()
+
+
+def test_sigterm_before_the_queue_manager_was_ever_there(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    bridge = remote()
+    assert bridge.config is not None
+    with LineProcess([MQBRIDGE, "run", bridge.config], env=bridge.env) as waiting:
+        waiting.line_where(lambda line: "waiting for the queue manager" in line)
+        begun = time.monotonic()
+        assert waiting.terminate() == 0
+        assert time.monotonic() - begun < 8
+
+
+# Two bridges ----------------------------------------------------------------------------------------------------------
+
+
+def test_second_bridge_stands_by_and_takes_over(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """Its channels do not listen until the first one is dead; then it serves the durable sessions within seconds."""
+    first = remote("first").start()
+    subscriber = RawClient.connected(first.port, "keeper", clean=False)
+    subscriber.subscribe(("t", 1))
+    second = remote("second", queue_manager=first.queue_manager)
+    assert second.config is not None
+    with LineProcess([MQBRIDGE, "run", second.config, "--port", "0"], env=second.env) as standby:
+        standby.line_where(lambda line: "standing by" in line)
+        subscriber.publish("t", b"by the first", 1)
+        assert subscriber.take().payload == b"by the first"
+        assert not any("listens" in line for line in standby.seen)
+        # A PUBACK is not acknowledged: what it removes is gone a moment later.
+        first.wait_for_depth(TRANSMISSION_QUEUE, 0)
+        first.kill()
+        begun = time.monotonic()
+        line = standby.line_where(lambda line: "listens for MQTT clients" in line)
+        assert time.monotonic() - begun < 15
+        assert any("taking over" in line for line in standby.seen)
+        found = re.search(r":(\d+)$", line)
+        assert found is not None
+        with RawClient(int(found[1]), "keeper", clean=False) as client:
+            assert client.connect().session_present
+            client.publish("t", b"by the second", 1)
+            assert client.wait_for(Publish).payload == b"by the second"
+        assert standby.terminate() == 0
+
+
+# What it does not start with -------------------------------------------------------------------------------------------
+
+STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
+
+
+@pytest.mark.parametrize(
+    ("mqsc", "named", "remedy"),
+    [
+        (f"DELETE QLOCAL({TRANSMISSION_QUEUE})", TRANSMISSION_QUEUE, rf"DEFINE QLOCAL\('{TRANSMISSION_QUEUE}'\).*XMITQ"),
+        (
+            f"ALTER QLOCAL({TRANSMISSION_QUEUE}) USAGE(NORMAL)",
+            TRANSMISSION_QUEUE,
+            rf"ALTER QLOCAL\('{TRANSMISSION_QUEUE}'\) USAGE\(XMITQ\)",
+        ),
+        (
+            f"ALTER QLOCAL({STATE_QUEUE}) PUT(DISABLED)",
+            STATE_QUEUE,
+            rf"ALTER QLOCAL\('{STATE_QUEUE}'\) PUT\(ENABLED\)",
+        ),
+    ],
+    ids=["no transmission queue", "USAGE(NORMAL)", "state queue"],
+)
+def test_what_the_queue_manager_lacks(
+    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, mqsc: str, named: str, remedy: str
+) -> None:
+    """Exit status 1, a sentence that names it, and the MQSC that mends it."""
+    bridge = remote()
+    bridge.queue_manager.start()
+    bridge.mqsc(f"{mqsc}\n")
+    assert bridge.config is not None
+    done = subprocess.run(
+        [MQBRIDGE, "run", bridge.config, "--port", "0"], env=bridge.env, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert named in done.stderr
+    assert re.search(remedy, done.stderr), done.stderr
