@@ -342,6 +342,10 @@ class IbmConnection:
         return run_mqsc(self, text)
 
     def disconnect(self) -> None:
+        for held in self._objects.values():
+            if isinstance(held, self._library.Subscription):
+                # MQDISC ends it. Its __del__ would close it, and complain on standard error where the connection is lost.
+                held._Subscription__sub_handle = None
         self._objects.clear()
         with self._saying("disconnect"):
             self._manager.disconnect()

@@ -71,23 +71,30 @@ class Subscriber(Worker[Request]):
         super().__init__("subscriptions", connect)
         self._open_connection = connect
         self._held: dict[str, Held] = {}
+        #: those of a connection that was lost, until they are made again
+        self._to_make: dict[str, Held] = {}
         self._connections: list[Connection] = []
         self._load: dict[int, int] = {}
         self._request: Request | None = None
 
     def opened(self, connection: Connection) -> None:
+        for other in self._connections[1:]:
+            self._leave(other)  # of an attempt that did not get to the end
         self._connections = [connection]
         self._load = {0: 0}
-        held, self._held = self._held, {}
-        for one in held.values():
+        self._to_make |= self._held
+        self._held = {}
+        while self._to_make:
+            name, one = next(iter(self._to_make.items()))
             reason = self._subscribe_one(one.request, one.topic_filter, one.qos)
             if reason:
                 log.error(
                     "subscription %s is not made again after the reconnect: %s (%d)",
-                    subscription_name(one.request.client_id, one.topic_filter),
+                    name,
                     cmqc.reason_name(reason),
                     reason,
                 )
+            del self._to_make[name]
 
     def lost(self) -> None:
         for connection in self._connections[1:]:
