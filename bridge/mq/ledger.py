@@ -98,6 +98,25 @@ class Ledger:
             raise
         return True
 
+    def first_receipt(self) -> bytes:
+        """Put a receipt for the first unit of work to take away, and commit; returns its MsgId."""
+        receipt = self.receipt()
+        self._connection.commit()
+        return receipt
+
+    def was_committed(self, receipt: bytes, before: bytes) -> bool:
+        """Whether the unit of work that puts `receipt` and takes `before` away was committed.
+
+        Its connection is lost, but the queue manager may be at it still. Then neither is to be seen: MQError, look later.
+        """
+        if self.holds(receipt):
+            return True
+        if self.holds(before):
+            return False
+        if self.holds(receipt):
+            return True  # between the two looks
+        raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
+
     def read(self) -> tuple[dict[StateKey, tuple[bytes, Entry]], list[bytes]]:
         """All records, by session and side, with their MsgIds; and the MsgIds of messages that are not needed."""
         records: dict[StateKey, tuple[bytes, Entry]] = {}

@@ -210,7 +210,8 @@ class Remover(Worker[Removal]):
         self._batch: list[Removal] = []
         self._changes: dict[StateKey, bytes | None] = {}
         self._receipt = b""
-        self._old_receipts: list[bytes] = []
+        #: of the last unit of work committed; the next takes it away
+        self._old_receipt = b""
         self._doubtful: tuple[list[Removal], dict[StateKey, bytes | None], bytes] | None = None
         self._opened_once = False
         self._standing_by = False
@@ -236,7 +237,7 @@ class Remover(Worker[Removal]):
         if doubtful is not None:
             removals, changes, receipt = doubtful
             try:
-                committed = self.ledger.holds(receipt)
+                committed = self.ledger.was_committed(receipt, self._old_receipt)
             except MQError:
                 self._doubtful = doubtful
                 raise
@@ -249,6 +250,7 @@ class Remover(Worker[Removal]):
             log.warning("taking over: %s is free", self._queue)
         if not self._opened_once:
             records = self._recover(connection)
+            self._old_receipt = self.ledger.first_receipt()
             self._opened_once = True
             self._ready(records)
 
@@ -294,8 +296,7 @@ class Remover(Worker[Removal]):
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
         self._changes = self.records.write(self.ledger, states, 0)
-        for receipt in self._old_receipts:
-            self.ledger.remove(receipt)
+        self.ledger.remove(self._old_receipt)
         self._receipt = self.ledger.receipt()
         connection.commit()
         self._batch = []
@@ -303,7 +304,7 @@ class Remover(Worker[Removal]):
 
     def _committed(self, removals: list[Removal], changes: dict[StateKey, bytes | None], receipt: bytes) -> None:
         self.records.accept(changes)
-        self._old_receipts = [receipt]
+        self._old_receipt = receipt
         for removal in removals:
             self._removed(removal.msg_ids)
             removal.done(cmqc.MQRC_NONE)

@@ -110,8 +110,8 @@ class Publisher(Worker[Part]):
         self._topics: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._batch: Batch | None = None
         self._doubtful: Batch | None = None
-        self._receipt = b""
-        self._old_receipts: list[bytes] = []
+        #: of the last unit of work committed; the next takes it away
+        self._old_receipt = b""
         #: sizes of the batches committed, for who measures: number of publications -> times
         self.batch_sizes: dict[int, int] = {}
 
@@ -130,11 +130,13 @@ class Publisher(Worker[Part]):
         self._ledger = Ledger(connection, self._identifiers)
         self._present = connection
         self._administration: Administration | None = None
+        if not self._old_receipt:
+            self._old_receipt = self._ledger.first_receipt()
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is None:
             return
         try:
-            committed = self._ledger.holds(doubtful.receipt)
+            committed = self._ledger.was_committed(doubtful.receipt, self._old_receipt)
             log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
             if committed:
                 self._committed(doubtful)
@@ -199,8 +201,7 @@ class Publisher(Worker[Part]):
             if time.monotonic() >= until:
                 break
         batch.changes = self.records.write(self._ledger, states, options)
-        for receipt in self._old_receipts:
-            self._ledger.remove(receipt)
+        self._ledger.remove(self._old_receipt)
         batch.receipt = self._ledger.receipt(options)
         if options:
             self._check_unanswered(connection)
@@ -225,7 +226,7 @@ class Publisher(Worker[Part]):
             batch.cleared.pop(0)
         self._careful = False
         self.records.accept(batch.changes)
-        self._old_receipts = [batch.receipt]
+        self._old_receipt = batch.receipt
         self.batch_sizes[batch.size] = self.batch_sizes.get(batch.size, 0) + 1
         for part in batch.parts:
             part.unit.refusals.update(part.refusals)
