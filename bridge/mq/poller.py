@@ -156,7 +156,8 @@ class Browser(Worker[None]):
                 if batch:
                     self._hand_over(batch)
                 raise
-            options = GetOptions(Options=_BROWSE)
+            # From the front once for each batch: what waits for clients that are away is not passed for each message.
+            options = GetOptions(Options=_BROWSE & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT)
             with self._known_lock:
                 if got.md.MsgId in self._known:
                     continue
