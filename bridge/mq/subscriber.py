@@ -146,7 +146,10 @@ class Subscriber(Worker[Request]):
         name = subscription_name(request.client_id, topic_filter)
         index = 0 if request.durable else self._roomy()
         connection = self._connections[index]
-        if not request.durable and name in self._held:
+        held = self._held.get(name)
+        if held is not None and held.request.client_id != request.client_id:
+            return cmqc.MQRC_SUB_ALREADY_EXISTS
+        if not request.durable and held is not None:
             self._close_held(self._held.pop(name))
         od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=request.client_id, AlternateUserId=request.user)
         open_options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between looks at keep-alive, connect and retry time-outs.
 SWEEP_INTERVAL = 0.5
+#: Seconds that a client has to read what was sent to it before its connection was closed.
+DRAIN_TIMEOUT = 30.0
 #: The server gives a client one and a half times its keep-alive (MQTT-3.1.2-24).
 KEEP_ALIVE_GRACE = 1.5
 
@@ -48,6 +50,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_held",
         "_transport",
+        "_unread",
         "channel",
         "client",
         "closing",
@@ -80,6 +83,8 @@ class Connection(asyncio.Protocol):
         self.connecting = False
         #: for log lines: client identifier and address
         self.client = "?"
+        #: bytes written that the client had not read at the last look
+        self._unread = 0
         self._held: list[Packet] = []
         self._transport: asyncio.Transport | None = None
 
@@ -175,7 +180,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             if self._transport.get_write_buffer_size():
                 # A client that does not read must not keep its connection open for ever.
-                self.channel.loop.call_later(self.channel.config.connect_timeout, self._transport.abort)
+                self.channel.loop.call_later(DRAIN_TIMEOUT, self._transport.abort)
             self._transport.close()
 
     def pause(self) -> None:
@@ -199,15 +204,39 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         if self.session is not None and self.session.connection is self:
+            self._tell_dropped(self.session)
             self.session.outbox.open = True
             self.channel.gateway.writable(self)
         self.resume()
 
+    def _tell_dropped(self, session: Session) -> None:
+        dropped, session.outbox.dropped = session.outbox.dropped, 0
+        if dropped:
+            log.warning(
+                "channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
+                self.channel.config.name,
+                self.client,
+                dropped,
+            )
+
+    def abort(self) -> None:
+        """Close without sending what is left."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if not self.closing and self.session is not None:
+            log.info(
+                "channel %s: client %s is gone without DISCONNECT%s",
+                self.channel.config.name,
+                self.client,
+                f": {error}" if error is not None else "",
+            )
         self.closing = True
         self.channel.discard(self)
         if self.session is not None:
+            self._tell_dropped(self.session)
             self.channel.gateway.lost(self)
 
     def sweep(self, now: float) -> None:
@@ -217,7 +246,14 @@ class Connection(asyncio.Protocol):
             if silent > self.channel.config.connect_timeout and not self.connecting:
                 self.close(f"no CONNECT within {self.channel.config.connect_timeout:g} s")
             return
-        if self.keep_alive and silent > self.keep_alive and not self.paused:
+        if self.paused:
+            if self.session.outbox.open or self._transport is None:
+                # It is the bridge that does not read: nothing can be said of the client.
+                return
+            unread = self._transport.get_write_buffer_size()
+            if unread != self._unread:
+                self._unread, self.last_received = unread, now
+        if self.keep_alive and silent > self.keep_alive:
             self.close(f"nothing came for {silent:.1f} s, its keep-alive is {self.keep_alive / KEEP_ALIVE_GRACE:g} s")
             return
         self.channel.gateway.sweep(self, now)
@@ -282,3 +318,10 @@ class Channel:
         for connection in list(self.connections):
             connection.close("")
         await self._empty
+
+    def abort(self) -> int:
+        """Close the connections that are left at once; how many."""
+        left = list(self.connections)
+        for connection in left:
+            connection.abort()
+        return len(left)

@@ -97,8 +97,11 @@ class Bridge:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await asyncio.gather(*(channel.close() for channel in self.channels))
         except TimeoutError:
-            left = sum(len(channel.connections) for channel in self.channels)
+            left = sum(channel.abort() for channel in self.channels)
             log.warning("%d clients did not read what was sent to them within shutdown_timeout", left)
+            # Their wills and sessions are seen to when the event loop hears of it.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         ended = asyncio.get_running_loop().create_future()
         self.service.agent.stop(lambda: ended.set_result(None))
         await ended

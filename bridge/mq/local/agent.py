@@ -77,7 +77,8 @@ class LocalAgent:
         if queue is None:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-                f"no transmission queue {self._transmission_queue}; deploy/mq/bridge.mqsc defines it",
+                f"no transmission queue {self._transmission_queue}: a script of queue_manager.scripts can define it, "
+                f"DEFINE QLOCAL('{self._transmission_queue}') USAGE(XMITQ)",
             )
         if not queue.is_transmission:
             raise MQError(cmqc.MQRC_XMIT_Q_USAGE_ERROR, f"queue {queue.name} has USAGE(NORMAL)")
@@ -166,6 +167,11 @@ class LocalAgent:
         with queue_manager.lock:
             queue = self._queue()
             for topic_filter, qos in filters:
+                taken = queue_manager.topics.subscriptions.get(subscription_name(client_id, topic_filter))
+                if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
+                    # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
+                    reasons.append(cmqc.MQRC_SUB_ALREADY_EXISTS)
+                    continue
                 attributes = queue_manager.topics.attributes(topic_filter)
                 if attributes["SUB"] != "ENABLED":
                     reasons.append(cmqc.MQRC_SUB_INHIBITED)
@@ -197,7 +203,10 @@ class LocalAgent:
         work = Unit()
         with queue_manager.lock:
             for topic_filter in filters:
-                queue_manager.remove_subscription(work, subscription_name(client_id, topic_filter))
+                name = subscription_name(client_id, topic_filter)
+                held = queue_manager.topics.subscriptions.get(name)
+                if held is not None and held.client_id == client_id:
+                    queue_manager.remove_subscription(work, name)
             work.done = lambda _reason: done()
             queue_manager.journal.submit(work)
 

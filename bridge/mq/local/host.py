@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
+from bridge.config.values import is_loopback
 from bridge.mq.errors import MQError
 from bridge.mq.host import HostError
 from bridge.mq.local.agent import LocalAgent
@@ -16,6 +18,8 @@ from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import ScriptFailed, prepare, run_script
 from bridge.mq.local.server import ApplicationServer
 from bridge.mq.local.store import StoreError
+
+log = logging.getLogger(__name__)
 
 
 class EmbeddedHost:
@@ -41,6 +45,15 @@ class EmbeddedHost:
         except (HostError, ScriptFailed, MQError) as error:
             self.queue_manager.close()
             raise HostError(str(error)) from error
+        default = self.queue_manager.attributes["DEFXMITQ"]
+        if default != configuration.transmission_queue and configuration.channels:
+            log.warning(
+                "DEFXMITQ(%s) of the queue manager is not the bridge's transmission_queue %s: messages put straight to a "
+                "client do not reach it; ALTER QMGR DEFXMITQ('%s')",
+                default,
+                configuration.transmission_queue,
+                configuration.transmission_queue,
+            )
         self.agent = LocalAgent(self.queue_manager, configuration.transmission_queue, loop)
         self._server = ApplicationServer(self.queue_manager)
         CommandServer(self.queue_manager).start()
@@ -56,11 +69,19 @@ class EmbeddedHost:
 
     async def listen(self) -> list[str]:
         listener = self._settings.listener
+        if listener is not None and not is_loopback(listener.address):
+            log.warning(
+                "queue_manager.listener is on %s: whoever reaches that address is an MQ application and administrator, "
+                "without a password",
+                listener.address,
+            )
         try:
             places = await self._server.listen((listener.address, listener.port) if listener else None)
         except OSError as error:
             raise HostError(f"MQ applications cannot be let in: {error}") from error
-        return [f"MQ applications connect at {place}" for place in places]
+        return [
+            f"MQ applications{' in C' if place.endswith('mqi.sock') else ''} connect at {place}" for place in places
+        ]
 
     async def stop(self) -> None:
         await self._server.close()

@@ -8,6 +8,7 @@ fsync however many messages it holds, which is what lets the bridge acknowledge 
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -104,6 +105,8 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            # Messages are nobody's business but the service's and its group's; -wal and -shm take over this mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o640))
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA page_size=32768")
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -117,7 +120,7 @@ class Store:
             self._set_fact("starts", self.starts)
             #: when the database was made, in seconds since the epoch
             self.created = self._fact("created", int(time.time()))
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path}: {error}; is it a database of this bridge, and writable?") from error
         if version > SCHEMA_VERSION:
             raise StoreError(f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION})")
