@@ -44,6 +44,10 @@ _BROWSE = (
 )
 
 
+#: The same from the cursor on.
+_BROWSE_ON = _BROWSE & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
+
+
 class QueuedMessage(msgspec.Struct, eq=False):
     """A message on the transmission queue: `bridge.mq.agent.Transmission` of a queue manager elsewhere."""
 
@@ -156,8 +160,10 @@ class Browser(Worker[None]):
                 if batch:
                     self._hand_over(batch)
                 raise
-            # From the front once for each batch: what waits for clients that are away is not passed for each message.
-            options = GetOptions(Options=_BROWSE & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT)
+            # From the front for each message: of two units of work of one publisher, the first may be committed behind
+            # the cursor, and the second before it; MQGMO_BROWSE_NEXT would then turn their order round. At the start no
+            # MQTT client publishes yet, and what lies on the queue is passed over once only.
+            options = GetOptions(Options=_BROWSE if self._caught_up is None else _BROWSE_ON)
             with self._known_lock:
                 if got.md.MsgId in self._known:
                     continue
