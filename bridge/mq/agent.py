@@ -135,8 +135,14 @@ class Agent(Protocol):
         Retained publications of the filters go to the transmission queue once `done` has been called.
         """
 
-    def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
-        """Remove subscriptions of a client; filters that it did not subscribe to are no error."""
+    def unsubscribe(
+        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+    ) -> None:
+        """Remove subscriptions of a client; filters that it did not subscribe to are no error.
+
+        `ended` says that the session has ended: what still comes for these subscriptions is for nobody, and is not handed
+        over (MQTT-3.1.2-6).
+        """
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason."""

@@ -28,7 +28,7 @@ from bridge.wire.mq import MQDLH, MQMD, MalformedHeader, decode_mqxqh, encode_mq
 log = logging.getLogger(__name__)
 
 #: Milliseconds that a browse waits for a message: how long a stop may take.
-BROWSE_WAIT = 1_000
+BROWSE_WAIT = 250
 #: Messages and bytes handed over at a time.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
 #: Removals in one unit of work.
@@ -130,6 +130,12 @@ class Browser(Worker[None]):
         self._known_lock = threading.Lock()
         #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
         self._known: set[bytes] = set()
+        self._passing: list[Callable[[], None]] = []
+
+    def when_passed(self, call: Callable[[], None]) -> None:
+        """Call this, on the thread, when every message that lies on the queue now has been handed over."""
+        with self._known_lock:
+            self._passing.append(call)
 
     def forget(self, msg_ids: Sequence[bytes]) -> None:
         """These messages are off the queue."""
@@ -147,7 +153,9 @@ class Browser(Worker[None]):
         batch: list[QueuedMessage] = []
         length = 0
         options = GetOptions(Options=_BROWSE)
-        if self._caught_up is None:
+        with self._known_lock:
+            passing, self._passing = self._passing, []
+        if self._caught_up is None and not passing:
             options = GetOptions(Options=_BROWSE | cmqc.MQGMO_WAIT, WaitInterval=BROWSE_WAIT)
         empty = False
         while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:
@@ -159,6 +167,8 @@ class Browser(Worker[None]):
                     break
                 if batch:
                     self._hand_over(batch)
+                with self._known_lock:
+                    self._passing += passing
                 raise
             # From the front for each message: of two units of work of one publisher, the first may be committed behind
             # the cursor, and the second before it; MQGMO_BROWSE_NEXT would then turn their order round. At the start no
@@ -176,6 +186,12 @@ class Browser(Worker[None]):
             length += len(got.data)
         if batch:
             self._hand_over(batch)
+        if empty:
+            for call in passing:
+                call()
+        else:
+            with self._known_lock:
+                self._passing += passing
         if empty and self._caught_up is not None:
             self._caught_up()
             self._caught_up = None

@@ -82,6 +82,9 @@ class ThreadedAgent:
         )
         self._subscriber = Subscriber(lambda: connect("subscriptions"))
         self._consumer: Consumer | None = None
+        #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
+        self._fences: dict[str, int] = {}
+        self._fenced: dict[str, list[Subscribe]] = {}
         #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
         self.on_crash: Callable[[str], None] = log.critical
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
@@ -131,7 +134,13 @@ class ThreadedAgent:
         await self._caught_up
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
-        if self._consumer is not None:
+        fences = self._fences
+        if fences:
+            late = [one.msg_id for one in batch if one.user_data is not None and one.client_id in fences]
+            if late:
+                self._remover.submit(Removal(late, {}, _told("removing messages of a session that has ended")))
+                batch = [one for one in batch if one.msg_id not in late]
+        if self._consumer is not None and batch:
             self._call(self._consumer, batch)
 
     def _reject(self, got: Got, reason: int) -> None:
@@ -197,10 +206,35 @@ class ThreadedAgent:
         durable: bool,
         user: str,
     ) -> None:
-        self._subscriber.submit(Subscribe(client_id, filters, durable, user, lambda reasons: self._call(done, reasons)))
+        request = Subscribe(client_id, filters, durable, user, lambda reasons: self._call(done, reasons))
+        if client_id in self._fences:
+            self._fenced.setdefault(client_id, []).append(request)
+        else:
+            self._subscriber.submit(request)
 
-    def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
-        self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(done)))
+    def unsubscribe(
+        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+    ) -> None:
+        if not ended:
+            self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(done)))
+            return
+        self._fences[client_id] = self._fences.get(client_id, 0) + 1
+
+        def removed() -> None:
+            # Nothing more is put for these subscriptions; what was put before, the browser has yet to come by.
+            self._browser.when_passed(lambda: self._call(self._lift, client_id))
+            self._call(done)
+
+        self._subscriber.submit(Unsubscribe(client_id, filters, removed))
+
+    def _lift(self, client_id: str) -> None:
+        """The queue holds no message any more for subscriptions of a session that has ended."""
+        self._fences[client_id] -= 1
+        if self._fences[client_id]:
+            return
+        del self._fences[client_id]
+        for request in self._fenced.pop(client_id, []):
+            self._subscriber.submit(request)
 
     # Dead letters and the end ----------------------------------------------------------------------------------------
 

@@ -306,7 +306,7 @@ class TelemetryService:
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         if session.filters:
-            self.agent.unsubscribe(session.client_id, list(session.filters), lambda: None)
+            self.agent.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
         unit = UnitOfWork()
         unit.removals = cast("list[QueuedTransmission]", session.outbox.pending())
         if session.durable:

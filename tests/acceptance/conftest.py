@@ -18,7 +18,7 @@ if ROOT not in sys.path:
 
 from tests.acceptance import remote_bridge  # noqa: E402
 from tests.acceptance.bridge_process import BridgeProcess  # noqa: E402
-from tests.acceptance.queue_managers import EMBEDDED, UNSTEADY, queue_managers_of  # noqa: E402
+from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of  # noqa: E402
 from tests.acceptance.remote_bridge import RemoteBridgeProcess  # noqa: E402
 
 _numbers = itertools.count(1)
@@ -28,11 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test runs on each queue manager that it is about (tests/acceptance/queue_managers.py)."""
     if "queue_manager" in metafunc.fixturenames:
         name = metafunc.function.__name__
-        unsteady = [pytest.mark.xfail(reason=UNSTEADY[name], strict=False)] if name in UNSTEADY else []
-        kinds = [
-            pytest.param(kind, marks=unsteady if kind != EMBEDDED else []) for kind in queue_managers_of(name)
-        ]
-        metafunc.parametrize("queue_manager", kinds, indirect=True, scope="session")
+        metafunc.parametrize("queue_manager", queue_managers_of(name), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

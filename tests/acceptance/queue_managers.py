@@ -33,12 +33,6 @@ ON_PYMQI = frozenset(
     )
 )
 
-#: Tests that fail now and then on a queue manager elsewhere, and why.
-UNSTEADY: dict[str, str] = {
-    "test_clean_session_ends_the_durable_one_before": "what is on the transmission queue, but was not browsed yet when a "
-    "clean session takes the place of a durable one, is delivered to the new session",
-}
-
 
 def queue_managers_of(test: str) -> list[str]:
     """The queue managers that a test function runs on."""

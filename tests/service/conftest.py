@@ -151,7 +151,9 @@ class FakeAgent:
 
         self._ask(take_effect)
 
-    def unsubscribe(self, client_id: str, filters: Iterable[str], done: Callable[[], None]) -> None:
+    def unsubscribe(
+        self, client_id: str, filters: Iterable[str], done: Callable[[], None], *, ended: bool = False
+    ) -> None:
         def take_effect() -> None:
             self.unsubscribed += [(client_id, topic_filter) for topic_filter in filters]
             done()

@@ -198,7 +198,9 @@ class LocalAgent:
             work.done = lambda reason: done([reason] * len(reasons) if reason else reasons)
             queue_manager.journal.submit(work)
 
-    def unsubscribe(self, client_id: str, filters: Sequence[str], done: Callable[[], None]) -> None:
+    def unsubscribe(
+        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+    ) -> None:
         queue_manager = self._queue_manager
         work = Unit()
         with queue_manager.lock:
