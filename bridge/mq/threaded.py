@@ -219,6 +219,8 @@ class ThreadedAgent:
             self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(done)))
             return
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
+        # What a session that has ended before it was answered subscribed to is wanted by nobody.
+        self._fenced.pop(client_id, None)
 
         def removed() -> None:
             # Nothing more is put for these subscriptions; what was put before, the browser has yet to come by.

@@ -183,13 +183,13 @@ class Outbox:
         outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, Phase.SENT, now)
         in_flight[message_id] = outgoing
         self.unacknowledged += 1
-        if self.durable:
+        # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
+        if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
             self.record = True
-            if message_id != number & 0xFFFF and number not in self.assigned:
-                self.assigned[number] = message_id
-                outgoing.phase = Phase.RECORDING
-                self.recording = outgoing
-                return True
+            self.assigned[number] = message_id
+            outgoing.phase = Phase.RECORDING
+            self.recording = outgoing
+            return True
         again = bool(self.sent_before) and number in self.sent_before
         if again:
             self.sent_before.discard(number)

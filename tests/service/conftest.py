@@ -63,6 +63,8 @@ class FakeAgent:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
     hands_over_at_once = True
+    #: what lies on the transmission queue at the start
+    lying: Sequence[Queued] = ()
 
     def __init__(self) -> None:
         self.automatic = True
@@ -109,6 +111,8 @@ class FakeAgent:
 
     def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
         self.consumer = consumer
+        if self.lying:
+            consumer(self.lying)
 
     def execute(self, unit: UnitOfWork) -> None:
         self.units.append(unit)

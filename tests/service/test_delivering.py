@@ -101,8 +101,8 @@ async def test_what_is_not_acknowledged_is_sent_again_after_reconnecting(
         left = [one for one in queue if one not in running.agent.removed]
         agent = restart(running.agent)
     if crash:
+        agent.lying = left
         async with bridge(agent=agent) as running:
-            running.agent.deliver(*left)
             await _reconnected(running, again)
 
 
