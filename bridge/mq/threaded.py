@@ -85,6 +85,9 @@ class ThreadedAgent:
         #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
         self._fences: dict[str, int] = {}
         self._fenced: dict[str, list[Subscribe]] = {}
+        #: clients whose SUBSCRIBE is under way, and what they published behind it: another thread must not overtake it
+        self._subscribing: dict[str, int] = {}
+        self._behind: dict[str, list[UnitOfWork]] = {}
         #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
         self.on_crash: Callable[[str], None] = log.critical
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
@@ -150,6 +153,9 @@ class ThreadedAgent:
     # Units of work ---------------------------------------------------------------------------------------------------
 
     def execute(self, unit: UnitOfWork) -> None:
+        if unit.publications and (publisher := unit.publications[0][0].client_id) in self._subscribing:
+            self._behind.setdefault(publisher, []).append(unit)
+            return
         received: dict[StateKey, bytes | None] = {}
         sent: dict[StateKey, bytes | None] = {}
         for key, record in unit.states.items():
@@ -206,7 +212,17 @@ class ThreadedAgent:
         durable: bool,
         user: str,
     ) -> None:
-        request = Subscribe(client_id, filters, durable, user, lambda reasons: self._call(done, reasons))
+        self._subscribing[client_id] = self._subscribing.get(client_id, 0) + 1
+
+        def answered(reasons: list[int]) -> None:
+            done(reasons)
+            self._subscribing[client_id] -= 1
+            if not self._subscribing[client_id]:
+                del self._subscribing[client_id]
+                for unit in self._behind.pop(client_id, []):
+                    self.execute(unit)
+
+        request = Subscribe(client_id, filters, durable, user, lambda reasons: self._call(answered, reasons))
         if client_id in self._fences:
             self._fenced.setdefault(client_id, []).append(request)
         else:
@@ -220,7 +236,8 @@ class ThreadedAgent:
             return
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # What a session that has ended before it was answered subscribed to is wanted by nobody.
-        self._fenced.pop(client_id, None)
+        for request in self._fenced.pop(client_id, []):
+            request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.filters))
 
         def removed() -> None:
             # Nothing more is put for these subscriptions; what was put before, the browser has yet to come by.
@@ -251,7 +268,7 @@ class ThreadedAgent:
         self._flushed()
 
     def _flushed(self) -> None:
-        if self._waiting_for_flush is not None and not self._open:
+        if self._waiting_for_flush is not None and not self._open and not self._behind:
             done, self._waiting_for_flush = self._waiting_for_flush, None
             done()
 
