@@ -18,11 +18,10 @@ from bridge.mq.local.queuemanager import STATE_QUEUE, QueueManager
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Subscription
 from bridge.mq.local.unit import Unit
+from bridge.mq.subscriber import PUBLICATION_QUEUE, subscription_name
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: RemoteQName of publications for MQTT clients (facts.md).
-PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 APPLICATION_NAME = "mqbridge"
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
@@ -251,8 +250,3 @@ class LocalAgent:
             queue.inputs -= 1
             queue.exclusive = False
             self.flush(done)
-
-
-def subscription_name(client_id: str, topic_filter: str) -> str:
-    """Name of an MQTT client's subscription: `ClientIdentifier:Topic name` (seed 004)."""
-    return f"{client_id}:{topic_filter}"
