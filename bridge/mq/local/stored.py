@@ -76,11 +76,6 @@ class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     following: Any = None
 
     @property
-    def key(self) -> str:
-        """What it is the latest message of: a topic string (retained publications), a client identifier (states)."""
-        return self.topic or self.client_id
-
-    @property
     def expired(self) -> bool:
         """Whether its MQMD.Expiry has run down."""
         return bool(self.expires_at) and time.time() >= self.expires_at
