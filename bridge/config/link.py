@@ -1,0 +1,88 @@
+"""Links: connections to MQTT brokers that somebody else runs (Mosquitto, HiveMQ, EMQX, AWS IoT ...)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from bridge.config import values
+from bridge.config.section import Address, FilePath, Section, Truth
+
+LinkVersion = Literal["5", "3.1.1"]
+LinkSession = Literal["durable", "clean"]
+
+MAPPING_PLACE = "{mapping}"
+"""What stands for the name of a mapping in a link's client identifier."""
+
+
+class LinkTlsConfig(Section):
+    """TLS of a link. An empty section trusts what the machine trusts, and checks the broker's host name."""
+
+    ca_file: FilePath | None = None
+    """Certificates of the authorities to trust, PEM; None: those of the machine."""
+    certificate_file: FilePath | None = None
+    """The bridge's own certificate, PEM, for a broker that asks for one."""
+    key_file: FilePath | None = None
+    """The private key of that certificate, PEM."""
+    key_password_variable: Annotated[
+        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
+    ] | None = None
+    """Environment variable with the password of the private key."""
+    check_host_name: Truth = True
+    """Whether the broker's certificate has to be for `host`."""
+
+
+class LinkConfig(Section):
+    """A connection to an MQTT broker. Each mapping that uses it has a connection, and a session, of its own."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
+        " read, and name that as password_file; or name an environment variable as password_variable)"
+    }
+
+    host: Address
+    """Host name or address of the broker."""
+    # Before `port`, whose default depends on it.
+    tls: LinkTlsConfig | None = None
+    """TLS; None: none."""
+    port: Annotated[int, values.integer(1, 65535)] | None = None
+    """TCP port of the broker; None: 1883, or 8883 with TLS."""
+    version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
+    """MQTT version. 3.1.1 carries no properties: neither the hop mark, nor expiry, nor user properties."""
+    client_id: Annotated[
+        str, values.text(r"[^\x00-\x1f]{1,200}", "a client identifier of 1 to 200 characters")
+    ] = f"mqbridge-{MAPPING_PLACE}"
+    """Client identifier; `{mapping}` in it is the name of the mapping. Without it one mapping alone may use the link."""
+    session: Annotated[LinkSession, values.choice(LinkSession)] = "durable"
+    """`durable`: the broker keeps what comes while the bridge is away. Guarantee exactly-once needs it."""
+    user: Annotated[str, values.text(r"[^\x00-\x1f]{1,1024}", "a user name")] | None = None
+    """MQTT user name."""
+    password_file: FilePath | None = None
+    """File whose first line is the password."""
+    password_variable: Annotated[
+        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
+    ] | None = None
+    """Environment variable that has the password; `password_file` wins over it."""
+    keep_alive: Annotated[float, values.duration(1, 65535)] = 60.0
+    """Seconds: the longest silence on the connection (MQTT 3.1.1, section 3.1.2.10)."""
+    in_flight: Annotated[int, values.integer(1, 65535)] = 500
+    """Publications sent to the broker, or taken from it, and not yet acknowledged, for each mapping."""
+
+    @property
+    def broker_port(self) -> int:
+        """`port`, or the one that MQTT has for it."""
+        return self.port or (8883 if self.tls is not None else 1883)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_section(cls, data: Any) -> Any:
+        # `tls:` with nothing below it asks for TLS as it is by default, not for none.
+        return {**data, "tls": {}} if isinstance(data, Mapping) and "tls" in data and data["tls"] is None else data
+
+
+LinkName = Annotated[
+    str,
+    values.text(r"(?!local\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,22}", "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local)"),
+]
+LOCAL = "local"
+"""In place of a link's name: the bridge's own MQTT clients."""

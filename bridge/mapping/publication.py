@@ -1,0 +1,66 @@
+"""What mappings take and give: an MQTT publication with all that is known of it, and an MQ message with its destination."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridge.mapping.message import Message
+
+
+class Publication(msgspec.Struct, gc=False, kw_only=True):
+    """An MQTT publication, from a client, a broker, or made of an MQ message; the fields of MQTT 5 are empty in 3.1.1."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    #: RETAIN, as it was published or is to be published
+    retain: bool = False
+    #: of the incoming PUBLISH; 0 where QoS is 0 or there was none
+    message_id: int = 0
+    #: who published it: a client identifier, or a link's name where the broker does not tell; "" for an MQ application
+    client_id: str = ""
+    #: identity of the publisher (MQMD.UserIdentifier, at most 12 bytes); empty: the bridge's own
+    user: bytes = b""
+    #: seconds until it expires (Message Expiry Interval, MQTT 5 section 3.3.2.3.3); None: never
+    expiry: float | None = None
+    response_topic: str = ""
+    correlation_data: bytes = b""
+    content_type: str = ""
+    #: User Properties of MQTT 5; the usr folder of an RFH2. Of a name that comes twice the last value counts.
+    properties: dict[str, str] = {}
+    #: mappings that it came through, oldest first: "queue manager/mapping"
+    hops: tuple[str, ...] = ()
+
+
+class Destination(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is put to: a queue, or a topic."""
+
+    #: name of the queue, or topic string
+    name: str
+    is_topic: bool = False
+    #: ObjectQMgrName of a queue; "" is this queue manager
+    queue_manager: str = ""
+
+
+class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
+    """The MQ message that a publication becomes, ready for MQPUT."""
+
+    destination: Destination
+    message: Message
+    #: message properties to put beside it where it has no RFH2: full name ("mqtt.clientId") -> value
+    properties: dict[str, str | int | bool] = {}
+    #: put with MQPMO_RETAIN
+    retain: bool = False
+    #: an empty retained publication: the retained one of its topic is to be cleared (MQTT-3.3.1-10)
+    clear: bool = False
+
+
+class Unmappable(Exception):
+    """A message that a mapping cannot map; it belongs on the dead-letter queue.
+
+    `reason` is the MQRC_ number for its MQDLH, the text says what is wrong, for a person.
+    """
+
+    def __init__(self, reason: int, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
