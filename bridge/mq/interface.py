@@ -95,6 +95,9 @@ class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     PubAccountingToken: bytes = cmqc.MQACT_NONE
     PubApplIdentityData: str = ""
     SelectionString: str = ""
+    #: no field of IBM's: MQTT 5's subscription option of that name (3.8.3.1). What is put with MQPMO_RETAIN comes with
+    #: mqps.Ret while it is live, too. The embedded queue manager obeys it, IBM MQ knows no such thing.
+    RetainAsPublished: bool = False
     # Result
     ResObjectString: str = ""
 

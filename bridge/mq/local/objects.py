@@ -177,6 +177,7 @@ class Objects:
             any_user=bool(attributes.get("ANYUSER")),
             on_request=bool(attributes.get("REQUEST")),
             identity=_identity(attributes.get("IDENTITY")),
+            retain_as_published=bool(attributes.get("RETAIN")),
         )
 
     def subscription_row(self, subscription: Subscription) -> tuple[str, str, str | None]:
@@ -198,6 +199,7 @@ class Objects:
             "GROUPED": subscription.grouped,
             "ANYUSER": subscription.any_user,
             "REQUEST": subscription.on_request,
+            "RETAIN": subscription.retain_as_published,
         }
         if subscription.identity is not None:
             token, data = subscription.identity

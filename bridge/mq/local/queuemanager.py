@@ -241,6 +241,7 @@ class QueueManager(Objects):
         priority = md.Priority if md.Priority >= 0 else route.priority
         length = message.length
         expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0
+        marked = retain or clear_retained
         puts = unit.puts
         first = len(puts)
         for subscription in route.subscriptions:
@@ -266,7 +267,7 @@ class QueueManager(Objects):
                     subscription.remote_queue,
                     route.topic,
                     subscription.user_data,
-                    False,
+                    marked and subscription.retain_as_published,
                     subscription.correl_id,
                     None,
                     expires_at,
@@ -290,6 +291,7 @@ class QueueManager(Objects):
                 stored = delivery(self, subscription, kept)
                 if stored is None:
                     continue
+                stored.retained = marked and subscription.retain_as_published
                 if stored.queue.refusal(length):
                     reason = undelivered(self, unit, route, subscription, message, persistent, now)
                     if reason:

@@ -152,6 +152,7 @@ class Subscribing(Handles):
             identity=(sd.PubAccountingToken, sd.PubApplIdentityData)
             if options & cmqc.MQSO_SET_IDENTITY_CONTEXT
             else None,
+            retain_as_published=sd.RetainAsPublished,
             owner=self,
         )
         sd.ResObjectString = topic_filter
@@ -255,5 +256,6 @@ def _describe(subscription: Subscription, sd: MQSD) -> None:
     sd.SubLevel = subscription.level
     sd.SelectionString = subscription.selector
     sd.PubPriority = subscription.priority
+    sd.RetainAsPublished = subscription.retain_as_published
     left = subscription.expires_at - time.time()
     sd.SubExpiry = max(1, int(left * 10)) if subscription.expires_at else cmqc.MQEI_UNLIMITED

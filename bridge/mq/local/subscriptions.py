@@ -140,6 +140,7 @@ class Subscriptions:
             any_user=old.any_user,
             on_request=old.on_request,
             identity=old.identity,
+            retain_as_published=old.retain_as_published,
             owner=old.owner,
             ephemeral=made.queue.temporary,
             expires_at=made.expires_at if "EXPIRY" in given else old.expires_at,

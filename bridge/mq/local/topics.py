@@ -72,6 +72,8 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_request: bool = False
     #: PubAccountingToken and PubApplIdentityData, with MQSO_SET_IDENTITY_CONTEXT
     identity: tuple[bytes, str] | None = None
+    #: a live publication is marked as retained when it was put with MQPMO_RETAIN (MQTT 5, Retain As Published)
+    retain_as_published: bool = False
     #: the application that has it open
     owner: Any = None
 
