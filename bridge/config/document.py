@@ -1,32 +1,63 @@
 """A configuration file as a whole: loading it, its default, and what it says in plain words."""
 
+import contextlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bridge.config import values
+from bridge.config.collection import Collection
+from bridge.config.link import LinkConfig, LinkName
+from bridge.config.mapping import AnyMapping, Name
 from bridge.config.models import ChannelConfig, Configuration, clashes
 from bridge.config.problems import ConfigurationError, Problem, expectation, place_of
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
-from bridge.config.source import Source
+from bridge.config.references import Clash
+
+Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]
+"""Looks at mappings and links, each right by itself, for what only their meaning shows (`bridge.mapping.check`)."""
 
 
-def load(path: Path) -> Configuration:
+def load(path: Path, examine: Examine | None = None) -> Configuration:
     """The configuration in the YAML file `path`; what the file leaves out has its default, an empty file all of them.
 
     Relative paths written in the file count from its directory. Raises ConfigurationError with all problems of the
-    file, in the order of its lines. After a syntax error nothing further can be told, so it is then the last.
+    file, and of the mapping files that it names, in the order of their lines. After a syntax error nothing further can
+    be told of that file, so it is then its last.
     """
-    source = Source(path)
-    problems = list(source.problems)
+    collection = Collection(path)
+    problems = list(collection.problems)
     configuration: Configuration | None = None
+    context = {"directory": path.absolute().parent}
     try:
-        configuration = Configuration.model_validate(source.values, context={"directory": path.absolute().parent})
+        configuration = Configuration.model_validate(collection.values, context=context)
     except ValidationError as error:
-        problems += _problems(source, error)
+        problems += _problems(collection, error)
+    if examine is not None:
+        mappings, links = _right_ones(collection.values, context) if configuration is None else (
+            configuration.mappings,
+            configuration.links,
+        )
+        problems += [collection.problem(one.location, one.expected, one.found) for one in examine(mappings, links)]
     if problems or configuration is None:
-        raise ConfigurationError(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
+        raise ConfigurationError(collection.in_order(problems))
     return configuration
+
+
+def _right_ones(data: Mapping[str, Any], context: Any) -> tuple[dict[str, AnyMapping], dict[str, LinkConfig]]:
+    """The mappings and links in `data` that are right by themselves, whatever else is wrong."""
+
+    def right(section: str, kind: TypeAdapter[Any]) -> dict[str, Any]:
+        listed = data.get(section)
+        found = {}
+        for name, value in listed.items() if isinstance(listed, dict) else ():
+            with contextlib.suppress(ValidationError):  # told already, as part of the whole
+                found.update(kind.validate_python({name: value}, context=context))
+        return found
+
+    return right("mappings", TypeAdapter(dict[Name, AnyMapping])), right("links", TypeAdapter(dict[LinkName, LinkConfig]))
 
 
 def default_configuration() -> Configuration:
@@ -57,6 +88,8 @@ def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
         f"queue manager {queue_manager.name} ({queue_manager.type}), data in {data},"
         f" messages of at most {values.size_text(queue_manager.max_message_length)}"
     ]
+    if queue_manager.authorities == "enforced":
+        lines.append("applications and MQTT clients need the authorities that SET AUTHREC gives")
     if queue_manager.scripts:
         lines.append(f"MQSC scripts run at start: {', '.join(map(str, queue_manager.scripts))}")
     if listener := queue_manager.listener:
@@ -105,14 +138,15 @@ def _tls(tls: TlsConfig | None) -> str:
     return f"TLS with {tls.cipher_spec}, key repository {tls.key_repository}{certificate}{peer}"
 
 
-def _problems(source: Source, error: ValidationError) -> list[Problem]:
+def _problems(collection: Collection, error: ValidationError) -> list[Problem]:
     problems = []
     for detail in error.errors(include_url=False, include_input=False):
         if detail["type"] != "clash":
-            tell = source.key_problem if detail["type"] == "extra_forbidden" else source.problem
-            problems.append(tell(place_of(detail, Configuration), expectation(detail, Configuration)))
+            location, is_key = place_of(detail, Configuration)
+            tell = collection.key_problem if is_key else collection.problem
+            problems.append(tell(location, expectation(detail, Configuration)))
     # pydantic looks for clashes only when every value is right by itself; the writer of the file wants to know now.
-    problems += [source.problem(clash.location, clash.expected, clash.found) for clash in clashes(source.values)]
+    problems += [collection.problem(one.location, one.expected, one.found) for one in clashes(collection.values)]
     return problems
 
 

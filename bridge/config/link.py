@@ -1,7 +1,7 @@
 """Links: connections to MQTT brokers that somebody else runs (Mosquitto, HiveMQ, EMQX, AWS IoT ...)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -18,6 +18,11 @@ MAPPING_PLACE = "{mapping}"
 class LinkTlsConfig(Section):
     """TLS of a link. An empty section trusts what the machine trusts, and checks the broker's host name."""
 
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "key_password": "no password in this file, because too many read it (name an environment variable that has it"
+        " as key_password_variable)"
+    }
+
     ca_file: FilePath | None = None
     """Certificates of the authorities to trust, PEM; None: those of the machine."""
     certificate_file: FilePath | None = None
@@ -30,6 +35,12 @@ class LinkTlsConfig(Section):
     """Environment variable with the password of the private key."""
     check_host_name: Truth = True
     """Whether the broker's certificate has to be for `host`."""
+
+    @model_validator(mode="after")
+    def _key_with_certificate(self) -> Self:
+        if self.certificate_file is None and self.key_file is not None:
+            raise values.refusal("no private key without a certificate_file that it belongs to", "key_file")
+        return self
 
 
 class LinkConfig(Section):
@@ -86,3 +97,6 @@ LinkName = Annotated[
 ]
 LOCAL = "local"
 """In place of a link's name: the bridge's own MQTT clients."""
+
+LinkReference = Annotated[str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}", "the name of a link, or local")]
+"""The link that a mapping uses."""

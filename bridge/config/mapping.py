@@ -5,46 +5,72 @@ mapping has. What is left out is as the standard profile says (seed 004; `mappin
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
-from bridge.config.link import LOCAL
-from bridge.config.section import ObjectName, Section, Truth
+from bridge.config.link import LOCAL, LinkReference
+from bridge.config.section import ObjectName, Section, Truth, without_empty
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
 Retained = Literal["as-published", "never", "always"]
 PayloadType = Literal["bytes", "text", "json"]
 PersistenceWord = Literal["not-persistent", "persistent", "as-queue"]
+ExpiryWord = Literal["unlimited", "as-published"]
 
 Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
 ]
 TemplateText = Annotated[str, values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.{line|upper}")]
 """A template; `bridge.mapping.template` reads it, and says what is wrong with it."""
+TopicFilterText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
+"""A topic filter with captures; `bridge.mapping.topic_pattern` reads it."""
+Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")], TemplateText]
+"""Name of a property -> template of its value."""
+
+_ONE_SIDE = "exactly one of queue: and topic:"
+_MQTT_SIDE = {
+    key: f"no {key} beside mqtt: (each of from and to is either mqtt:, or queue:, or topic:)" for key in ("queue", "topic")
+}
+_NO_LINK = "no link, because this side is the queue manager (a link belongs to the side with mqtt:)"
 
 
 class MqttSource(Section):
     """Where a mapping to MQ takes publications from."""
 
-    mqtt: Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
+    REFUSED: ClassVar[Mapping[str, str]] = _MQTT_SIDE
+
+    mqtt: TopicFilterText
     """Topic filter; `{name}` is a `+`, `{name...}` a `#` of one or more levels, that can be named in `to`."""
-    link: str = LOCAL
+    link: LinkReference = LOCAL
     """The link to the broker; `local` are the bridge's own clients (and whoever else publishes to MQ topics)."""
 
 
 class MqSource(Section):
-    """Where a mapping to MQTT, or from MQ to MQ, takes messages from: a queue, or a topic and its subtree."""
+    """Where a mapping to MQTT takes messages from: a queue, or a topic and its subtree."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "link": _NO_LINK,
+        "queue_manager": "no queue manager, because messages are taken from queues of this one only",
+    }
 
     queue: ObjectName | None = None
     """Name of a queue. It is opened for exclusive input: nobody else takes messages from it meanwhile."""
-    topic: Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as prices/{symbol...}")] | None = None
+    topic: TopicFilterText | None = None
     """Topic filter with captures, as for MQTT."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.queue is None) == (self.topic is None):
+            raise values.refusal(_ONE_SIDE)
+        return self
 
 
 class MqDestination(Section):
     """Where a mapping puts messages to."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {"link": _NO_LINK}
 
     queue: TemplateText | None = None
     """Template of the name of a queue."""
@@ -53,31 +79,90 @@ class MqDestination(Section):
     topic: TemplateText | None = None
     """Template of a topic string."""
 
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.queue is None) == (self.topic is None):
+            raise values.refusal(_ONE_SIDE)
+        if self.queue_manager is not None and self.queue is None:
+            raise values.refusal("no queue manager, because a topic has none (it belongs to a queue:)", "queue_manager")
+        return self
+
 
 class MqttDestination(Section):
     """Where a mapping publishes to."""
 
+    REFUSED: ClassVar[Mapping[str, str]] = _MQTT_SIDE
+
     mqtt: TemplateText
     """Template of a topic name."""
-    link: str = LOCAL
+    link: LinkReference = LOCAL
     """The link to the broker; `local` are the bridge's own clients."""
 
 
 class TextPayload(Section):
     """`payload` in its long form: what the body is, and in which coded character set MQ has it."""
 
-    type: Annotated[PayloadType, values.choice(PayloadType)] = "bytes"
+    type: Annotated[
+        PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")
+    ] = "bytes"
     """`bytes` as they are; `text` between UTF-8 (MQTT) and a CCSID (MQ); `json` as text, which has to be JSON."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
     """CCSID of the text on the MQ side. To MQ None is 1208 (UTF-8); from MQ None is what the message itself says."""
     object: dict[str, TemplateText] = Field(default_factory=dict)
     """Only with `json`, to MQTT: the members of the JSON object to publish; `{text}` is the message's text."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _word(cls, data: Any) -> Any:
+        if isinstance(data, str | int | float):  # `payload: text`; the choice of words refuses numbers
+            return {"type": data}
+        return without_empty(data, "object")
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        if self.ccsid is not None and self.type == "bytes":
+            raise values.refusal("no ccsid with payload bytes, which stay as they are (write type: text)", "ccsid")
+        if self.object and self.type != "json":
+            raise values.refusal("members of an object only with type: json", "object")
+        return self
+
+
+FilterValue = str | int | float | bool | None | list[str | int | float | bool]
+"""What a property has to be for a filter: this value, one of these, or (None) absent."""
+
+
+def _several_qos() -> values.Kind:
+    """One QoS, or a list of several, as a list."""
+
+    def check(value: object) -> list[int]:
+        listed: list[Any] = value if isinstance(value, list) else [value]
+        if not listed or not all(type(one) is int and 0 <= one <= 2 for one in listed):
+            raise values.refusal("0, 1 or 2, or a list of these")
+        return listed
+
+    one = {"enum": [0, 1, 2]}
+    return values.Kind(check, schema={"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+
+
+def _filter_value() -> values.Kind:
+    """Text, a number or a truth value, a list of these, or nothing."""
+
+    def check(value: object) -> object:
+        listed = value if isinstance(value, list) else [value]
+        if value is not None and not (listed and all(isinstance(one, str | int | float) for one in listed)):
+            raise values.refusal("text, a number, true, false, a list of these, or null (it is not there)")
+        return value
+
+    one = {"type": ["string", "number", "boolean"]}
+    return values.Kind(
+        check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]}
+    )
+
 
 class FilterConfig(Section):
     """Which messages a mapping takes: those of which all that is written here is true. The others pass it by."""
 
-    qos: list[Annotated[int, values.integer(0, 2)]] | None = None
+    qos: Annotated[list[int], _several_qos()] | None = None
     """The QoS of the publication: one of these. (From MQ: what its persistence or mqtt folder makes of it.)"""
     retained: Truth | None = None
     """Whether it is retained."""
@@ -85,22 +170,76 @@ class FilterConfig(Section):
     """Bytes of payload, at least."""
     max_size: Annotated[int, values.size(0, values.GIB)] | None = None
     """Bytes of payload, at most."""
-    properties: dict[str, Any] = Field(default_factory=dict)
+    properties: dict[str, Annotated[FilterValue, _filter_value()]] = Field(default_factory=dict)
     """Property or MQMD field -> the value that it has, a list of those that it may have, or null: it is not there."""
-    json_path: str | None = Field(default=None, alias="json")
+    json_path: Annotated[
+        str, values.text(r"(?s:[^\x00]{1,10240})", "a comparison such as $.temp > 30 && $.unit == 'C'")
+    ] | None = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, data: Any) -> Any:
+        return without_empty(data, "properties")
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if self.min_size is not None and self.max_size is not None and self.min_size > self.max_size:
+            raise values.refusal("a size of at least min_size", "max_size")
+        return self
+
+
+STANDARD_PERSISTENCE: dict[Literal["0", "1", "2"], PersistenceWord] = {
+    "0": "not-persistent",
+    "1": "persistent",
+    "2": "persistent",
+}
+"""MQMD.Persistence of a publication by its QoS (seed 004, "Persistence")."""
+STANDARD_QOS: dict[Literal["persistent", "not-persistent"], int] = {"persistent": 2, "not-persistent": 0}
+"""QoS of a message by MQMD.Persistence (seed 004, "QoS")."""
+
+_QOS = values.integer(0, 2)
+_PERSISTENCE = values.choice(PersistenceWord)
+
+
+def _one_or_each(data: Any) -> str:
+    return "each" if isinstance(data, Mapping) else "one"
 
 
 class MessageAttributes(Section):
     """What the MQ message of a publication is like."""
 
-    persistence: Annotated[PersistenceWord, values.choice(PersistenceWord)] | dict[
-        Literal["0", "1", "2"], Annotated[PersistenceWord, values.choice(PersistenceWord)]
-    ] = {"0": "not-persistent", "1": "persistent", "2": "persistent"}  # noqa: RUF012 - the model is frozen
-    """MQMD.Persistence: one for all, or by QoS."""
-    priority: Annotated[int, values.integer(0, 9)] | Literal["as-queue"] = "as-queue"
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "qos": "no qos, because the message of a publication has none (write persistence:, which may say it for each QoS)",
+        "response_topic": "no Response Topic in a mapping to MQ (write reply_to_queue:)",
+        "correlation_data": "no Correlation Data in a mapping to MQ (write correl_id:)",
+        "content_type": "no Content Type in a mapping to MQ (write format:, or a property of your own in properties:)",
+    }
+
+    persistence: Annotated[
+        Annotated[
+            PersistenceWord,
+            values.choice(PersistenceWord, " (or a mapping from QoS to one of these, such as {0: not-persistent})"),
+            Tag("one"),
+        ]
+        | Annotated[
+            dict[
+                Annotated[Literal["0", "1", "2"], values.choice(Literal["0", "1", "2"])],
+                Annotated[PersistenceWord, _PERSISTENCE],
+            ],
+            AfterValidator(lambda given: STANDARD_PERSISTENCE | given),
+            Tag("each"),
+        ],
+        Discriminator(_one_or_each),
+    ] = Field(default_factory=STANDARD_PERSISTENCE.copy)
+    """MQMD.Persistence: one for all, or by QoS; a QoS that is left out has the one of the standard profile."""
+    priority: Annotated[
+        int | Literal["as-queue"], values.one_of(values.integer(0, 9), values.choice(Literal["as-queue"]))
+    ] = "as-queue"
     """MQMD.Priority."""
-    expiry: Annotated[float, values.duration(0.1, 100_000_000)] | Literal["unlimited", "as-published"] = "as-published"
+    expiry: Annotated[
+        float | ExpiryWord, values.one_of(values.duration(0.1, 100_000_000), values.choice(ExpiryWord))
+    ] = "as-published"
     """MQMD.Expiry in seconds; `as-published` is the Message Expiry Interval of MQTT 5, and unlimited without one."""
     retained: Annotated[Retained, values.choice(Retained)] = "as-published"
     """Whether the message is put as a retained publication (MQPMO_RETAIN; for a queue, mqps.Ret)."""
@@ -118,20 +257,50 @@ class MessageAttributes(Section):
     """Template of MQMD.ReplyToQMgr."""
     user_identifier: TemplateText | None = None
     """Template of MQMD.UserIdentifier; None: the client's identity (from a link: the bridge's own)."""
-    properties: dict[str, TemplateText] = Field(default_factory=dict)
+    properties: Properties = Field(default_factory=dict)
     """More message properties: name in the usr folder -> template."""
 
 
 class PublicationAttributes(Section):
     """What the MQTT publication of a message is like."""
 
-    qos: Annotated[int, values.integer(0, 2)] | dict[
-        Literal["persistent", "not-persistent"], Annotated[int, values.integer(0, 2)]
-    ] = {"persistent": 2, "not-persistent": 0}  # noqa: RUF012 - the model is frozen
-    """QoS: one for all, or by MQMD.Persistence. A message that a client published keeps its own (mqtt.qos)."""
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "persistence": "no persistence, because a publication has none (write qos:, which may say it for persistent and"
+        " not-persistent)",
+        "priority": "no priority, because MQTT has none",
+        "format": "no format, because a publication has none (write payload:, and for MQTT 5 content_type:)",
+        "rfh2": "no rfh2, because a publication has no headers (write properties: for those of MQTT 5)",
+        "msg_id": "no msg_id, because a publication has none (write properties: {name: '{MsgId}'})",
+        "correl_id": "no correl_id in a mapping to MQTT (write correlation_data:)",
+        "reply_to_queue": "no reply_to_queue in a mapping to MQTT (write response_topic:)",
+        "reply_to_queue_manager": "no reply_to_queue_manager in a mapping to MQTT (write response_topic:)",
+        "user_identifier": "no user_identifier, because a publication has none (write properties: {name:"
+        " '{UserIdentifier}'})",
+    }
+
+    qos: Annotated[
+        Annotated[
+            int,
+            values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"),
+            Tag("one"),
+        ]
+        | Annotated[
+            dict[
+                Annotated[Literal["persistent", "not-persistent"], values.choice(Literal["persistent", "not-persistent"])],
+                Annotated[int, _QOS],
+            ],
+            AfterValidator(lambda given: STANDARD_QOS | given),
+            Tag("each"),
+        ],
+        Discriminator(_one_or_each),
+    ] = Field(default_factory=STANDARD_QOS.copy)
+    """QoS: one for all, or by MQMD.Persistence (what is left out is as in the standard profile). A message that a client
+    published keeps its own (mqtt.qos)."""
     retained: Annotated[Retained, values.choice(Retained)] = "as-published"
     """Whether it is published with RETAIN."""
-    expiry: Annotated[float, values.duration(1, 100_000_000)] | Literal["unlimited", "as-published"] = "as-published"
+    expiry: Annotated[
+        float | ExpiryWord, values.one_of(values.duration(1, 100_000_000), values.choice(ExpiryWord))
+    ] = "as-published"
     """Message Expiry Interval (MQTT 5) in seconds; `as-published` is what is left of MQMD.Expiry."""
     response_topic: TemplateText | None = None
     """Template of the Response Topic (MQTT 5)."""
@@ -139,7 +308,7 @@ class PublicationAttributes(Section):
     """Template of the Correlation Data (MQTT 5); None: MQMD.CorrelId where it is not zeros."""
     content_type: TemplateText | None = None
     """Template of the Content Type (MQTT 5)."""
-    properties: dict[str, TemplateText] = Field(default_factory=dict)
+    properties: Properties = Field(default_factory=dict)
     """More user properties (MQTT 5; usr folder for local clients): name -> template."""
 
 
@@ -157,31 +326,56 @@ class MappingBatchConfig(Section):
 class MappingConfig(Section):
     """What mappings of both directions have in common."""
 
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        key: f"a key of a mapping ({key}: belongs under attributes:)"
+        for key in sorted({*MessageAttributes.model_fields, *PublicationAttributes.model_fields})
+    }
+
     enabled: Truth = True
     """false: it takes nothing; what comes for it waits (on its queue, its subscription, in its session at the broker)."""
     guarantee: Annotated[Guarantee, values.choice(Guarantee)] = "at-least-once"
     """How often a message arrives, whatever breaks."""
     filter: FilterConfig = Field(default_factory=FilterConfig)
+    """Which messages it takes; without one all."""
     payload: TextPayload = Field(default_factory=TextPayload)
+    """What the body is: `bytes`, `text` or `json`, or a mapping that says more."""
     batch: MappingBatchConfig = Field(default_factory=MappingBatchConfig)
+    """What one unit of work holds at most."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
     """How often a message that its destination does not take is backed out before it goes to the dead-letter queue."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, data: Any) -> Any:
+        return without_empty(data, "filter", "payload", "batch", "attributes")
 
 
 class ToMqMapping(MappingConfig):
     """Publications of MQTT clients, or of a broker, to a queue or topic."""
 
     source: MqttSource = Field(alias="from")
+    """The MQTT topics that it takes publications from."""
     destination: MqDestination = Field(alias="to")
+    """The queue or topic that it puts messages to."""
     attributes: MessageAttributes = Field(default_factory=MessageAttributes)
+    """What the messages are like; what is left out is as in the standard profile."""
+
+    @model_validator(mode="after")
+    def _no_object(self) -> Self:
+        if self.payload.object:
+            raise values.refusal("no object in a mapping to MQ, where the payload stays what it is", "payload", "object")
+        return self
 
 
 class ToMqttMapping(MappingConfig):
     """Messages of a queue or topic to MQTT topics."""
 
     source: MqSource = Field(alias="from")
+    """The queue or topic that it takes messages from."""
     destination: MqttDestination = Field(alias="to")
+    """The MQTT topic that it publishes to."""
     attributes: PublicationAttributes = Field(default_factory=PublicationAttributes)
+    """What the publications are like; what is left out is as in the standard profile."""
 
 
 def _direction(data: Any) -> str | None:
@@ -189,19 +383,31 @@ def _direction(data: Any) -> str | None:
         return "to-mq"
     if isinstance(data, ToMqttMapping):
         return "to-mqtt"
-    source, destination = (data.get("from"), data.get("to")) if isinstance(data, Mapping) else (None, None)
-    if isinstance(source, Mapping) and "mqtt" in source:
-        return "to-mq"
-    return "to-mqtt" if isinstance(destination, Mapping) and "mqtt" in destination else None
+    source = data.get("from") if isinstance(data, Mapping) else None
+    return "to-mq" if isinstance(source, Mapping) and "mqtt" in source else "to-mqtt"
+
+
+def _one_side_mqtt(data: Any) -> Any:
+    if isinstance(data, MappingConfig):
+        return data
+    if not isinstance(data, Mapping):
+        raise values.refusal("a mapping (lines of 'key: value')")
+    sides = [key for key in ("from", "to") if isinstance(data.get(key), Mapping) and "mqtt" in data[key]]
+    if len(sides) == 2:
+        raise values.refusal(
+            "a queue manager's side in from or in to (the topics of the bridge's own clients are those of the queue"
+            " manager: to move publications between them and a link, write topic: for them)",
+            "to",
+            "mqtt",
+        )
+    if not sides:
+        raise values.refusal("mqtt: in from or in to")
+    return data
 
 
 AnyMapping = Annotated[
     Annotated[ToMqMapping, Tag("to-mq")] | Annotated[ToMqttMapping, Tag("to-mqtt")],
-    Discriminator(
-        _direction,
-        custom_error_type="unknown_type",
-        custom_error_message="expected {expected}",
-        custom_error_context={"expected": "a mapping with mqtt: in from or in to"},
-    ),
+    Discriminator(_direction),
+    BeforeValidator(_one_side_mqtt),
 ]
 """A mapping; which side has `mqtt` says in which direction."""

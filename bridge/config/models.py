@@ -6,15 +6,31 @@ expected; `bridge.config.load` raises `ConfigurationError` instead, with the pla
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
+from bridge.config.link import LinkConfig, LinkName
+from bridge.config.mapping import AnyMapping, Name
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
-from bridge.config.section import Address, ChannelName, ObjectName, Port, Section, Truth, UserName, without_empty
+from bridge.config.references import Clash, link_clashes
+from bridge.config.section import (
+    Address,
+    ChannelName,
+    FilePath,
+    ObjectName,
+    Port,
+    Section,
+    Truth,
+    UserName,
+    without_empty,
+)
+
+CONTROL_SOCKET = "control.sock"
+"""Name of the control socket in the data directory of an embedded queue manager."""
 
 Protocol = Literal["MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
@@ -108,39 +124,47 @@ class Configuration(Section):
     """The whole file."""
 
     queue_manager: QueueManagerConfig = Field(default_factory=EmbeddedQueueManagerConfig)
+    """The queue manager that the bridge serves."""
     channels: list[ChannelConfig] = Field(default_factory=lambda: [ChannelConfig()])
     """The telemetry channels. By default there is one, PLAIN.MQTT; with an empty list no MQTT client can connect."""
     transmission_queue: ObjectName = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     """The queue where messages for MQTT clients wait: the queue manager's default transmission queue (DEFXMITQ)."""
+    links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
+    """Connections to MQTT brokers that somebody else runs, by name."""
+    mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
+    """The mappings by name. A file may name mapping files, or directories of such, instead."""
+    control_socket: FilePath | None = None
+    """Unix socket for `mqbridge reload` and `mqbridge mappings`; None: `control.sock` in the data directory of the
+    embedded queue manager, and none for a queue manager of IBM MQ."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    """What one client may hold up, and how long the bridge waits."""
     log: LogConfig = Field(default_factory=LogConfig)
+    """The log, which goes to standard error."""
+
+    @property
+    def control_socket_path(self) -> Path | None:
+        """Where the control socket is; None: there is none."""
+        if self.control_socket is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
+            return self.queue_manager.data_directory / CONTROL_SOCKET
+        return self.control_socket
 
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "queue_manager", "channels", "limits", "log")
+        return without_empty(data, "queue_manager", "channels", "links", "mappings", "limits", "log")
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
-        found = clashes(self.model_dump())
+        found = clashes(self.model_dump(by_alias=True))
         if found:
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences})
         return self
 
 
-@dataclass(frozen=True)
-class Clash:
-    """Two parts of the file, each right by itself, that cannot stand together."""
-
-    location: tuple[str | int, ...]
-    """The later of the two, like `("channels", 1, "name")`."""
-    expected: str
-    found: str
-
-
 def clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The channels in `data` (plain values of a file) that share a name, and the listeners that share address and port.
+    """The channels in `data` (plain values of a file) that share a name, the listeners that share address and port, and
+    the mappings that do not go with their link.
 
     It takes plain values rather than models, and passes over what is not of the right type, so that a file with other
     mistakes is told of its clashes at the same time.
@@ -166,7 +190,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
             expected = "an address and port where nothing else in this file listens"
             found.append(Clash(("channels", index, "port"), expected, again))
-    return found
+    return found + link_clashes(data)
 
 
 def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:

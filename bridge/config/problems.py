@@ -1,10 +1,13 @@
 """What is wrong with a file, in words: one `Problem` for each mistake, and the error that carries them all."""
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
+from pydantic import Tag
 from pydantic_core import ErrorDetails
 
 from bridge.config.section import Section
@@ -69,11 +72,11 @@ def expectation(error: ErrorDetails, root: type[Section]) -> str:
         case "expected" | "unknown_type":
             return str(error["ctx"]["expected"])
         case "extra_forbidden":
-            key, model = str(error["loc"][-1]), _way(error["loc"][:-1], root)[1]
-            return model.REFUSED.get(key) or _known_key(key, list(model.model_fields))
+            model = _way(error["loc"][:-1], root).model
+            return key_expectation(str(error["loc"][-1]), model)
         case "missing":
             return "this key, which has no default"
-        case "model_type" | "model_attributes_type":
+        case "model_type" | "model_attributes_type" | "dict_type":
             return "a mapping (lines of 'key: value')"
         case "list_type":
             return "a list (lines that begin with '- ')"
@@ -81,36 +84,91 @@ def expectation(error: ErrorDetails, root: type[Section]) -> str:
             return "another value"
 
 
-def place_of(error: ErrorDetails, root: type[Section]) -> Location:
-    """Where the value that `error` is about stands in the file."""
-    location = _way(error["loc"], root)[0]
-    return (*location, "type") if error["type"] == "unknown_type" else location
+def key_expectation(key: str, model: type[Section]) -> str:
+    """What a `model` has in place of `key`, which is none of its keys."""
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    return model.REFUSED.get(key) or f"a known key ({suggestion(key, known) or listing(known, 'or')})"
 
 
-def _known_key(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"a known key (did you mean {near[0]}?)" if near else f"a known key ({listing(known, 'or')})"
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`did you mean ...?`; empty if nothing known is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
-def _way(location: Location, root: type[Section]) -> tuple[Location, type[Section]]:
+def place_of(error: ErrorDetails, root: type[Section]) -> tuple[Location, bool]:
+    """Where what `error` is about stands in the file, and whether it is the key there rather than its value."""
+    way = _way(error["loc"], root)
+    if error["type"] == "unknown_type":
+        return (*way.written, "type"), False
+    at: Location = error.get("ctx", {}).get("at", ())
+    return (*way.written, *at), way.is_key or error["type"] == "extra_forbidden"
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A location of pydantic's, as the file has it."""
+
+    written: Location
+    model: type[Section]
+    """The innermost mapping with fixed keys on the way."""
+    is_key: bool
+    """Whether the last key itself is meant, not its value."""
+
+
+def _way(location: Location, root: type[Section]) -> _Way:
     """pydantic's `location` as the file has it, and the model that describes the mapping there.
 
-    Where a section is one of several models, pydantic has a step of its own that says which by its `type`.
+    pydantic has steps of its own: the tag of the model, where a value is one of several, and `[key]` where the key of a
+    mapping with free keys is meant. Which step is which only the types along the way tell.
     """
-    models = [root]
+    kind: Any = root
+    model = root
     written: list[str | int] = []
+    free_key = False
     for step in location:
-        if len(models) > 1:
-            models = [model for model in models if model.model_fields["type"].default == step]
-            continue
-        written.append(step)
-        if isinstance(step, str) and step in models[0].model_fields:
-            models = _models_in(models[0].model_fields[step].annotation) or models
-    return tuple(written), models[0]
+        kind = _without_none(kind)
+        if free_key and step == "[key]" and get_origin(kind) is not dict:
+            return _Way(tuple(written), model, is_key=True)
+        tagged = {tag: member for member in get_args(kind) for tag in _tags(member)}
+        free_key = get_origin(kind) is dict
+        if tagged:
+            kind = tagged.get(str(step))
+        else:
+            written.append(step)
+            kind = _kind_below(kind, step)
+        kind = _without_none(kind)
+        model = kind if _is_section(kind) else model
+    return _Way(tuple(written), model, is_key=False)
 
 
-def _models_in(annotation: Any) -> list[type[Section]]:
-    """The models named in a type such as `Model`, `Model | None`, `list[Model]` or `One | Other`."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+def _kind_below(kind: Any, step: str | int) -> Any:
+    """The type of what stands at `step` in a value of type `kind`; None where the types do not tell."""
+    if _is_section(kind):
+        return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}.get(str(step))
+    return get_args(kind)[-1] if get_origin(kind) in (dict, list) else None
+
+
+def _tags(member: Any) -> list[str]:
+    """The pydantic tag of a member of a union, if it has one."""
+    metadata = get_args(member)[1:] if get_origin(member) is Annotated else ()
+    return [part.tag for part in metadata if isinstance(part, Tag)]
+
+
+def _without_none(kind: Any) -> Any:
+    """A type without `Annotated` around it and `| None` behind it."""
+    while True:
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        elif get_origin(kind) in (Union, UnionType) and len(parts := _but_none(kind)) == 1:
+            kind = parts[0]
+        else:
+            return kind
+
+
+def _but_none(union: Any) -> list[Any]:
+    return [part for part in get_args(union) if part is not NoneType]
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)

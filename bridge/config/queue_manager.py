@@ -11,6 +11,7 @@ from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Po
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
+Authorities = Literal["ignored", "enforced"]
 
 PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
 """The environment variable that has the password, unless the file names another, or a file."""
@@ -42,6 +43,8 @@ class EmbeddedQueueManagerConfig(Section):
     """TCP listener for MQ applications; None: they reach the queue manager through its Unix socket only."""
     scripts: list[FilePath] = Field(default_factory=list)
     """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
+    authorities: Annotated[Authorities, values.choice(Authorities)] = "ignored"
+    """Whether applications and MQTT clients are asked for the authorities that SET AUTHREC gives (`enforced`)."""
     max_message_length: Annotated[int, values.size(32 * values.KIB, 100 * values.MIB)] = 4 * values.MIB
     """Longest message in bytes (the queue manager's MAXMSGL; range and default are MQ's)."""
 

@@ -84,13 +84,19 @@ class Source:
         if not written:  # an empty file
             return Problem(self.file, None, None, dotted(location), expected, found or "nothing")
         node = self._nodes[written[0]]
+        if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a word that stands for a whole section
+            location = written[0]
         shown = _shown(node) if written[0] == location else "nothing"
         return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown)
 
-    def key_problem(self, location: Location, expected: str) -> Problem:
+    def key_problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
         """The problem that the key at `location`, rather than its value, is wrong."""
         place = _place(self._keys[location].start_mark)
-        return Problem(self.file, *place, dotted(location), expected, quoted(str(location[-1])))
+        return Problem(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
+
+    def key_place(self, location: Location) -> str:
+        """Where the key at `location` stands, as `file:line`."""
+        return f"{self.file}:{_place(self._keys[location].start_mark)[0]}"
 
     def _bytes(self) -> bytes:
         try:

@@ -7,6 +7,7 @@ the validators here run before them and leave them nothing to refuse.
 
 import ipaddress
 import re
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
@@ -33,23 +34,39 @@ _CONNECTION = re.compile(r"([^()]+)\(([0-9]{1,5})\)")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\Z))+")
 
 
-def refusal(expected: str) -> PydanticCustomError:
-    """The error that says a value is not what was `expected`; the reader of the file adds where, and what it found."""
-    return PydanticCustomError("expected", "expected {expected}", {"expected": expected})
+@dataclass(frozen=True)
+class Kind(BeforeValidator):
+    """A kind of value: the check that refuses what is none of it, and what is one as JSON Schema, for editors."""
+
+    schema: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        return dict(self.schema)
 
 
-def integer(low: int, high: int) -> BeforeValidator:
-    """A whole number from `low` to `high`. Text, fractions and truth values are refused, even if Python takes them."""
+def refusal(expected: str, *at: str | int) -> PydanticCustomError:
+    """The error that says a value is not what was `expected`; the reader of the file adds where, and what it found.
+
+    `at` leads from the value that is checked to the one that is meant.
+    """
+    return PydanticCustomError("expected", "expected {expected}", {"expected": expected, "at": at})
+
+
+def integer(low: int, high: int, because: str = "") -> Kind:
+    """A whole number from `low` to `high`. Text, fractions and truth values are refused, even if Python takes them.
+
+    `because` ends the refusal with a reason.
+    """
 
     def check(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
-        raise refusal(f"an integer from {low} to {high}")
+        raise refusal(f"an integer from {low} to {high}{because}")
 
-    return BeforeValidator(check)
+    return Kind(check, schema={"type": "integer", "minimum": low, "maximum": high})
 
 
-def size(low: int, high: int) -> BeforeValidator:
+def size(low: int, high: int) -> Kind:
     """A number of bytes from `low` to `high`: an integer, or text like `64 KiB`, `1 MB`, `1.5mib` (in any case)."""
     expected = (
         f"a size from {size_text(low)} to {size_text(high)}"
@@ -66,10 +83,10 @@ def size(low: int, high: int) -> BeforeValidator:
             raise refusal(expected)
         return int(number)
 
-    return BeforeValidator(check)
+    return Kind(check, schema=_quantity({"type": "integer", "minimum": low, "maximum": high}, SIZE_UNITS, "i"))
 
 
-def duration(low: float, high: float = DAY) -> BeforeValidator:
+def duration(low: float, high: float = DAY) -> Kind:
     """A time span from `low` to `high` seconds: a number of seconds, or text like `500 ms`, `10 s`, `2 min`, `1 h`."""
     expected = (
         f"a duration from {duration_text(low)} to {duration_text(high)}"
@@ -87,10 +104,10 @@ def duration(low: float, high: float = DAY) -> BeforeValidator:
             raise refusal(expected)
         return float(number)
 
-    return BeforeValidator(check)
+    return Kind(check, schema=_quantity({"type": "number", "minimum": low, "maximum": high}, DURATION_UNITS))
 
 
-def text(pattern: str, expected: str) -> BeforeValidator:
+def text(pattern: str, expected: str) -> Kind:
     """Text that matches the whole of `pattern`; `expected` says the rule in words."""
     compiled = re.compile(pattern)
 
@@ -100,23 +117,45 @@ def text(pattern: str, expected: str) -> BeforeValidator:
         # `name: 1234` and `name: NO` look right to their writer, but YAML reads a number and a truth value.
         raise refusal(f"{expected}, in quotes" if isinstance(value, int | float) else expected)
 
-    return BeforeValidator(check)
+    # ECMA 262, whose regular expressions JSON Schema has, knows no \Z; its $ is the end itself.
+    return Kind(check, schema={"type": "string", "pattern": "^(?:" + pattern.replace(r"\Z", "$") + ")$"})
 
 
-def choice(literal: Any, because: str = "") -> BeforeValidator:
-    """One of the words of the `Literal` type `literal`; `because` ends the refusal with a reason."""
+def choice(literal: Any, because: str = "") -> Kind:
+    """One of the words of the `Literal` type `literal`; `because` ends the refusal with a reason.
+
+    Where a word is a number, such as "5", the number that YAML makes of it without quotes is meant, too.
+    """
     words: tuple[str, ...] = get_args(literal)
+    numbers = {int(word): word for word in words if word.isdigit()}
     expected = _either(words) + because
 
     def check(value: object) -> str:
+        if isinstance(value, int) and not isinstance(value, bool) and value in numbers:
+            return numbers[value]
         if isinstance(value, str) and value in words:
             return value
         raise refusal(expected)
 
-    return BeforeValidator(check)
+    return Kind(check, schema={"enum": [*words, *numbers]})
 
 
-def truth() -> BeforeValidator:
+def one_of(*kinds: Kind) -> Kind:
+    """A value of one of several kinds; the refusal names them all."""
+
+    def check(value: object) -> Any:
+        expected = []
+        for kind in kinds:
+            try:
+                return kind.func(value)  # type: ignore[call-arg]
+            except PydanticCustomError as error:
+                expected.append(str((error.context or {})["expected"]))
+        raise refusal(", or ".join(expected))
+
+    return Kind(check, schema={"anyOf": [kind.schema for kind in kinds]})
+
+
+def truth() -> Kind:
     """true or false. Numbers and quoted words are refused."""
 
     def check(value: object) -> bool:
@@ -124,10 +163,10 @@ def truth() -> BeforeValidator:
             return value
         raise refusal("true or false")
 
-    return BeforeValidator(check)
+    return Kind(check, schema={"type": "boolean"})
 
 
-def path() -> BeforeValidator:
+def path() -> Kind:
     """A path. A relative one counts from the validation context's `directory`, which is that of the YAML file."""
 
     def check(value: object, info: ValidationInfo) -> Path:
@@ -136,10 +175,10 @@ def path() -> BeforeValidator:
             raise refusal("a path")
         return Path(info.context["directory"], value) if info.context else Path(value)
 
-    return BeforeValidator(check)
+    return Kind(check, schema={"type": "string", "minLength": 1})
 
 
-def address() -> BeforeValidator:
+def address() -> Kind:
     """An address to listen on: an IPv4 or IPv6 address (no brackets), or a host name."""
 
     def check(value: object) -> str:
@@ -147,10 +186,10 @@ def address() -> BeforeValidator:
             return value
         raise refusal("an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)")
 
-    return BeforeValidator(check)
+    return Kind(check, schema={"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
 
 
-def connections(longest: int) -> BeforeValidator:
+def connections(longest: int) -> Kind:
     """Connection names of MQ: text `host(port),host(port)`, or a list of `host(port)`; at most `longest` characters."""
     expected = f"host(port), or several with commas or as a list, of at most {longest} characters together"
 
@@ -163,10 +202,11 @@ def connections(longest: int) -> BeforeValidator:
             raise refusal(expected)
         return names
 
-    return BeforeValidator(check)
+    name = {"type": "string", "pattern": r"\([0-9]{1,5}\)\s*$"}
+    return Kind(check, schema={"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]})
 
 
-def url(*schemes: str) -> BeforeValidator:
+def url(*schemes: str) -> Kind:
     """A URL of one of these schemes."""
     expected = f"a URL that begins with {_either(tuple(f'{scheme}://' for scheme in schemes))}"
 
@@ -177,7 +217,7 @@ def url(*schemes: str) -> BeforeValidator:
                 return value
         raise refusal(expected)
 
-    return BeforeValidator(check)
+    return Kind(check, schema={"type": "string", "pattern": f"^({'|'.join(schemes)})://[^ ]+$"})
 
 
 def without_password(url: str) -> str:
@@ -230,6 +270,14 @@ def listing(words: list[str], last: str) -> str:
 
 def _either(words: tuple[str, ...] | dict[str, Any]) -> str:
     return listing(list(words), "or")
+
+
+def _quantity(number: dict[str, Any], units: dict[str, Any], flag: str = "") -> dict[str, Any]:
+    """JSON Schema of a number, or of text with a number and one of `units` ("i": in any case)."""
+    names = "|".join(units)
+    if flag:  # ECMA 262 has no flags inside a pattern
+        names = "|".join("".join(f"[{letter.upper()}{letter.lower()}]" for letter in name) for name in units)
+    return {"anyOf": [number, {"type": "string", "pattern": rf"^[0-9]{{1,20}}(\.[0-9]{{1,9}})? *({names})$"}]}
 
 
 def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -41,6 +41,9 @@ def test_defaults() -> None:
             }
         ],
         "transmission_queue": "SYSTEM.MQTT.TRANSMIT.QUEUE",
+        "links": {},
+        "mappings": {},
+        "control_socket": None,
         "limits": {
             "in_flight": 20,
             "pending_bytes": 1_048_576,

@@ -1,0 +1,156 @@
+"""A configuration file with the mapping files that it names: their values as one, and where each of them stands."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bridge.config.link import LinkConfig, LinkTlsConfig
+from bridge.config.problems import ConfigurationError, Location, Problem, key_expectation, quoted
+from bridge.config.section import Section
+from bridge.config.source import Source
+
+SUFFIXES = (".yaml", ".yml")
+"""What the names of mapping files in a directory end with."""
+
+_MAPPING = "a mapping (lines of 'key: value')"
+_LINK_FILES = [name for name in LinkConfig.model_fields if name.endswith("_file")]
+_TLS_FILES = [name for name in LinkTlsConfig.model_fields if name.endswith("_file")]
+
+
+class MappingFile(Section):
+    """A mapping file: what it may hold. Its values are checked as part of the configuration."""
+
+    mappings: Any = None
+    """Mappings by name, as in the configuration file. (A list of further files has no place here.)"""
+    links: Any = None
+    """Links by name, as in the configuration file."""
+
+
+class Collection:
+    """The values of a configuration file, with what stands in the mapping files that it names under `mappings`.
+
+    Raises ConfigurationError if a file cannot be read, or if it is no YAML.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._main = Source(file)
+        self.values: dict[str, Any] = dict(self._main.values)
+        """The whole configuration; mappings and links of all files by name."""
+        self.problems: list[Problem] = list(self._main.problems)
+        """Mistakes that the values do not show: duplicate names, paths that lead nowhere."""
+        self._files = [self._main.file]
+        # Where a mapping or link (the first two steps of a location) stands: the file, and its way in there.
+        self._places: dict[Location, tuple[Source, Location]] = {}
+        listed = self._main.values.get("mappings")
+        if isinstance(listed, list):
+            self._places |= {("links", name): (self._main, ("links", name)) for name in self._names("links")}
+            self.values["mappings"] = {}
+            for index, item in enumerate(listed):
+                self._add_item(("mappings", index), item)
+        elif listed is not None and not isinstance(listed, dict):
+            self._tell(self._main, ("mappings",), "mappings by name, or a list of paths of mapping files")
+            self.values["mappings"] = {}
+
+    def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
+        """The problem that `expected` should stand at `location` of the values, with its place in its file."""
+        source, written = self._written(location)
+        return source.problem(written, expected, found)
+
+    def key_problem(self, location: Location, expected: str) -> Problem:
+        """The problem that the key at `location` of the values, rather than its value, is wrong."""
+        source, written = self._written(location)
+        return source.key_problem(written, expected)
+
+    def in_order(self, problems: list[Problem]) -> list[Problem]:
+        """`problems` file by file, as they were read, and each file's by its lines."""
+        order = {file: index for index, file in enumerate(self._files)}
+        return sorted(problems, key=lambda one: (order.get(one.file, len(order)), one.line or 0, one.column or 0))
+
+    def _written(self, location: Location) -> tuple[Source, Location]:
+        source, way = self._places.get(location[:2], (self._main, location[:2]))
+        return source, (*way, *location[2:])
+
+    def _add_item(self, location: Location, item: Any) -> None:
+        """An item of the list under `mappings`: a path, or mappings by name."""
+        if isinstance(item, dict):
+            self._merge("mappings", item, self._main, location)
+        elif not isinstance(item, str) or not item or not item.isprintable():
+            self._tell(self._main, location, "the path of a mapping file or a directory of such, or mappings by name")
+        else:
+            path = self._main.file.parent / item
+            for file in _files_at(path):
+                self._add_file(location, file)
+            if not path.exists():
+                found = f"{quoted(item)}, which does not exist"
+                self._tell(self._main, location, "the path of a mapping file, or of a directory of such", found)
+
+    def _add_file(self, location: Location, file: Path) -> None:
+        if any(file.samefile(known) for known in self._files):
+            self._tell(self._main, location, "each mapping file once, and not this file itself", f"{file} again")
+            return
+        self._files.append(file)
+        try:
+            source = Source(file)
+        except ConfigurationError as error:
+            self.problems += error.problems
+            return
+        self.problems += source.problems
+        for key, value in source.values.items():
+            if key not in MappingFile.model_fields:
+                self.problems.append(source.key_problem((key,), key_expectation(key, MappingFile)))
+            elif isinstance(value, dict):
+                self._merge(key, value, source, (key,))
+            elif isinstance(value, list) and key == "mappings":
+                self._tell(source, (key,), "mappings by name, because a mapping file names no further files")
+            elif value is not None:
+                self._tell(source, (key,), _MAPPING)
+
+    def _merge(self, section: str, added: dict[str, Any], source: Source, location: Location) -> None:
+        """Add what stands by name at `location` of a file to `section` of the whole."""
+        whole = self.values.get(section)
+        if whole is not None and not isinstance(whole, dict):
+            return  # that is wrong itself, and the first to mend
+        merged = dict(whole or {})
+        for name, value in added.items():
+            place: Location = (section, name)
+            if place in self._places:
+                other, way = self._places[place]
+                again = f"{quoted(name)} again, which stands at {other.key_place(way)}"
+                expected = f"a name that no other {section.removesuffix('s')} has"
+                self.problems.append(source.key_problem((*location, name), expected, again))
+                continue
+            self._places[place] = (source, (*location, name))
+            merged[name] = _from_directory(value, source.file.absolute().parent) if section == "links" else value
+        self.values[section] = merged
+
+    def _names(self, section: str) -> list[str]:
+        listed = self._main.values.get(section)
+        return list(listed) if isinstance(listed, dict) else []
+
+    def _tell(self, source: Source, location: Location, expected: str, found: str | None = None) -> None:
+        self.problems.append(source.problem(location, expected, found))
+
+
+def _files_at(path: Path) -> Iterator[Path]:
+    """The mapping files that a path names: itself, or those of a directory in order of their names."""
+    if not path.is_dir():
+        yield from [path] if path.exists() else []
+        return
+    for file in sorted(path.iterdir()):
+        if file.suffix in SUFFIXES and file.is_file() and not file.name.startswith("."):
+            yield file
+
+
+def _from_directory(link: Any, directory: Path) -> Any:
+    """A link with its paths counted from `directory`, that of the mapping file that it stands in."""
+    if not isinstance(link, Mapping):
+        return link
+    based = _based(link, _LINK_FILES, directory)
+    if isinstance(tls := link.get("tls"), Mapping):
+        based["tls"] = _based(tls, _TLS_FILES, directory)
+    return based
+
+
+def _based(section: Mapping[str, Any], keys: list[str], directory: Path) -> dict[str, Any]:
+    paths = {key: section[key] for key in keys if isinstance(section.get(key), str) and section[key]}
+    return {**section, **{key: str(directory / path) for key, path in paths.items()}}

@@ -1,0 +1,96 @@
+"""What one part of the file says of another: mappings and the links that they use."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
+from bridge.config.problems import Location, suggestion
+from bridge.config.values import listing
+
+_OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Two parts of the file, each right by itself, that cannot stand together."""
+
+    location: Location
+    """The later of the two, like `("channels", 1, "name")`."""
+    expected: str
+    found: str | None = None
+    """None: what stands there."""
+
+
+def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """The mappings in `data` (plain values of a file) that do not go with their link.
+
+    Like `bridge.config.models.clashes` it passes over what is not of the right type.
+    """
+    links, mappings = _sections(data, "links"), _sections(data, "mappings")
+    sessions: dict[tuple[object, ...], str] = {}
+    found: list[Clash] = []
+    for name, mapping in mappings.items():
+        for side in ("from", "to"):
+            end = mapping.get(side)
+            link_name = end.get("link", LOCAL) if isinstance(end, Mapping) and "mqtt" in end else LOCAL
+            if link_name == LOCAL or not isinstance(link_name, str):
+                continue
+            place: Location = ("mappings", name, side, "link")
+            link = links.get(link_name)
+            if link is None:
+                if not _written(data, "links", link_name):  # else its own mistakes are told
+                    found.append(Clash(place, f"the name of a link ({_known(link_name, links)})"))
+                continue
+            session = _session(link, name)
+            if sessions.setdefault(session, name) != name:
+                again = f"{session[-1]!r} again, with which mapping {sessions[session]} connects to the same broker"
+                expected = f"a link whose client_id is another for each mapping (write {MAPPING_PLACE} into it)"
+                found.append(Clash(place, expected, again))
+            found += _unfit(("mappings", name), mapping, side, link_name, link)
+    return found
+
+
+def _unfit(place: Location, mapping: Mapping[str, Any], side: str, name: str, link: Mapping[str, Any]) -> Iterator[Clash]:
+    """What a mapping asks for that its link cannot do."""
+    attributes = mapping.get("attributes")
+    attributes = attributes if side == "to" and isinstance(attributes, Mapping) else {}
+    if mapping.get("guarantee") == "exactly-once":
+        if link.get("session", "durable") != "durable":
+            sentence = f"at-least-once or at-most-once, because link {name} has no durable session"
+            yield Clash((*place, "guarantee"), sentence)
+        qos, where = attributes.get("qos"), (*place, "attributes", "qos")
+        if isinstance(qos, Mapping):
+            qos, where = qos.get("persistent"), (*where, "persistent")
+        if qos in (0, 1) and not isinstance(qos, bool):
+            yield Clash(where, f"2, because guarantee exactly-once needs QoS 2 on link {name}")
+    if link.get("version") == "3.1.1":
+        for key in _OF_MQTT_5:
+            if attributes.get(key) not in (None, {}, "as-published", "unlimited"):
+                yield Clash((*place, "attributes", key), f"none, because link {name} is MQTT 3.1.1, which has no such thing")
+
+
+def _session(link: Mapping[str, Any], mapping: str) -> tuple[object, ...]:
+    """What a broker tells sessions apart by: the broker itself, and the client identifier."""
+    host, client_id = link.get("host"), link.get("client_id", LinkConfig.model_fields["client_id"].default)
+    port = link.get("port") or (8883 if "tls" in link and link["tls"] is not False else 1883)
+    identifier = client_id.replace(MAPPING_PLACE, mapping) if isinstance(client_id, str) else client_id
+    return str(host).lower(), str(port), str(identifier)
+
+
+def _known(name: str, links: Mapping[str, Any]) -> str:
+    if not links:
+        return "there is none under links:, and local are the bridge's own clients"
+    return suggestion(name, links) or f"{listing([*links, LOCAL], 'or')}"
+
+
+def _sections(data: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    """The sections by name below `key`, of those that are sections at all."""
+    listed = data.get(key)
+    found = listed if isinstance(listed, Mapping) else {}
+    return {str(name): section for name, section in found.items() if isinstance(section, Mapping)}
+
+
+def _written(data: Mapping[str, Any], key: str, name: str) -> bool:
+    listed = data.get(key)
+    return isinstance(listed, Mapping) and name in listed
