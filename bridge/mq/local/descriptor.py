@@ -74,8 +74,8 @@ def group_fields(md: MQMD) -> dict[str, Any]:
 
 
 def is_grouped(md: MQMD) -> bool:
-    """Whether a message belongs to a group."""
-    return md.Version != cmqc.MQMD_VERSION_1 and bool(md.MsgFlags & _GROUP_FLAGS)
+    """Whether a message belongs to a group, or is a segment."""
+    return md.Version != cmqc.MQMD_VERSION_1 and bool(md.MsgFlags & (_GROUP_FLAGS | _SEGMENT_FLAGS))
 
 
 def copied(names: tuple[str, ...], source: MQMD) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, is_wildcard
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQSTS
 from bridge.mq.local.attributes import Value
+from bridge.mq.local.logical_message import Place
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
@@ -50,12 +51,10 @@ class QueueHandle(msgspec.Struct, eq=False):
     locked: StoredMessage | None = None
     #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the message got last
     context: MQMD | None = None
-    #: MQPMO_LOGICAL_ORDER: the group that is being put, and the place in it
-    group_id: bytes = cmqc.MQGI_NONE
-    sequence: int = 0
-    #: MQGMO_LOGICAL_ORDER: the same of the group that is being got or browsed
-    got_group_id: bytes = cmqc.MQGI_NONE
-    got_sequence: int = 0
+    #: MQPMO_LOGICAL_ORDER: behind the message that was put last
+    put_place: Place = msgspec.field(default_factory=Place)
+    #: MQGMO_LOGICAL_ORDER: behind the message that was got or browsed last
+    got_place: Place = msgspec.field(default_factory=Place)
 
     @property
     def queue(self) -> Queue:

@@ -18,6 +18,7 @@ from bridge.mq.local.descriptor import IDENTITY, ORIGIN, blank, check_descriptor
 from bridge.mq.local.dynamic_queue import TEMPORARY
 from bridge.mq.local.handles import Handles, QueueHandle, TopicHandle, check_publishable
 from bridge.mq.local.objects import Destination
+from bridge.mq.local.logical_message import SEGMENT, Place, segmented
 from bridge.mq.local.property import leading, merge
 from bridge.mq.local.report import report
 from bridge.mq.local.topics import Route
@@ -123,8 +124,12 @@ class Putting(Handles):
         handle: QueueHandle | None = None,
     ) -> Result:
         queue_manager = self.queue_manager
-        md, application = self._complete(message.md, pmo, handle)
-        if len(message.data) > int(queue_manager.attributes["MAXMSGL"]):
+        md, application = self._complete(message.md, pmo)
+        place = handle.put_place if handle is not None and pmo.Options & cmqc.MQPMO_LOGICAL_ORDER else None
+        group, following = self._group(md, place, len(message.data))
+        md = msgspec.structs.replace(md, **group)
+        limit = self._segment_limit(target, md)
+        if len(message.data) > int(queue_manager.attributes["MAXMSGL"]) and not limit:
             raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{len(message.data)} bytes")
         message = _with_properties(md, message.data, properties)
         syncpoint = bool(pmo.Options & cmqc.MQPMO_SYNCPOINT)
@@ -140,11 +145,36 @@ class Putting(Handles):
         md = self._unanswered(put, md, target, pmo) if pmo.Options & cmqc.MQPMO_ASYNC_RESPONSE else put()
         return md, None if syncpoint else unit
 
+            if limit and message.length > limit and not properties:
+                return self._put_segments(unit, target, segmented(message, limit, self._generated), pmo, application)
     def _put_to_queue(
         self, unit: Unit, destination: Destination, message: Message, pmo: MQPMO, application: str | None
     ) -> MQMD:
+        if place is not None and handle is not None:
+            handle.put_place = following
         queue_manager = self.queue_manager
         queue = destination.queue
+    def _segment_limit(self, target: str | Destination, md: MQMD) -> int:
+        """The length from which the queue manager makes segments of a message; 0 where it does not."""
+        queue = None if isinstance(target, str) else target.queue
+        if queue is None or queue.is_transmission or not md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED:
+            return 0
+        return 0 if md.MsgFlags & SEGMENT else min(queue.max_length, int(self.queue_manager.attributes["MAXMSGL"]))
+
+    def _put_segments(
+        self, unit: Unit, destination: Destination, parts: list[Message], pmo: MQPMO, application: str | None
+    ) -> MQMD:
+        """Put all the segments of a message, or none."""
+        before = len(unit.puts)
+        try:
+            first, *_ = [self._put_to_queue(unit, destination, one, pmo, application) for one in parts]
+        except MQError:
+            for stored in unit.puts[before:]:
+                stored.queue.depth -= 1
+            del unit.puts[before:]
+            raise
+        return first
+
         assert queue is not None
         persistence = message.md.Persistence
         persistent = persistence == cmqc.MQPER_PERSISTENT or (
@@ -185,7 +215,7 @@ class Putting(Handles):
             pmo.Reason = pmo.Reason or cmqc.MQRC_NO_SUBS_MATCHED
         return queue_manager.appearance.published(md, message_id, now, application)
 
-    def _complete(self, md: MQMD, pmo: MQPMO, handle: QueueHandle | None) -> tuple[MQMD, str | None]:
+    def _complete(self, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
         """Check the fields of an MQMD and fill it in; with the name of the application where the context is its own."""
         check_descriptor(md)
         flags = pmo.Options
@@ -201,35 +231,24 @@ class Putting(Handles):
             changes["ReplyToQMgr"] = self.queue_manager.name.encode()
         if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
             changes["CodedCharSetId"] = int(self.queue_manager.attributes["CCSID"])
-        changes |= self._group(md, flags, handle)
         application = self._add_context(changes, pmo)
         return msgspec.structs.replace(md, **changes), application
 
     def _generated(self) -> bytes:
         return self.queue_manager.appearance.generated(self.queue_manager.next_number())
 
-    def _group(self, md: MQMD, flags: int, handle: QueueHandle | None) -> dict[str, Any]:
-        """GroupId and MsgSeqNumber: given by the application, or with MQPMO_LOGICAL_ORDER by the queue manager."""
+    def _group(self, md: MQMD, place: Place | None, length: int) -> tuple[dict[str, Any], Place]:
+        """GroupId, MsgSeqNumber and Offset, and the place behind the message.
+
+        They are the application's own, or in logical order, at a place of it, the queue manager's.
+        """
         changes = group_fields(md)
-        if not flags & cmqc.MQPMO_LOGICAL_ORDER or handle is None:
-            if is_grouped(md) and md.GroupId == cmqc.MQGI_NONE:
-                changes["GroupId"] = self._generated()
-            return changes
-        if changes["MsgFlags"] & cmqc.MQMF_SEGMENT:
-            raise MQError(
-                cmqc.MQRC_SEGMENTATION_NOT_ALLOWED, "this queue manager does not put segments in logical order"
-            )
-        if not is_grouped(md):
-            if handle.sequence:
-                raise MQError(cmqc.MQRC_INCOMPLETE_GROUP, "the group that was begun has no last message yet")
-            return changes
-        if not handle.sequence:
-            handle.group_id = md.GroupId if md.GroupId != cmqc.MQGI_NONE else self._generated()
-        handle.sequence += 1
-        changes |= {"GroupId": handle.group_id, "MsgSeqNumber": handle.sequence}
-        if changes["MsgFlags"] & cmqc.MQMF_LAST_MSG_IN_GROUP:
-            handle.sequence = 0
-        return changes
+        if place is not None:
+            own, following = place.put(changes["MsgFlags"], md.GroupId, length, self._generated)
+            return changes | own, following
+        if is_grouped(md) and md.GroupId == cmqc.MQGI_NONE:
+            changes["GroupId"] = self._generated()
+        return changes, Place()
 
     def _add_context(self, changes: dict[str, Any], pmo: MQPMO) -> str | None:
         """Identity and origin of the message; the result is None where the MQMD says all of them itself."""

@@ -14,7 +14,7 @@ from bridge.mq.interface import GetOptions, Got, TruncatedMessage
 from bridge.mq.local.conversion import convert
 from bridge.mq.local.get_options import BROWSES, UNDER_CURSOR, UNMARKS, check_get, matching, token_of
 from bridge.mq.local.handles import Handles, QueueHandle, Selection
-from bridge.mq.local.queue import Queue
+from bridge.mq.local.logical_message import Place, available, behind, joined, segments
 from bridge.mq.local.rendering import manner, render
 from bridge.mq.local.report import report
 from bridge.mq.local.stored import StoredMessage
@@ -22,7 +22,8 @@ from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-_GROUPED = cmqc.MQMF_MSG_IN_GROUP | cmqc.MQMF_LAST_MSG_IN_GROUP
+#: Options that pass over what is not there as a whole; a logical message is got whole or not at all.
+_AVAILABLE = cmqc.MQGMO_ALL_MSGS_AVAILABLE | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE | cmqc.MQGMO_COMPLETE_MSG
 #: Marks of cooperating browsers that a handle keeps; the oldest are forgotten, and their messages seen once more.
 _MARK_LIMIT = 100_000
 
@@ -56,25 +57,31 @@ class Retrieval(Handles):
         unit = self._unit_of_work() if syncpoint else Unit()
         if syncpoint:
             self._room_in(unit)
-        got = self._got(handle, stored, options, how)
+        parts = segments(queue, stored) if flags & cmqc.MQGMO_COMPLETE_MSG else [stored]
+        got = self._got(handle, parts, options, how)
         if flags & cmqc.MQGMO_LOGICAL_ORDER:
-            _advance_group(handle, stored)
+            handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
         if browse:
             self._browsed(handle, stored, flags)
             return got, None
         _release(handle)
         if handle.options & cmqc.MQOO_SAVE_ALL_CONTEXT:
             handle.context = got.md
-        queue.take(stored)
-        unit.gets.append(stored)
+        for part in parts:
+            queue.take(part)
+            unit.gets.append(part)
         if stored.message.md.Report:
             report(self.queue_manager, unit, stored, cmqc.MQFB_COD)
         return got, None if syncpoint else unit
 
-    def _got(self, handle: QueueHandle, stored: StoredMessage, options: GetOptions, how: str) -> Got:
-        """The message as the application sees it. Raises TruncatedMessage."""
+    def _got(self, handle: QueueHandle, parts: list[StoredMessage], options: GetOptions, how: str) -> Got:
+        """A message, or the segments of one, as the application sees it. Raises TruncatedMessage."""
         flags = options.Options
-        md, data, properties = render(self.queue_manager.appearance, stored, how)
+        stored, *rest = parts
+        appearance = self.queue_manager.appearance
+        md, data, properties = render(appearance, stored, how)
+        if rest:
+            md, data = joined(md, data, (appearance.seen(one)[1] for one in rest))
         reason = cmqc.MQRC_NONE
         if flags & cmqc.MQGMO_CONVERT:
             wanted = options.CodedCharSetId
@@ -117,13 +124,16 @@ class Retrieval(Handles):
             return handle.cursor
         wanted = [one for one in (matching(self.queue_manager.appearance, options), handle.selection) if one]
         if flags & cmqc.MQGMO_LOGICAL_ORDER:
-            wanted.append(_in_order(handle, flags))
+            place = Place() if flags & cmqc.MQGMO_BROWSE_FIRST else handle.got_place
+            wanted.append(lambda stored: place.is_next(stored.message.md))
         if flags & cmqc.MQGMO_UNMARKED_BROWSE_MSG:
             wanted.append(_unmarked(handle, flags))
         if queue.locks:
             wanted.append(lambda stored: queue.locks.get(stored.msg_number, handle) is handle)
-        if flags & cmqc.MQGMO_ALL_MSGS_AVAILABLE:
-            wanted.append(_complete(queue))
+        if flags & cmqc.MQGMO_COMPLETE_MSG:
+            wanted.append(lambda stored: not stored.message.md.Offset)
+        if flags & _AVAILABLE:
+            wanted.append(available(queue, groups=bool(flags & cmqc.MQGMO_ALL_MSGS_AVAILABLE)))
         for stored in self._available(handle, flags):
             if all(one(stored) for one in wanted):
                 return stored
@@ -197,45 +207,6 @@ def _unmarked(handle: QueueHandle, flags: int) -> Selection:
         return not co_operative or marks.get(stored.msg_number, 0.0) <= now
 
     return is_unmarked
-
-
-def _in_order(handle: QueueHandle, flags: int) -> Selection:
-    """MQGMO_LOGICAL_ORDER: the next message of the group that was begun, else one that begins a group or has none."""
-    begun = handle.got_sequence if not flags & cmqc.MQGMO_BROWSE_FIRST else 0
-
-    def is_next(stored: StoredMessage) -> bool:
-        md = stored.message.md
-        if not begun:
-            return md.MsgSeqNumber == 1 and md.Offset == 0
-        return md.GroupId == handle.got_group_id and md.MsgSeqNumber == begun + 1
-
-    return is_next
-
-
-def _advance_group(handle: QueueHandle, stored: StoredMessage) -> None:
-    md = stored.message.md
-    last = not md.MsgFlags & _GROUPED or md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP
-    handle.got_group_id, handle.got_sequence = (cmqc.MQGI_NONE, 0) if last else (md.GroupId, md.MsgSeqNumber)
-
-
-def _complete(queue: Queue) -> Selection:
-    """MQGMO_ALL_MSGS_AVAILABLE: messages of groups count only when all of the group is there."""
-    groups: dict[bytes, tuple[set[int], int]] = {}
-    for stored in queue.messages():
-        md = stored.message.md
-        if md.MsgFlags & _GROUPED:
-            numbers, last = groups.get(md.GroupId, (set(), 0))
-            numbers.add(md.MsgSeqNumber)
-            groups[md.GroupId] = numbers, md.MsgSeqNumber if md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP else last
-
-    def is_complete(stored: StoredMessage) -> bool:
-        md = stored.message.md
-        if not md.MsgFlags & _GROUPED or md.MsgSeqNumber > 1:
-            return True  # the beginning of a group was got already: the rest of it was there then
-        numbers, last = groups[md.GroupId]
-        return bool(last) and len(numbers) >= last
-
-    return is_complete
 
 
 def _group_status(md: MQMD) -> bytes:
