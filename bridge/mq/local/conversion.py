@@ -6,25 +6,12 @@ reason of an MQCC_WARNING. Source: IBM MQ documentation, "Data conversion", MQGM
 
 from __future__ import annotations
 
-import codecs
-
 import msgspec
 
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from bridge.wire.mq.ccsid import character_set, same_characters
 
-_CODECS = {
-    1208: "utf-8",
-    819: "latin-1",
-    367: "ascii",
-    5348: "cp1252",
-    923: "iso8859-15",
-    943: "cp932",
-    954: "euc_jp",
-    970: "euc_kr",
-    1386: "gbk",
-    5488: "gb18030",
-}
 #: Formats whose headers say themselves in which form they are; none is converted here, and nobody need be told.
 _OWN_FORM = (
     cmqc.MQFMT_RF_HEADER_2,
@@ -34,36 +21,25 @@ _OWN_FORM = (
     cmqc.MQFMT_PCF,
     cmqc.MQFMT_EVENT,
 )
-#: UTF-16, in the byte order of the Encoding.
-_UTF_16 = (1200, 13488, 17584)
-
-
-def _codec(ccsid: int, encoding: int) -> str | None:
-    if ccsid in _UTF_16:
-        little = encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
-        return "utf-16-le" if little else "utf-16-be"
-    try:
-        return codecs.lookup(_CODECS.get(ccsid, f"cp{ccsid:03d}")).name
-    except LookupError:
-        return None
 
 
 def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, bytes, int]:
     """MQMD and data converted to a CCSID and Encoding, and MQRC_NONE or the reason for which they are as they were."""
-    same_order = md.CodedCharSetId not in _UTF_16 or md.Encoding == encoding
     if md.Format != cmqc.MQFMT_STRING:
         same = md.Encoding == encoding and md.CodedCharSetId == ccsid
         wrong = cmqc.MQRC_NONE if same or not data or md.Format in _OWN_FORM else cmqc.MQRC_FORMAT_ERROR
         return md, data, wrong
-    if md.CodedCharSetId == ccsid and same_order:
+    as_it_is = md.CodedCharSetId == ccsid and md.Encoding == encoding
+    if as_it_is or same_characters(md.CodedCharSetId, ccsid):
         return md, data, cmqc.MQRC_NONE
-    source, target = _codec(md.CodedCharSetId, md.Encoding), _codec(ccsid, encoding)
+    source, target = character_set(md.CodedCharSetId, md.Encoding), character_set(ccsid, encoding)
     if source is None:
         return md, data, cmqc.MQRC_SOURCE_CCSID_ERROR
     if target is None:
         return md, data, cmqc.MQRC_TARGET_CCSID_ERROR
     try:
-        converted = data.decode(source).encode(target, "replace")
+        text = source.decode(data, nl_to_lf=not target.is_ebcdic)
     except UnicodeDecodeError:
         return md, data, cmqc.MQRC_NOT_CONVERTED
+    converted = target.encode(text, "replace")
     return msgspec.structs.replace(md, CodedCharSetId=ccsid, Encoding=encoding), converted, cmqc.MQRC_NONE
