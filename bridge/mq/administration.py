@@ -87,21 +87,21 @@ class Administration:
             if error.reason not in (cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND):
                 raise
 
-    def subscriptions(self) -> list[tuple[str, str, str, bool]]:
-        """All subscriptions: name, topic string, user data, durable."""
+    def subscriptions(self, name: str = "*") -> list[tuple[str, str, str, bool]]:
+        """The subscriptions of a name, which may end in `*`: name, topic string, user data, durable."""
         try:
-            responses = self.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*"))
+            responses = self.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, name.encode()))
         except MQError as error:
             if error.reason in (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND):
                 return []
             raise
         found = []
         for response in responses:
-            name = _text(response.parameters.get(cmqcfc.MQCACF_SUB_NAME, b""))
+            found_name = _text(response.parameters.get(cmqcfc.MQCACF_SUB_NAME, b""))
             topic = _text(response.parameters.get(cmqc.MQCA_TOPIC_STRING, b""))
             user_data = _text(response.parameters.get(cmqcfc.MQCACF_SUB_USER_DATA, b""))
             durable = response.parameters.get(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES
-            found.append((name, topic, user_data, durable))
+            found.append((found_name, topic, user_data, durable))
         return found
 
     def escape(self, text: str) -> tuple[bool, list[str]]:

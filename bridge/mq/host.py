@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bridge.config import Configuration
 from bridge.mq.agent import Agent
+from bridge.mq.interface import Connection
 
 
 class HostError(Exception):
@@ -19,6 +20,8 @@ class Host(Protocol):
 
     #: its name
     name: str
+    #: where the bridge puts what it can deliver to nobody; "" is where the queue manager says (DEADQ)
+    dead_letter_queue: str
 
     @property
     def agent(self) -> Agent:
@@ -32,6 +35,12 @@ class Host(Protocol):
 
     async def listen(self) -> list[str]:
         """Let MQ applications in, where that is the bridge's business; lines that say where. Raises HostError."""
+
+    def connect(self, purpose: str) -> Connection:
+        """A connection of its own for a thread of the bridge that does `purpose`; callable on any thread.
+
+        Whoever has one disconnects it before `stop`. Raises MQError.
+        """
 
     async def stop(self) -> None:
         """End in order, once every unit of work given to the agent has ended."""

@@ -28,13 +28,14 @@ class IbmHost:
         self._settings = settings
         self._requirements = requirements_of(configuration)
         self.name = settings.name
+        self.dead_letter_queue = settings.dead_letter_queue
         try:
             self._library = load_library(settings.library)
             self._parameters = parameters(settings, os.environ)
         except (LibraryMissing, MQError, OSError) as error:
             raise HostError(str(error)) from error
         self.agent = ThreadedAgent(
-            self._connect,
+            self.connect,
             loop,
             transmission_queue=configuration.transmission_queue,
             dead_letter_queue=settings.dead_letter_queue,
@@ -48,7 +49,7 @@ class IbmHost:
     def _examine(self) -> list[Missing]:
         """What the queue manager lacks that no waiting brings; one that is away is examined by who waits for it."""
         try:
-            connection = self._connect("examination")
+            connection = self.connect("examination")
         except MQError as error:
             if error.reason in LOST:
                 return []
@@ -63,7 +64,7 @@ class IbmHost:
             with contextlib.suppress(MQError):
                 connection.disconnect()
 
-    def _connect(self, purpose: str) -> Connection:
+    def connect(self, purpose: str) -> Connection:
         return IbmConnection(self._library, self._parameters)
 
     async def start(self, failed: Callable[[str], None]) -> list[str]:

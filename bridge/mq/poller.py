@@ -15,15 +15,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.mapping.from_mq import Properties, properties_of
-from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationMessage
+from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.mq.agent import StateKey
+from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions, Got
 from bridge.mq.ledger import Entry, Identifiers, Ledger
 from bridge.mq.publisher import Records
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD, MalformedHeader, decode_mqxqh, encode_mqdlh
+from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
 
 log = logging.getLogger(__name__)
 
@@ -344,28 +345,10 @@ class Remover(Worker[Removal]):
     def _dead_letter(
         self, connection: Connection, got: Got, md: MQMD, data: bytes, queue: str, manager: str, reason: int
     ) -> None:
-        header = MQDLH(
-            Reason=reason,
-            DestQName=queue.encode()[:48],
-            DestQMgrName=manager.encode()[:48],
-            Encoding=md.Encoding,
-            CodedCharSetId=md.CodedCharSetId,
-            Format=md.Format,
-            PutApplType=md.PutApplType,
-            PutApplName=md.PutApplName,
-            PutDate=md.PutDate,
-            PutTime=md.PutTime,
-        )
-        outer = msgspec.structs.replace(
-            md,
-            Version=cmqc.MQMD_VERSION_1,
-            Format=cmqc.MQFMT_DEAD_LETTER_HEADER,
-            Encoding=cmqc.MQENC_NATIVE,
-            CodedCharSetId=CCSID_UTF8,
-        )
+        outer = msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_1)
         connection.put1(
             MQOD(ObjectName=self._dead_letter_queue),
-            Message(outer, encode_mqdlh(header) + data),
+            dead_letter(outer, data, reason, queue, manager, Origin.of(md)),
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
         )
         self._remove(connection, got.md.MsgId)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message
+from bridge.mapping.message import AnyMessage
+from bridge.mq.dead_letters import Origin
+from bridge.mq.dead_letters import dead_letter as behind_header
 from bridge.mq.errors import MQError
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Route, Subscription
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, encode_mqdlh
 
 if TYPE_CHECKING:
     from bridge.mq.local.queuemanager import QueueManager
@@ -82,29 +83,10 @@ def dead_letter(
     client_id, stored.client_id = stored.client_id, ""
     md, data = queue_manager.appearance.seen(stored, properties=True)
     stored.client_id = client_id
-    header = MQDLH(
-        Reason=reason,
-        DestQName=queue_name.encode()[:48],
-        DestQMgrName=(manager or queue_manager.name).encode()[:48],
-        Encoding=md.Encoding,
-        CodedCharSetId=md.CodedCharSetId,
-        Format=md.Format,
-        PutApplType=md.PutApplType,
-        PutApplName=md.PutApplName,
-        PutDate=md.PutDate,
-        PutTime=md.PutTime,
-    )
-    outer = msgspec.structs.replace(
-        md,
-        MsgId=msg_id,
-        Format=cmqc.MQFMT_DEAD_LETTER_HEADER,
-        Encoding=cmqc.MQENC_NATIVE,
-        CodedCharSetId=CCSID_UTF8,
-    )
+    outer = msgspec.structs.replace(md, MsgId=msg_id)
+    letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, Origin.of(md))
     try:
-        queue_manager.put(
-            unit, queue_manager.resolve(name), Message(outer, encode_mqdlh(header) + data), application="mqbridge"
-        )
+        queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge")
     except MQError as error:
         log.error("a message for %s cannot be dead-lettered: %s", queue_name, error)
         return False

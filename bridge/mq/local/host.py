@@ -11,8 +11,10 @@ from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
 from bridge.mq.errors import MQError
 from bridge.mq.host import HostError
+from bridge.mq.interface import Connection
 from bridge.mq.local.agent import LocalAgent
 from bridge.mq.local.command_server import CommandServer
+from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.data_directory import DataDirectoryInUse
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import ScriptFailed, prepare, run_script
@@ -30,6 +32,7 @@ class EmbeddedHost:
         assert isinstance(settings, EmbeddedQueueManagerConfig)
         self._settings = settings
         self.name = settings.name
+        self.dead_letter_queue = ""
         try:
             self.queue_manager = QueueManager(
                 settings.name, Path(settings.data_directory), max_message_length=settings.max_message_length
@@ -82,6 +85,9 @@ class EmbeddedHost:
         return [
             f"MQ applications{' in C' if place.endswith('mqi.sock') else ''} connect at {place}" for place in places
         ]
+
+    def connect(self, purpose: str) -> Connection:
+        return LocalConnection(self.queue_manager)
 
     async def stop(self) -> None:
         await self._server.close()

@@ -1,0 +1,158 @@
+"""Messages that could not go where they should: on the dead-letter queue, behind an MQDLH that says why.
+
+Source: IBM MQ documentation, "MQDLH - Dead-letter header", "Dead-letter queues".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import msgspec
+
+from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.mapping.publication import Destination
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, Connection
+from bridge.mq.worker import LOST
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD, encode_mqdlh
+
+log = logging.getLogger(__name__)
+
+_NAME_LENGTH = 48
+_OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+_PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Who put a message on the dead-letter queue, and when (GMT): PutApplType, PutApplName, PutDate and PutTime."""
+
+    type: int
+    name: bytes
+    date: bytes
+    time: bytes
+
+    @classmethod
+    def of(cls, md: MQMD) -> Origin:
+        """The origin that an MQMD tells."""
+        return cls(md.PutApplType, md.PutApplName, md.PutDate, md.PutTime)
+
+    @classmethod
+    def now(cls, application: str) -> Origin:
+        """An application, at this moment."""
+        now = time.time()
+        seconds = time.gmtime(now)
+        clock = time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}"
+        return cls(cmqc.MQAT_UNIX, application.encode()[:28], time.strftime("%Y%m%d", seconds).encode(), clock.encode())
+
+
+def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: Origin) -> Message:
+    """A message behind an MQDLH; `queue` and `queue_manager` say where it was to go."""
+    header = MQDLH(
+        Reason=reason,
+        DestQName=_name(queue),
+        DestQMgrName=_name(queue_manager),
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        Format=md.Format,
+        PutApplType=origin.type,
+        PutApplName=origin.name,
+        PutDate=origin.date,
+        PutTime=origin.time,
+    )
+    outer = msgspec.structs.replace(
+        md,
+        Format=cmqc.MQFMT_DEAD_LETTER_HEADER,
+        Encoding=cmqc.MQENC_NATIVE,
+        CodedCharSetId=CCSID_UTF8,
+    )
+    return Message(outer, encode_mqdlh(header) + data)
+
+
+def _name(name: str) -> bytes:
+    """What a field of 48 bytes holds of a name; a topic string may be longer. No character is cut in two."""
+    return name.encode()[:_NAME_LENGTH].decode(errors="ignore").encode()
+
+
+class DeadLetterRefused(MQError):
+    """The dead-letter queue does not take a message, or there is none."""
+
+
+class DeadLetters:
+    """The dead-letter queue of a queue manager, as one mapping uses it."""
+
+    def __init__(self, connection: Connection, queue: str, mapping: str, source: str = "") -> None:
+        """`queue` is its name; "" is the one that the queue manager names (DEADQ). Nothing is opened yet.
+
+        `source` is where the mapping takes messages from: the MQDLH names it where a message has no destination.
+        """
+        self._connection = connection
+        self._mapping = mapping
+        self._source = source
+        self._queue = queue
+        self._queue_manager = ""
+        self._handle: int | None = None
+        self._context = 0
+
+    def put(self, md: MQMD, data: bytes, reason: int, why: str, destination: Destination | None = None) -> None:
+        """Put a message in syncpoint: in the unit of work that takes it from where it was.
+
+        `reason` is for the MQDLH, `why` is for people. MsgId, CorrelId and the data stay as they are; so does the context
+        (who put it, and when), where the bridge has the authority SETALL for the queue. Raises DeadLetterRefused, after
+        which the unit of work is to be backed out, or another MQError where the connection is lost.
+        """
+        try:
+            handle = self._open()
+            name = self._source if destination is None else destination.name
+            manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
+            letter = dead_letter(md, data, reason, name, manager, Origin.now(self._mapping))
+            self._connection.put(handle, letter, _PUT | self._context)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            self._handle = None if error.reason in _REOPEN else self._handle
+            raise DeadLetterRefused(
+                error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {error.detail}"
+            ) from error
+        log.warning(
+            "mapping %s: a message goes to dead-letter queue %s: %s: %s (%d)",
+            self._mapping,
+            self._queue,
+            why,
+            cmqc.reason_name(reason),
+            reason,
+        )
+
+    def _open(self) -> int:
+        if self._handle is not None:
+            return self._handle
+        if not self._queue_manager:
+            self._inquire()
+        od = MQOD(ObjectName=self._queue)
+        try:
+            self._handle = self._connection.open(od, _OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT)
+            self._context = cmqc.MQPMO_SET_ALL_CONTEXT
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
+            self._handle = self._connection.open(od, _OUTPUT)
+            self._context = cmqc.MQPMO_NONE
+        return self._handle
+
+    def _inquire(self) -> None:
+        """Learn the names of the queue manager and its dead-letter queue."""
+        handle = self._connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
+        try:
+            _, found = self._connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME))
+        finally:
+            self._connection.close(handle)
+        queue, queue_manager = (name.rstrip(" \0") for name in found)
+        self._queue = self._queue or queue
+        if not self._queue:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE') names one")
+        self._queue_manager = queue_manager
+
+
+#: The handle is of no use any more.
+_REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED, cmqc.MQRC_HOBJ_ERROR))

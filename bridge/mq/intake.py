@@ -1,0 +1,226 @@
+"""Where a mapping takes messages from: a queue, or what is published to a topic filter."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, Connection, GetOptions, Got
+from bridge.mq.mapping_subscription import (
+    MappingSubscription,
+    create,
+    depth,
+    mapping_subscriptions,
+    names,
+    remove,
+    remove_subscription,
+    resume,
+)
+from bridge.mq.worker import LOST
+from bridge.wire import cmqc
+
+__all__ = ["OPENED_ELSEWHERE", "Intake", "IntakeSource", "mapping_subscriptions", "remove_subscription"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds that one MQGET waits at most: how long an interruption may take.
+SLICE = 0.25
+#: Reasons that say that somebody else has the source open: they heal by waiting.
+OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
+_QUEUE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+_GET = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
+
+
+class IntakeSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a mapping takes: `queue` by name, or else all publications to `topic_filter`."""
+
+    #: name of the mapping
+    mapping: str
+    queue: str = ""
+    #: topic-based wildcards, as in MQTT
+    topic_filter: str = ""
+
+
+class Intake:
+    """The source of one mapping, open on one connection, for nobody else as long as it is.
+
+    Gets are in syncpoint, and the caller ends the unit of work; `ended` is to be called then. Messages come as they are
+    (no conversion), properties in an RFH2.
+
+    When the topic filter of the mapping has changed, what waits for the one before comes first. Its subscription goes
+    once nothing is left of it; until then publications reach the mapping by the old filter. Should the bridge be killed
+    in the moment of the change, both go on, and what is published meanwhile to a topic that both match comes twice.
+    """
+
+    def __init__(
+        self, connection: Connection, source: IntakeSource, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Open the source. Raises MQError; with a reason of OPENED_ELSEWHERE it may be free later.
+
+        `interrupted` is asked several times a second while `take` waits: whether to wait no longer.
+        """
+        self._connection = connection
+        self._source = source
+        self._interrupted = interrupted
+        #: subscriptions for filters that the mapping had before
+        self._former: list[MappingSubscription] = []
+        self._subscription: MappingSubscription | None = None
+        self._queues: list[int] = []
+        #: something was got from a former subscription and is not committed
+        self._unsettled = False
+        if source.queue:
+            self._queues = [connection.open(MQOD(ObjectName=source.queue), _QUEUE)]
+            return
+        try:
+            self._subscribe()
+        except MQError as error:
+            if error.reason not in LOST:
+                self.close()  # or what is open here could not be opened in the next attempt
+            raise
+
+    def _subscribe(self) -> None:
+        source = self._source
+        for name in names(source.mapping):
+            found = resume(self._connection, name)
+            if found is not None and found.topic_filter == source.topic_filter:
+                self._subscription = found
+            elif found is not None:
+                self._former.append(found)
+                log.info(
+                    "mapping %s: what waits for topics %s, its source until now, comes first",
+                    source.mapping,
+                    found.topic_filter,
+                )
+        if not self._held:
+            self._subscription = create(self._connection, names(source.mapping)[0], source.topic_filter)
+        self._arrange()
+
+    @property
+    def _held(self) -> list[MappingSubscription]:
+        """The subscriptions that are open, in the order to empty them."""
+        return [*self._former] if self._subscription is None else [*self._former, self._subscription]
+
+    def _arrange(self) -> None:
+        self._queues = [one.queue for one in self._held]
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def take(self, messages: int, size: int, seconds: float, wait: float, *, for_good: bool = False) -> list[Got]:
+        """Get what is there, in order: at most so many messages, bytes of data, and seconds after the first of them.
+
+        It waits up to `wait` seconds for the first message, and for no other. The message with which there are more than
+        `size` bytes is the last. `for_good` commits the unit of work before it returns: what is taken so is never taken
+        again (at most once). Raises MQError; what was got by then is in the unit of work.
+        """
+        until = time.monotonic() + wait
+        while True:
+            left = until - time.monotonic()
+            changing = bool(self._former) and not self._unsettled
+            taken = self._take(messages, size, seconds, 0.0 if changing else max(0.0, min(left, SLICE)))
+            if taken:
+                self._unsettled = bool(self._former)
+                if for_good:
+                    self._connection.commit()
+                    self.ended()
+                return taken
+            if changing:
+                self._succeed()
+                if not self._former:
+                    continue
+                time.sleep(max(0.0, min(left, SLICE)))
+            if left <= 0 or self._interrupted():
+                return []
+
+    def _take(self, messages: int, size: int, seconds: float, wait: float) -> list[Got]:
+        queue = self._queues[0]
+        options = GetOptions(Options=_GET)
+        if wait:
+            options = GetOptions(Options=_GET | cmqc.MQGMO_WAIT, WaitInterval=max(1, int(wait * 1000)))
+        taken: list[Got] = []
+        length, until = 0, 0.0
+        get = self._connection.get
+        while len(taken) < messages and length < size:
+            try:
+                got = get(queue, options)
+            except MQError as error:
+                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE or (taken and error.reason not in LOST):
+                    break  # what is wrong with the source, the next call tells
+                raise
+            if not taken:
+                until = time.monotonic() + seconds
+                options = GetOptions(Options=_GET)
+            taken.append(got)
+            length += len(got.data)
+            if time.monotonic() >= until:
+                break
+        return taken
+
+    def take_exactly(self, msg_ids: Iterable[bytes]) -> list[Got]:
+        """Get these messages by MsgId, in this order; those that are not there are left out. Raises MQError."""
+        taken = []
+        for msg_id in msg_ids:
+            options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
+            for queue in self._queues:
+                try:
+                    taken.append(self._connection.get(queue, options))
+                    break
+                except MQError as error:
+                    if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                        raise
+        self._unsettled = self._unsettled or bool(taken and self._former)
+        return taken
+
+    def ended(self) -> None:
+        """The unit of work in which messages were taken is committed or backed out."""
+        self._unsettled = False
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait (CURDEPTH). Raises MQError."""
+        return sum(depth(self._connection, queue) for queue in self._queues)
+
+    # A change of the topic filter ------------------------------------------------------------------------------------
+
+    def _succeed(self) -> None:
+        """Nothing waits for a former subscription: let it go, once the one that takes its place is there.
+
+        Something that came while that was made is on both, so the new one is given up again: it has not begun yet.
+        """
+        former = self._former[0]
+        made = None
+        if self._subscription is None and len(self._former) == 1:
+            free = next(name for name in names(self._source.mapping) if name != former.name)
+            made = create(self._connection, free, self._source.topic_filter)
+        if depth(self._connection, former.queue):
+            if made is not None:
+                remove(self._connection, made)
+            return
+        remove(self._connection, former)
+        self._former.pop(0)
+        if made is not None:
+            self._subscription = made
+            log.info("mapping %s takes from topics %s now", self._source.mapping, made.topic_filter)
+        self._arrange()
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the source; what waits there goes on waiting. Raises MQError."""
+        if self._source.queue:
+            self._connection.close(self._queues[0])
+        for one in self._held:
+            self._connection.close(one.handle, cmqc.MQCO_KEEP_SUB)
+            self._connection.close(one.queue)
+        self._queues, self._former, self._subscription = [], [], None
+
+    def remove(self) -> int:
+        """Close the source for good: its mapping is no more. How many messages went with its subscriptions.
+
+        Raises MQError.
+        """
+        self.close()
+        return 0 if self._source.queue else remove_subscription(self._connection, self._source.mapping)

@@ -1,0 +1,115 @@
+"""The durable subscription by which a mapping takes publications, while it runs and while it does not.
+
+It is named after its mapping and managed: its publications wait on a queue that the queue manager has made for it, and
+that ends with it. A topic string cannot be altered, so a mapping whose topic filter has changed makes another
+subscription, which is why there are two names.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from bridge.mq.administration import Administration
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQSD, Connection
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+PREFIX = "mqbridge mapping "
+_SECOND = " (2)"
+_OPTIONS = (
+    cmqc.MQSO_DURABLE
+    | cmqc.MQSO_MANAGED
+    | cmqc.MQSO_WILDCARD_TOPIC
+    | cmqc.MQSO_ANY_USERID
+    | cmqc.MQSO_FAIL_IF_QUIESCING
+)
+
+
+class MappingSubscription(msgspec.Struct, eq=False, frozen=True):
+    """A subscription of a mapping that one connection has open: nobody else can open it meanwhile."""
+
+    name: str
+    topic_filter: str
+    #: handles of the subscription, and of the queue that its publications wait on
+    handle: int
+    queue: int
+
+
+def names(mapping: str) -> tuple[str, str]:
+    """The names that a mapping's subscription has: in turns, whenever its topic filter changes."""
+    return PREFIX + mapping, PREFIX + mapping + _SECOND
+
+
+def resume(connection: Connection, name: str) -> MappingSubscription | None:
+    """Open a subscription that exists; None when there is none of that name.
+
+    Raises MQError, with MQRC_SUBSCRIPTION_IN_USE while it is open elsewhere.
+    """
+    sd = MQSD(Options=_OPTIONS | cmqc.MQSO_RESUME, SubName=name)
+    try:
+        handle, queue = connection.subscribe(sd)
+    except MQError as error:
+        if error.reason == cmqc.MQRC_NO_SUBSCRIPTION:
+            return None
+        raise
+    return MappingSubscription(name, sd.ResObjectString, handle, queue)
+
+
+def create(connection: Connection, name: str, topic_filter: str) -> MappingSubscription:
+    """Make a subscription. Retained publications of its filter come first. Raises MQError."""
+    sd = MQSD(
+        Options=_OPTIONS | cmqc.MQSO_CREATE,
+        SubName=name,
+        ObjectString=topic_filter,
+        SubLevel=1,
+        RetainAsPublished=True,
+    )
+    handle, queue = connection.subscribe(sd)
+    return MappingSubscription(name, topic_filter, handle, queue)
+
+
+def depth(connection: Connection, queue: int) -> int:
+    """Messages on a queue that is open for inquiry (CURDEPTH). Raises MQError."""
+    (number,), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH,))
+    return number
+
+
+def remove(connection: Connection, subscription: MappingSubscription) -> int:
+    """End a subscription that is open, with its queue; how many messages went with it. Raises MQError."""
+    number = depth(connection, subscription.queue)
+    connection.close(subscription.handle, cmqc.MQCO_REMOVE_SUB)
+    connection.close(subscription.queue)
+    return number
+
+
+def remove_subscription(connection: Connection, mapping: str) -> int:
+    """End the subscriptions of a mapping that is no more; how many messages went with them. Raises MQError."""
+    number = 0
+    for name in names(mapping):
+        subscription = resume(connection, name)
+        if subscription is None:
+            continue
+        lost = remove(connection, subscription)
+        log.log(
+            logging.WARNING if lost else logging.INFO,
+            "subscription %r for %s is removed with its mapping, and %d messages that waited for it",
+            name,
+            subscription.topic_filter,
+            lost,
+        )
+        number += lost
+    return number
+
+
+def mapping_subscriptions(connection: Connection) -> set[str]:
+    """Names of the mappings that the queue manager holds subscriptions for. Raises MQError."""
+    administration = Administration(connection)
+    try:
+        found = administration.subscriptions(PREFIX + "*")
+    finally:
+        administration.close()
+    return {name.removeprefix(PREFIX).removesuffix(_SECOND) for name, _, _, _ in found if name.startswith(PREFIX)}
