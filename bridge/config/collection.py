@@ -8,11 +8,11 @@ from bridge.config.link import LinkConfig, LinkTlsConfig
 from bridge.config.problems import ConfigurationError, Location, Problem, key_expectation, quoted
 from bridge.config.section import Section
 from bridge.config.source import Source
+from bridge.config.standard import NOT_HERE, is_standard
 
 SUFFIXES = (".yaml", ".yml")
 """What the names of mapping files in a directory end with."""
 
-_MAPPING = "a mapping (lines of 'key: value')"
 _LINK_FILES = [name for name in LinkConfig.model_fields if name.endswith("_file")]
 _TLS_FILES = [name for name in LinkTlsConfig.model_fields if name.endswith("_file")]
 
@@ -24,6 +24,8 @@ class MappingFile(Section):
     """Mappings by name, as in the configuration file. (A list of further files has no place here.)"""
     links: Any = None
     """Links by name, as in the configuration file."""
+    standard: Any = None
+    """The standard profile, stated as `mappings/standard.yaml` does."""
 
 
 class Collection:
@@ -98,12 +100,15 @@ class Collection:
         for key, value in source.values.items():
             if key not in MappingFile.model_fields:
                 self.problems.append(source.key_problem((key,), key_expectation(key, MappingFile)))
+            elif key == "standard":
+                if not is_standard(value):
+                    self._tell(source, (key,), NOT_HERE)
             elif isinstance(value, dict):
                 self._merge(key, value, source, (key,))
             elif isinstance(value, list) and key == "mappings":
                 self._tell(source, (key,), "mappings by name, because a mapping file names no further files")
             elif value is not None:
-                self._tell(source, (key,), _MAPPING)
+                self._tell(source, (key,), "a mapping (lines of 'key: value')")
 
     def _merge(self, section: str, added: dict[str, Any], source: Source, location: Location) -> None:
         """Add what stands by name at `location` of a file to `section` of the whole."""

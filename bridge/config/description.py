@@ -1,0 +1,106 @@
+"""What a configuration makes the bridge do, in plain words."""
+
+from bridge.config import values
+from bridge.config.mapping_description import describe_link, describe_mapping
+from bridge.config.models import ChannelConfig, Configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
+
+_NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
+
+
+def describe(configuration: Configuration) -> list[str]:
+    """What `configuration` makes the bridge do: a few lines in plain words, for `mqbridge check`; never a password."""
+    queue_manager, limits = configuration.queue_manager, configuration.limits
+    lines = _ibm(queue_manager) if isinstance(queue_manager, IbmQueueManagerConfig) else _embedded(queue_manager)
+    lines += [_channel(channel) for channel in configuration.channels] or ["no channel: no MQTT client can connect"]
+    lines.append(f"messages for MQTT clients wait on {configuration.transmission_queue}")
+    lines.append(
+        f"each client: at most {limits.in_flight} messages in flight, {values.size_text(limits.pending_bytes)} unread,"
+        f" {limits.pending_publications} publications uncommitted; resend to MQTT 3.1 clients after"
+        f" {values.duration_text(limits.retry_interval)}"
+    )
+    lines += [describe_link(name, link) for name, link in configuration.links.items()]
+    lines += [line for name, one in configuration.mappings.items() for line in describe_mapping(name, one)]
+    if configuration.mappings:
+        control = configuration.control_socket_path
+        lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)
+    lines.append(f"stopping takes at most {values.duration_text(limits.shutdown_timeout)}")
+    lines.append(f"log: {configuration.log.level} and above, as {configuration.log.format}")
+    return lines
+
+
+def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
+    directory = queue_manager.data_directory
+    data = str(directory) if directory.is_absolute() else f"{directory} of the working directory"
+    lines = [
+        f"queue manager {queue_manager.name} ({queue_manager.type}), data in {data},"
+        f" messages of at most {values.size_text(queue_manager.max_message_length)}"
+    ]
+    if queue_manager.authorities == "enforced":
+        lines.append("applications and MQTT clients need the authorities that SET AUTHREC gives")
+    if queue_manager.scripts:
+        lines.append(f"MQSC scripts run at start: {', '.join(map(str, queue_manager.scripts))}")
+    if listener := queue_manager.listener:
+        reach = "" if values.is_loopback(listener.address) else "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+        lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{reach}")
+    else:
+        lines.append("MQ applications of other processes connect through the Unix socket only")
+    return lines
+
+
+def _ibm(queue_manager: IbmQueueManagerConfig) -> list[str]:
+    if queue_manager.mode == "bindings":
+        way = "on this machine, in bindings mode"
+    elif queue_manager.ccdt_url is not None:
+        way = f"as the CCDT {values.without_password(queue_manager.ccdt_url)} says"
+    else:
+        way = f"at {values.listing(queue_manager.connections or [], 'or')}, channel {queue_manager.channel}"
+    package = "ibmmq or pymqi" if queue_manager.library == "auto" else queue_manager.library
+    batch, puts = queue_manager.batch, "asynchronous" if queue_manager.asynchronous_puts else "synchronous"
+    threads = "1 publisher" if queue_manager.publishers == 1 else f"{queue_manager.publishers} publishers"
+    lines = [
+        f"queue manager {queue_manager.name} (IBM MQ) {way}, through {package}",
+        f"connects as {_user(queue_manager)}, application name {queue_manager.application_name!r}",
+        f"{threads} with units of work of at most {batch.messages} publications, {values.size_text(batch.size)},"
+        f" {values.duration_text(batch.time)}; {puts} puts",
+        f"messages that can be delivered to nobody go to {queue_manager.dead_letter_queue}",
+    ]
+    if queue_manager.mode == "client" and queue_manager.ccdt_url is None:
+        lines.insert(1, _tls(queue_manager.tls))
+    return lines
+
+
+def _user(queue_manager: IbmQueueManagerConfig) -> str:
+    if queue_manager.user is None:
+        return "the user that the bridge runs as, without a password"
+    if queue_manager.password_file is not None:
+        return f"user {queue_manager.user}, password in {queue_manager.password_file}"
+    return f"user {queue_manager.user}, password in the environment variable {queue_manager.password_variable}"
+
+
+def _tls(tls: TlsConfig | None) -> str:
+    if tls is None:
+        return "no TLS: what it sends can be read on the way"
+    certificate = f", certificate {tls.certificate_label}" if tls.certificate_label is not None else ""
+    peer = f", only to {tls.peer_name}" if tls.peer_name is not None else ""
+    return f"TLS with {tls.cipher_spec}, key repository {tls.key_repository}{certificate}{peer}"
+
+
+def _channel(channel: ChannelConfig) -> str:
+    if channel.use_client_id:
+        identity = "as their client identifier"
+    elif channel.mcauser:
+        identity = f"as {channel.mcauser}"
+    else:
+        identity = "as their user name"
+    order = "" if channel.byte_order == "big" else ", little-endian"
+    reach = "" if values.is_loopback(channel.address) else "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+    return (
+        f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}"
+        f" at {_endpoint(channel.address, channel.port)}, at most {channel.max_clients} clients,"
+        f" acting {identity}{reach}"
+    )
+
+
+def _endpoint(address: str, port: int) -> str:
+    return values.endpoint(address, port) if port else f"any free port of {address}"

@@ -1,0 +1,53 @@
+"""The standard profile of seed 004: what a mapping's attributes are where it does not say."""
+
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from bridge.config.mapping import MessageAttributes, PublicationAttributes
+from bridge.config.problems import ConfigurationError
+from bridge.config.section import Section
+from bridge.config.source import Source
+
+_NAME = "mappings/standard.yaml"
+
+
+class StandardProfile(Section):
+    """The attributes of mappings that write none, in both directions."""
+
+    to_mq: MessageAttributes = Field(default_factory=MessageAttributes)
+    """Seed 004, tables 1 to 3: the MQ message of a publication."""
+    to_mqtt: PublicationAttributes = Field(default_factory=PublicationAttributes)
+    """Seed 004, tables 4 and 5: the publication of an MQ message."""
+
+
+def standard_profile() -> StandardProfile:
+    """The standard profile, as the shipped `mappings/standard.yaml` states it (it is what the models have by default).
+
+    Raises ConfigurationError if that file cannot be read or states something else, FileNotFoundError if it is missing.
+    """
+    source = Source(shipped_file(_NAME))
+    stated = source.values.get("standard")
+    if not is_standard(stated):
+        raise ConfigurationError([*source.problems, source.problem(("standard",), NOT_HERE)])
+    return StandardProfile.model_validate(stated)
+
+
+NOT_HERE = "the standard profile as it is shipped, because it cannot be set (write attributes: in a mapping instead)"
+
+
+def is_standard(stated: object) -> bool:
+    """Whether `stated`, plain values of a file, is the standard profile."""
+    try:
+        return StandardProfile.model_validate(stated) == StandardProfile()
+    except ValidationError:
+        return False
+
+
+def shipped_file(name: str) -> Path:
+    """The file that the bridge ships as `name`: of the installed package, else of the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for directory in (package, package.parent):
+        if (directory / name).is_file():
+            return directory / name
+    raise FileNotFoundError(f"{name} is neither in {package} nor in {package.parent}: the installation is incomplete")
