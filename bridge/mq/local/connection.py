@@ -109,7 +109,6 @@ class LocalConnection:
         deadline = None if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000
         waits = bool(options.Options & cmqc.MQGMO_WAIT)
         while True:
-            arrived = threading.Event()
             with self._lock:
                 try:
                     got, unit = self._application.get(handle, options)
@@ -117,6 +116,7 @@ class LocalConnection:
                 except MQError as error:
                     if not waits or error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                         raise
+                    arrived = threading.Event()
                     waiters = self._application.queue_of(handle).waiters
                     waiters.append(arrived.set)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

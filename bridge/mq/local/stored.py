@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -189,14 +190,21 @@ def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
 
 def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
     """An MQMD with origin context: who put the message, and when."""
-    seconds = time.gmtime(put_time)
+    date, clock = _clock(int(put_time))
     return msgspec.structs.replace(
         md,
-        PutDate=time.strftime("%Y%m%d", seconds).encode(),
-        PutTime=(time.strftime("%H%M%S", seconds) + f"{int(put_time * 100) % 100:02d}").encode(),
+        PutDate=date,
+        PutTime=clock + b"%02d" % (int(put_time * 100) % 100),
         PutApplType=md.PutApplType or cmqc.MQAT_UNIX,
         PutApplName=md.PutApplName or application.encode()[:28],
     )
+
+
+@lru_cache(maxsize=16)
+def _clock(seconds: int) -> tuple[bytes, bytes]:
+    """Seconds since the epoch as `YYYYMMDD` and `HHMMSS`, GMT."""
+    at = time.gmtime(seconds)
+    return time.strftime("%Y%m%d", at).encode(), time.strftime("%H%M%S", at).encode()
 
 
 def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
