@@ -1,0 +1,189 @@
+"""A connection of one mapping to an MQTT broker: what a worker calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bridge.config.link import LinkConfig
+from bridge.mapping.publication import Publication
+from bridge.mqtt.link.network import Network
+from bridge.mqtt.link.state import LinkCounters, LinkState, Received, Refusal
+
+ANSWERS_TIMEOUT = 60.0
+"""Seconds that a broker may take to answer a batch."""
+
+
+class LinkConnection:
+    """A session at a broker, kept up by a thread of its own.
+
+    Reconnects by itself, after pauses that grow. All methods may be called from any thread; sending is for one caller at
+    a time, the next one waits. Whole batches cross to the network thread and back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: LinkConfig,
+        client_id: str,
+        *,
+        topic_filter: str | None = None,
+        qos: int = 0,
+        password: str | None = None,
+        clean: bool | None = None,
+        on_state: Callable[[LinkState], None] | None = None,
+        on_session: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Prepare; nothing happens before `start`.
+
+        Args:
+            name: name of the link, for the log, and as origin of publications that tell none.
+            config: the link's section of the configuration.
+            client_id: client identifier, `{mapping}` in it already replaced.
+            topic_filter: what to subscribe to; None: nothing, a link that only sends.
+            qos: of the subscription.
+            password: the password itself; it appears nowhere else.
+            clean: whether the broker forgets the session with the connection; None: as `config.session` says. A link
+                that only sends, and not exactly once, needs no session; and with one, a message id that a killed bridge
+                left at QoS 2 makes the broker take the next publication with this id for a repetition.
+            on_state: called on the network thread at each change of state; must not wait, nor raise.
+            on_session: called on the network thread at each CONNACK with Session Present, before anything that came on
+                the new connection can be taken; must not wait, nor raise.
+        """
+        self._network = Network(
+            name,
+            config,
+            client_id,
+            password,
+            None if topic_filter is None else (topic_filter, qos),
+            config.session == "clean" if clean is None else clean,
+        )
+        self._network.on_state = on_state
+        self._network.on_session = on_session
+        self._inbox = self._network.inbox
+        self._outbox = self._network.outbox
+
+    def start(self) -> None:
+        """Begin to connect, on the network thread."""
+        self._network.start()
+
+    def stop(self, timeout: float) -> bool:
+        """End: take nothing more, write what is queued, DISCONNECT. False where it took longer than `timeout` seconds."""
+        return self._network.stop(timeout)
+
+    @property
+    def name(self) -> str:
+        """Name of the link."""
+        return self._network.name
+
+    @property
+    def state(self) -> LinkState:
+        """The state at this moment."""
+        return self._network.state
+
+    @property
+    def counters(self) -> LinkCounters:
+        """Counters since the start; they go on counting."""
+        return self._network.counters
+
+    @property
+    def session_present(self) -> bool | None:
+        """Whether the broker still had the session at the last CONNACK; None before the first."""
+        return self._inbox.session_present
+
+    @property
+    def generation(self) -> int:
+        """Number of the last connection that was accepted; 0 before the first."""
+        return self._inbox.generation
+
+    @property
+    def granted_qos(self) -> int | None:
+        """QoS that the broker granted to the subscription; None before the first SUBACK."""
+        return self._network.granted_qos
+
+    def wait_connected(self, wait: float) -> bool:
+        """Wait until the link is connected, for so many seconds at most; whether it is."""
+        return self._outbox.wait_ready(wait)
+
+    # Receiving -------------------------------------------------------------------------------------------------------
+
+    def take(self, messages: int, size: int, wait: float) -> list[Received]:
+        """Publications that came, in their order.
+
+        Waits at most `wait` seconds for the first one, then takes what is there: at most `messages`, with payloads of
+        `size` bytes in all (one alone may be larger). Returns early, and perhaps with nothing, when PUBRELs have come,
+        a connection was accepted (`session_present` may have changed: look at it before anything is done with what was
+        taken), `interrupt` was called or the link was stopped.
+        """
+        taken = self._inbox.take(messages, size, wait)
+        self._network.taken()
+        return taken
+
+    def interrupt(self) -> None:
+        """Make the take() under way, or else the next one, return."""
+        self._inbox.interrupt()
+
+    def acknowledge(self, received: Sequence[Received]) -> None:
+        """Send PUBACK (QoS 1) or PUBREC (QoS 2). Of an earlier connection: nothing; the broker sends those again."""
+        generation, packets = self._inbox.acknowledge(received)
+        if packets and self._network.submit(generation, b"".join(packets)):
+            self._network.counters.acknowledged += len(packets)
+
+    def released(self) -> list[int]:
+        """Message ids whose PUBREL has come since the last call, also such as nothing is known of (after a restart)."""
+        return self._inbox.released()
+
+    def complete(self, mids: Sequence[int]) -> None:
+        """Send PUBCOMP. For PUBRELs of an earlier connection: nothing; the broker sends those again."""
+        generation, packets = self._inbox.complete(mids)
+        if packets:
+            self._network.submit(generation, b"".join(packets))
+
+    # Sending ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight_limit(self) -> int:
+        """Publications with QoS 1 and 2 that may be unanswered at once: of the configuration and of the broker."""
+        return self._outbox.in_flight_limit
+
+    def publish(
+        self,
+        publications: Sequence[Publication],
+        mids: Sequence[int] | None = None,
+        dup: bool = False,
+        timeout: float = ANSWERS_TIMEOUT,
+    ) -> dict[int, Refusal]:
+        """Send publications in their order, each with its own QoS, and wait for all answers.
+
+        QoS 0: written to the network; QoS 1: PUBACK; QoS 2: PUBCOMP, PUBREL is sent at PUBREC. There may be any number:
+        they are sent as the in-flight limit allows. `mids` are message ids of 1 to 65534 (of no meaning with QoS 0);
+        None: new ones. `dup` sets DUP.
+
+        Returns, by index, those that are refused and that there is no use in repeating; all others are with the broker.
+        Raises LinkLost where there is no connection, or it breaks, or the broker takes longer than `timeout` seconds
+        (then the connection is broken off): any of them may or may not be with the broker. ValueError: message ids.
+        """
+        return self._outbox.publish(publications, mids, dup, False, timeout)
+
+    def publish_exactly(
+        self,
+        publications: Sequence[Publication],
+        mids: Sequence[int],
+        dup: bool = False,
+        timeout: float = ANSWERS_TIMEOUT,
+    ) -> dict[int, Refusal]:
+        """Send publications with QoS 2 and wait for all PUBRECs. PUBREL is not sent: that is `release`.
+
+        At most `in_flight_limit` at once, less those that are not released. Returns and raises as `publish` does; a
+        refused one is not to be released. After LinkLost, or a restart: the same publications with the same message ids
+        and `dup`, or, where the commit is done, `release`. ValueError: one has another QoS, or they are too many.
+        """
+        if any(publication.qos != 2 for publication in publications):
+            raise ValueError("exactly once is QoS 2")
+        return self._outbox.publish(publications, mids, dup, True, timeout)
+
+    def release(self, mids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
+        """Send PUBREL and wait for all PUBCOMPs; also for message ids of an earlier connection or process.
+
+        A broker that does not know one of them any more answers so, and that counts as an answer. Raises LinkLost.
+        """
+        self._outbox.release(mids, timeout)
