@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bridge.config.link import LinkConfig, LinkTlsConfig
+from pydantic import Field, model_validator
+
+from bridge.config.link import LinkConfig, LinkName, LinkTlsConfig
+from bridge.config.mapping import AnyMapping, Name
 from bridge.config.problems import ConfigurationError, Location, Problem, key_expectation, quoted
-from bridge.config.section import Section
+from bridge.config.section import Section, without_empty
 from bridge.config.source import Source
-from bridge.config.standard import NOT_HERE, is_standard
+from bridge.config.standard import NOT_HERE, StandardProfile, is_standard
 
 SUFFIXES = (".yaml", ".yml")
 """What the names of mapping files in a directory end with."""
@@ -20,12 +23,17 @@ _TLS_FILES = [name for name in LinkTlsConfig.model_fields if name.endswith("_fil
 class MappingFile(Section):
     """A mapping file: what it may hold. Its values are checked as part of the configuration."""
 
-    mappings: Any = None
+    mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
     """Mappings by name, as in the configuration file. (A list of further files has no place here.)"""
-    links: Any = None
+    links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
     """Links by name, as in the configuration file."""
-    standard: Any = None
-    """The standard profile, stated as `mappings/standard.yaml` does."""
+    standard: StandardProfile | None = None
+    """The standard profile, stated as `mappings/standard.yaml` does: it cannot be set."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, data: Any) -> Any:
+        return without_empty(data, "mappings", "links")
 
 
 class Collection:

@@ -7,7 +7,7 @@ mapping has. What is left out is as the standard profile says (seed 004; `mappin
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
@@ -30,6 +30,9 @@ Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name 
 """Name of a property -> template of its value."""
 
 _ONE_SIDE = "exactly one of queue: and topic:"
+_ONE_SIDE_SCHEMA = ConfigDict(
+    json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}
+)
 _MQTT_SIDE = {
     key: f"no {key} beside mqtt: (each of from and to is either mqtt:, or queue:, or topic:)" for key in ("queue", "topic")
 }
@@ -50,6 +53,8 @@ class MqttSource(Section):
 class MqSource(Section):
     """Where a mapping to MQTT takes messages from: a queue, or a topic and its subtree."""
 
+    model_config = _ONE_SIDE_SCHEMA
+
     REFUSED: ClassVar[Mapping[str, str]] = {
         "link": _NO_LINK,
         "queue_manager": "no queue manager, because messages are taken from queues of this one only",
@@ -69,6 +74,8 @@ class MqSource(Section):
 
 class MqDestination(Section):
     """Where a mapping puts messages to."""
+
+    model_config = _ONE_SIDE_SCHEMA
 
     REFUSED: ClassVar[Mapping[str, str]] = {"link": _NO_LINK}
 
@@ -173,7 +180,7 @@ class FilterConfig(Section):
     properties: dict[str, Annotated[FilterValue, _filter_value()]] = Field(default_factory=dict)
     """Property or MQMD field -> the value that it has, a list of those that it may have, or null: it is not there."""
     json_path: Annotated[
-        str, values.text(r"(?s:[^\x00]{1,10240})", "a comparison such as $.temp > 30 && $.unit == 'C'")
+        str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")
     ] | None = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
 

@@ -128,6 +128,7 @@ class IbmQueueManagerConfig(Section):
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
+    """What one unit of work of a publisher holds at most."""
     asynchronous_puts: Truth = True
     """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
 

@@ -1,0 +1,105 @@
+"""The configuration file as JSON Schema (draft 2020-12), for editors that complete and check YAML."""
+
+import ast
+import inspect
+import re
+import textwrap
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from bridge.config.collection import MappingFile
+from bridge.config.mapping import PayloadType, TextPayload
+from bridge.config.models import Configuration
+from bridge.config.section import Section
+
+# How a value that is one of several kinds tells which: tags of the kinds -> (the condition of the first, the others').
+_CONDITIONS: dict[frozenset[str], tuple[str, JsonSchemaValue]] = {
+    frozenset({"embedded", "ibm"}): ("ibm", {"required": ["type"], "properties": {"type": {"const": "ibm"}}}),
+    frozenset({"to-mq", "to-mqtt"}): ("to-mq", {"properties": {"from": {"required": ["mqtt"]}}, "required": ["from"]}),
+    frozenset({"one", "each"}): ("each", {"type": "object"}),
+}
+_NOTHING = {"type": "null"}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the configuration file. What only the meaning shows (a link that there is not) it cannot tell."""
+    return _schema(Configuration, "Configuration of mqbridge")
+
+
+def mapping_file_schema() -> dict[str, Any]:
+    """JSON Schema of a mapping file, which the configuration names under `mappings`."""
+    return _schema(MappingFile, "Mappings of mqbridge")
+
+
+def _schema(model: type[Section], title: str) -> dict[str, Any]:
+    schema = model.model_json_schema(schema_generator=_Generator)
+    return {"$schema": _Generator.schema_dialect, **schema, "title": title}
+
+
+class _Generator(GenerateJsonSchema):
+    """pydantic's generator, with what the models say in words or accept in their own validators."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        model: type[Section] = schema["cls"]
+        made.pop("title", None)
+        docstrings = _docstrings(model)
+        for name, field in model.model_fields.items():
+            key = field.alias or name
+            described = made["properties"][key]
+            described.pop("title", None)
+            if _NOTHING not in described.get("anyOf", ()) and _may_be_empty(model, key):
+                described = {"anyOf": [described, _NOTHING]}
+            made["properties"][key] = {**described, "description": docstrings[name]} if name in docstrings else described
+        if model is Configuration:
+            kinds = made["properties"]["mappings"]["anyOf"]  # by name, or nothing
+            kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
+        if model is TextPayload:
+            return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
+        return made
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        made = self.generate_inner(schema["schema"])
+        return {**made, "anyOf": [*made["anyOf"], _NOTHING]} if "anyOf" in made else {"anyOf": [made, _NOTHING]}
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        made = super().default_schema(schema)
+        if made.get("default", ...) is None:  # an editor would write it out, to no purpose
+            del made["default"]
+        return made
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        made = {key: self.generate_inner(schema[key]) for key in ("keys_schema", "values_schema")}
+        return {"type": "object", "propertyNames": made["keys_schema"], "additionalProperties": made["values_schema"]}
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        # Not oneOf: an editor then says of a mistake only that neither fits.
+        made = {str(tag): self.generate_inner(choice) for tag, choice in schema["choices"].items()}
+        tag, condition = _CONDITIONS[frozenset(made)]
+        (other,) = made.keys() - {tag}
+        return {"if": condition, "then": made[tag], "else": made[other]}
+
+
+def _may_be_empty(model: type[Section], key: str) -> bool:
+    """Whether a heading with nothing below it is accepted, though nothing is not a value of its kind."""
+    try:
+        model.model_validate({key: None})
+    except ValidationError as error:
+        return all(detail["loc"][:1] != (key,) for detail in error.errors())
+    return True
+
+
+def _docstrings(model: type[Section]) -> dict[str, str]:
+    """What stands below each attribute of `model` in its source, as one line."""
+    found: dict[str, str] = {}
+    for owner in reversed([one for one in model.__mro__ if issubclass(one, Section)]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(definition, ast.ClassDef)
+        for attribute, text in zip(definition.body, definition.body[1:], strict=False):
+            match attribute, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    found[name] = re.sub(r"\bNone\b", "null", " ".join(words.split()))
+    return found
