@@ -101,6 +101,8 @@ class Agent(Protocol):
 
     #: `start` hands over what lies on the transmission queue before it returns
     hands_over_at_once: bool
+    #: name of the queue where messages for clients wait
+    transmission_queue: str
 
     async def caught_up(self) -> None:
         """Return when what lay on the transmission queue at `start` is handed over."""
@@ -119,6 +121,12 @@ class Agent(Protocol):
 
     def execute(self, unit: UnitOfWork) -> None:
         """Run a unit of work. Units take effect, and `done` is called, in the order given."""
+
+    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+        """Ask whether a client may receive messages as `user`: `done` gets MQRC_NONE, MQRC_NOT_AUTHORIZED or another reason.
+
+        It may be called before this returns. Answers for one client identifier come in the order asked.
+        """
 
     def subscribe(
         self,

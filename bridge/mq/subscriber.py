@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 #: Non-durable subscriptions that one connection holds: below MAXHANDS, 256 by default.
 HELD = 200
+#: Seconds that an answer about the authority of a user is good for.
+ANSWER_KEPT = 1.0
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:
@@ -45,13 +48,21 @@ class Unsubscribe(msgspec.Struct, eq=False):
     done: Callable[[], None]
 
 
+class Admit(msgspec.Struct, eq=False):
+    """Ask whether messages may be put to a client as a user; `done` gets the reason, on the subscriber's thread."""
+
+    client_id: str
+    user: str
+    done: Callable[[int], None]
+
+
 class Inquire(msgspec.Struct, eq=False):
     """List the subscriptions of MQTT clients; those of clean sessions of a bridge that died are removed."""
 
     done: Callable[[list[ClientSubscription]], None]
 
 
-Request = Subscribe | Unsubscribe | Inquire
+Request = Admit | Subscribe | Unsubscribe | Inquire
 
 
 class Held(msgspec.Struct, eq=False):
@@ -76,6 +87,9 @@ class Subscriber(Worker[Request]):
         self._connections: list[Connection] = []
         self._load: dict[int, int] = {}
         self._request: Request | None = None
+        #: user -> what the queue manager said of it, since `_asked` (time.monotonic())
+        self._answers: dict[str, int] = {}
+        self._asked = 0.0
 
     def opened(self, connection: Connection) -> None:
         for other in self._connections[1:]:
@@ -109,6 +123,8 @@ class Subscriber(Worker[Request]):
         request, self._request = self._request, None
         if isinstance(request, Subscribe):
             request.done([error.reason] * len(request.filters))
+        elif isinstance(request, Admit):
+            request.done(error.reason)
         elif isinstance(request, Unsubscribe):
             request.done()
         elif request is not None:
@@ -123,6 +139,10 @@ class Subscriber(Worker[Request]):
                 reasons = [self._subscribe_one(request, *one) for one in request.filters]
                 self._request = None
                 request.done(reasons)
+            case Admit():
+                reason = self._admit(connection, request)
+                self._request = None
+                request.done(reason)
             case Unsubscribe():
                 for topic_filter in request.filters:
                     self._unsubscribe_one(connection, request.client_id, topic_filter)
@@ -142,6 +162,39 @@ class Subscriber(Worker[Request]):
         self._load[len(self._connections) - 1] = 0
         return len(self._connections) - 1
 
+    @staticmethod
+    def _destination(connection: Connection, client_id: str, user: str) -> int:
+        """Open the destination of a client's subscriptions as a user, blank for the bridge itself."""
+        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=client_id, AlternateUserId=user)
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+        return connection.open(od, options | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0))
+
+    def _admit(self, connection: Connection, request: Admit) -> int:
+        """What the queue manager says, or has said a moment ago: clients come in crowds, many of them as one user.
+
+        The authority is that for the transmission queue, whichever the client.
+        """
+        now = time.monotonic()
+        if now - self._asked > ANSWER_KEPT:
+            self._answers.clear()
+            self._asked = now
+        reason = self._answers.get(request.user)
+        if reason is None:
+            reason = self._ask(connection, request)
+            if reason in (cmqc.MQRC_NONE, cmqc.MQRC_NOT_AUTHORIZED):
+                self._answers[request.user] = reason
+        return reason
+
+    def _ask(self, connection: Connection, request: Admit) -> int:
+        try:
+            connection.close(self._destination(connection, request.client_id, request.user))
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            log.warning("client %r as user %r is refused: %s", request.client_id, request.user, error)
+            return error.reason
+        return cmqc.MQRC_NONE
+
     def _subscribe_one(self, request: Subscribe, topic_filter: str, qos: int) -> int:
         name = subscription_name(request.client_id, topic_filter)
         index = 0 if request.durable else self._roomy()
@@ -151,12 +204,8 @@ class Subscriber(Worker[Request]):
             return cmqc.MQRC_SUB_ALREADY_EXISTS
         if not request.durable and held is not None:
             self._close_held(self._held.pop(name))
-        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=request.client_id, AlternateUserId=request.user)
-        open_options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-        if request.user:
-            open_options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         try:
-            destination = connection.open(od, open_options)
+            destination = self._destination(connection, request.client_id, request.user)
             try:
                 handle = self._make(connection, request, topic_filter, qos, destination)
             finally:
@@ -240,8 +289,7 @@ class Subscriber(Worker[Request]):
         options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
         name = subscription_name(client_id, topic_filter)
         sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=topic_filter, SubName=name)
-        od = MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=client_id)
-        destination = connection.open(od, cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING)
+        destination = Subscriber._destination(connection, client_id, "")
         try:
             handle, _ = connection.subscribe(sd, destination)
             connection.close(handle, cmqc.MQCO_REMOVE_SUB)

@@ -20,7 +20,7 @@ from bridge.mq.interface import Connection, Got
 from bridge.mq.ledger import Entry, Identifiers
 from bridge.mq.poller import Browser, QueuedMessage, Removal, Remover
 from bridge.mq.publisher import BatchLimits, Part, Publisher
-from bridge.mq.subscriber import Inquire, Subscribe, Subscriber, Unsubscribe
+from bridge.mq.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
 
@@ -50,6 +50,7 @@ class ThreadedAgent:
         limits: BatchLimits,
         asynchronous: bool,
     ) -> None:
+        self.transmission_queue = transmission_queue
         self._loop = loop
         self._identifiers = Identifiers()
         self._publishers = [
@@ -85,6 +86,8 @@ class ThreadedAgent:
         #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
         self._fences: dict[str, int] = {}
         self._fenced: dict[str, list[Subscribe]] = {}
+        #: clients that are asked for, and how often
+        self._admitting: dict[str, int] = {}
         #: clients whose SUBSCRIBE is under way, and what they published behind it: another thread must not overtake it
         self._subscribing: dict[str, int] = {}
         self._behind: dict[str, list[UnitOfWork]] = {}
@@ -202,6 +205,20 @@ class ThreadedAgent:
         self._flushed()
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
+
+    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+        if not user and client_id not in self._admitting:
+            done(cmqc.MQRC_NONE)  # it acts as the bridge itself, which was asked for its authorities at the start
+            return
+        self._admitting[client_id] = self._admitting.get(client_id, 0) + 1
+
+        def answered(reason: int) -> None:
+            self._admitting[client_id] -= 1
+            if not self._admitting[client_id]:
+                del self._admitting[client_id]
+            done(reason)
+
+        self._subscriber.submit(Admit(client_id, user, lambda reason: self._call(answered, reason)))
 
     def subscribe(
         self,

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 def subscribe(agent: Agent, connection: Connection, session: Session, packet: Subscribe) -> None:
     """SUBSCRIBE (MQTT 3.1.1 section 3.8): SUBACK when the queue manager has the subscriptions, 0x80 for a refusal."""
+    user = session.identity.user.decode("utf-8", "replace")
     codes: list[int] = []
     wanted: list[tuple[int, str, int]] = []
     for topic_filter, qos in packet.topics:
@@ -31,9 +32,10 @@ def subscribe(agent: Agent, connection: Connection, session: Session, packet: Su
         for (position, topic_filter, qos), reason in zip(wanted, reasons, strict=True):
             if reason:
                 log.warning(
-                    "client %s: subscription to %r is refused: %s (%d)",
+                    "client %s: subscription to %r as user %r is refused: %s (%d)",
                     connection.client,
                     topic_filter,
+                    user,
                     cmqc.reason_name(reason),
                     reason,
                 )
@@ -49,7 +51,7 @@ def subscribe(agent: Agent, connection: Connection, session: Session, packet: Su
         [(topic_filter, qos) for _, topic_filter, qos in wanted],
         done,
         durable=session.durable,
-        user=session.identity.user.decode("utf-8", "replace"),
+        user=user,
     )
 
 

@@ -20,11 +20,11 @@ from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing, Refusal
 from bridge.mqtt.session import Session, Work
-from bridge.service.admission import identity_of, refusal_of, refuse
+from bridge.service.connecting import connect
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.will import publish_will
 from bridge.wire import cmqc
-from bridge.wire.mqtt import ConnackCode, Connect, Disconnect, Packet, Subscribe, Unsubscribe
+from bridge.wire.mqtt import Connect, Disconnect, Packet, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 
@@ -72,86 +72,19 @@ class TelemetryService:
     def _recovered(self, client_id: str) -> Session:
         session = self.sessions.get(client_id)
         if session is None:
-            session = self._new_session(ClientIdentity(client_id, b""), durable=True)
+            session = self.new_session(ClientIdentity(client_id, b""), durable=True)
             session.begun = True
         return session
 
-    def _new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
+    def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
+        """A session of a client that has none, from now on."""
         session = Session(identity, durable=durable, window=self.limits.in_flight)
         self.sessions[identity.client_id] = session
         return session
 
-    # Connecting ------------------------------------------------------------------------------------------------------
-
     def connect(self, connection: Connection, packet: Connect) -> None:
-        """CONNECT (MQTT 3.1.1 section 3.1.4): refuse, take over, or begin."""
-        config = connection.channel.config
-        connection.level = packet.protocol_level
-        refusal = refusal_of(packet, config, self.queue_manager_name)
-        if refusal is not None:
-            refuse(connection, *refusal)
-            return
-        identity = identity_of(packet, config)
-        client_id = identity.client_id
-        connection.client = f"{client_id!r} {connection.client}"
-        existing = self.sessions.get(client_id)
-        if existing is not None and (existing.connection or existing.arriving) is not None:
-            # MQTT-3.1.4-2
-            old: Connection = existing.connection or existing.arriving
-            old.close(f"taken over by a new connection {connection.client}")
-            existing.arriving = None
-            self.lost(old)
-            existing = self.sessions.get(client_id)
-        connection.will = packet.will
-        durable = not packet.clean_session
-        present = False
-        if existing is not None and existing.durable and durable:
-            session, present = existing, existing.begun
-        else:
-            if existing is not None:
-                self._purge(existing)
-            session = self._new_session(identity, durable=durable)
-        session.arriving = connection
-
-        def committed(unit: UnitOfWork) -> None:
-            if session.arriving is not connection:
-                return  # taken over by another connection before this one was answered
-            if unit.failure:
-                refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
-            if unit.failure or connection.closing:
-                session.detach()
-                self._leave(session)
-            else:
-                self._begin(connection, session, identity, packet, present=present)
-                if recording is not None:
-                    self._recorded(session, recording)
-
-        recording: Outgoing | None = None
-        unit = UnitOfWork(committed)
-        if durable:
-            # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
-            session.record = session.record or not present
-            session.outbox.record = True
-            recording = self._keep(session, unit)
-        self.agent.execute(unit)
-
-    def _begin(
-        self, connection: Connection, session: Session, identity: ClientIdentity, packet: Connect, *, present: bool
-    ) -> None:
-        session.attach(connection, identity, connection.channel.config.byte_order)
-        connection.accept(session, session_present=present, keep_alive=packet.keep_alive)
-        log.info(
-            "client %s connected: %s session%s",
-            connection.client,
-            "durable" if session.durable else "clean",
-            ", present" if present else "",
-        )
-        out: list[bytes] = []
-        session.outbox.resume(self.clock(), out)
-        if out:
-            connection.write(b"".join(out))
-        self._pump(session)
-        connection.take_held()
+        """CONNECT, the first packet of a connection."""
+        connect(self, connection, packet)
 
     # Packets ---------------------------------------------------------------------------------------------------------
 
@@ -189,7 +122,7 @@ class TelemetryService:
         unit = UnitOfWork(self._committed, (session, work))
         unit.publications = work.publications
         unit.removals = cast("list[QueuedTransmission]", work.removals)
-        work.recording = self._keep(session, unit)
+        work.recording = self.keep(session, unit)
         unit.amend = self._amend
         connection.pending += len(work.publications)
         if connection.pending > self.limits.pending_publications:
@@ -225,7 +158,7 @@ class TelemetryService:
         if replies and session.connection is not None:
             session.connection.write(b"".join(replies))
         if work.recording is not None:
-            self._recorded(session, work.recording)
+            self.recorded(session, work.recording)
         if unit.refusals:
             self._refused(session, work, unit)
 
@@ -234,7 +167,8 @@ class TelemetryService:
         index, reason = next(iter(unit.refusals.items()))
         message = work.publications[index][0]
         self._save(session)
-        what = f"publication to {message.topic!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        user = session.identity.user.decode("utf-8", "replace")
+        what = f"publication to {message.topic!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
         if all(work.publications[index][0].qos == 0 for index in unit.refusals):
             log.warning("client %s: %s; it had QoS 0 and is gone", work.connection.client, what)
             return
@@ -250,12 +184,12 @@ class TelemetryService:
     def _save(self, session: Session) -> None:
         """Have changes of the session committed that belong to no message."""
         unit = UnitOfWork(self._sent)
-        unit.owner = [(session, self._keep(session, unit))]
+        unit.owner = [(session, self.keep(session, unit))]
         if unit.states:
             self.agent.execute(unit)
 
     @staticmethod
-    def _keep(session: Session, unit: UnitOfWork) -> Outgoing | None:
+    def keep(session: Session, unit: UnitOfWork) -> Outgoing | None:
         """Put what has changed of a durable session into the unit of work that it belongs to.
 
         Returns the message whose unusual message id is on record when the unit is committed.
@@ -291,17 +225,17 @@ class TelemetryService:
         session.detach()
         if connection.will is not None:
             publish_will(self.agent, connection, session)
-        self._leave(session)
+        self.leave(session)
 
-    def _leave(self, session: Session) -> None:
+    def leave(self, session: Session) -> None:
         """The client of a session is away: a durable session is on record, a clean one ends."""
         if session.durable:
             session.outbox.record = True
             self._save(session)
         else:
-            self._purge(session)
+            self.purge(session)
 
-    def _purge(self, session: Session) -> None:
+    def purge(self, session: Session) -> None:
         """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
@@ -338,7 +272,7 @@ class TelemetryService:
             refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
             if out:
                 session.connection.write(b"".join(out))
-            recording.append((session, self._keep(session, unit)))
+            recording.append((session, self.keep(session, unit)))
             if refusals:
                 self._dead_letter(session, refusals)
         if unit.removals or unit.states:
@@ -352,9 +286,9 @@ class TelemetryService:
             if unit.failure:
                 session.record = session.outbox.record = session.durable
             elif recording is not None:
-                self._recorded(session, recording)
+                self.recorded(session, recording)
 
-    def _recorded(self, session: Session, recording: Outgoing) -> None:
+    def recorded(self, session: Session, recording: Outgoing) -> None:
         """The record of an unusual message id is committed: send the message that waited for it, and those behind."""
         if session.outbox.recording is not recording:
             return
@@ -362,7 +296,7 @@ class TelemetryService:
         session.outbox.recorded(out, self.clock())
         if out and session.connection is not None:
             session.connection.write(b"".join(out))
-            self._pump(session)
+            self.pump(session)
 
     def _unclaimed(self, session: Session | None, transmission: QueuedTransmission, unit: UnitOfWork) -> None:
         """A message for a client that has no session, or one that has only just begun."""
@@ -379,7 +313,7 @@ class TelemetryService:
             log.warning("a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
             self.agent.dead_letter(cast(QueuedTransmission, refusal.transmission), refusal.reason)
 
-    def _pump(self, session: Session) -> None:
+    def pump(self, session: Session) -> None:
         """Send what waits as far as the window allows."""
         work = Work(session.connection)
         self._submit(session, work)
@@ -387,7 +321,7 @@ class TelemetryService:
     def writable(self, connection: Connection) -> None:
         """A slow client has read what it was sent."""
         if connection.session is not None:
-            self._pump(connection.session)
+            self.pump(connection.session)
 
     def sweep(self, connection: Connection, now: float) -> None:
         """Clients of MQTT 3.1 get unacknowledged messages again after a time (facts.md, "MQTT in the wild")."""

@@ -25,9 +25,10 @@ def publish_will(agent: Agent, connection: Connection, session: Session) -> None
         reason = unit.failure or unit.refusals.get(0, 0)
         if reason:
             log.error(
-                "the will of client %s, a publication to %r, is refused: %s (%d)",
+                "the will of client %s, a publication to %r as user %r, is refused: %s (%d)",
                 connection.client,
                 will.topic,
+                session.identity.user.decode("utf-8", "replace"),
                 cmqc.reason_name(reason),
                 reason,
             )

@@ -63,6 +63,7 @@ class FakeAgent:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
     hands_over_at_once = True
+    transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     #: what lies on the transmission queue at the start
     lying: Sequence[Queued] = ()
 
@@ -80,6 +81,12 @@ class FakeAgent:
         self.dead: list[tuple[Any, int]] = []
         #: topic -> reason code of publications, topic filter -> reason code of subscriptions
         self.refused: dict[str, int] = {}
+        #: user -> reason code for which it may not receive messages
+        self.outsiders: dict[str, int] = {}
+        #: every (client identifier, user) asked for
+        self.admitted: list[tuple[str, str]] = []
+        #: whether who is asked for is answered at once; else the answer waits in `waiting`
+        self.admits_at_once = True
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
         self.recovered = Recovered({}, [])
@@ -136,6 +143,14 @@ class FakeAgent:
                 unit.done(unit)
 
         self._ask(take_effect)
+
+    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+        self.admitted.append((client_id, user))
+        reason = self.outsiders.get(user, 0)
+        if self.admits_at_once:
+            done(reason)
+        else:
+            self._ask(lambda: done(reason))
 
     def subscribe(
         self,

@@ -11,6 +11,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
+from bridge.mq.local.authorization import NOBODY
 from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.expiry import expire
 from bridge.mq.local.queue import Queue
@@ -36,7 +37,7 @@ class LocalAgent:
 
     def __init__(self, queue_manager: QueueManager, transmission_queue: str, loop: asyncio.AbstractEventLoop) -> None:
         self._queue_manager = queue_manager
-        self._transmission_queue = transmission_queue
+        self.transmission_queue = transmission_queue
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
@@ -72,12 +73,12 @@ class LocalAgent:
         self._timer = self._loop.call_later(EXPIRY_INTERVAL, self._expire)
 
     def _queue(self) -> Queue:
-        queue = self._queue_manager.queues.get(self._transmission_queue)
+        queue = self._queue_manager.queues.get(self.transmission_queue)
         if queue is None:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-                f"no transmission queue {self._transmission_queue}: a script of queue_manager.scripts can define it, "
-                f"DEFINE QLOCAL('{self._transmission_queue}') USAGE(XMITQ)",
+                f"no transmission queue {self.transmission_queue}: a script of queue_manager.scripts can define it, "
+                f"DEFINE QLOCAL('{self.transmission_queue}') USAGE(XMITQ)",
             )
         if not queue.is_transmission:
             raise MQError(cmqc.MQRC_XMIT_Q_USAGE_ERROR, f"queue {queue.name} has USAGE(NORMAL)")
@@ -90,9 +91,15 @@ class LocalAgent:
             if unit.publications:
                 now = time.time()
                 publish, route_of = queue_manager.publish, queue_manager.topics.route
+                authorization = queue_manager.authorization
                 for index, (message, retain) in enumerate(unit.publications):
                     if len(message.topic) > MQ_TOPIC_STR_LENGTH:
                         unit.refusals[index] = cmqc.MQRC_TOPIC_STRING_ERROR
+                        continue
+                    if authorization is not None and not authorization.may_publish(
+                        message.md.UserIdentifier, message.topic
+                    ):
+                        unit.refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
                         continue
                     route = route_of(message.topic)
                     if not retain:
@@ -151,6 +158,28 @@ class LocalAgent:
         work.puts.append(stored)
         work.latest.append((queue_manager.states, key, stored))
 
+    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+        done(cmqc.MQRC_NONE if self._queue_manager.authorization is None else self._may_receive(user))
+
+    def _may_receive(self, user: str, topic_filter: str | None = None) -> int:
+        """Whether messages may be put on the transmission queue for a client, of a subscription where one is named.
+
+        MQRC_NONE, or the reason; the log of the authorization service has the rest.
+        """
+        queue_manager = self._queue_manager
+        with queue_manager.lock:
+            if queue_manager.authorization is None:
+                return cmqc.MQRC_NONE
+            asked = user or NOBODY
+            try:
+                if topic_filter is None:
+                    queue_manager.authorization.check(asked, cmqc.MQOT_Q, self.transmission_queue, "PUT")
+                else:
+                    queue_manager.authorization.subscribing(asked, None, topic_filter, "SUB", self.transmission_queue)
+            except MQError as error:
+                return error.reason
+        return cmqc.MQRC_NONE
+
     def subscribe(
         self,
         client_id: str,
@@ -170,6 +199,9 @@ class LocalAgent:
                 if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
                     # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
                     reasons.append(cmqc.MQRC_SUB_ALREADY_EXISTS)
+                    continue
+                if refused := self._may_receive(user, topic_filter):
+                    reasons.append(refused)
                     continue
                 attributes = queue_manager.topics.attributes(topic_filter)
                 if attributes["SUB"] != "ENABLED":

@@ -18,6 +18,11 @@ from bridge.mq.local.unit import Unit
 class Application(Opening, Putting, Retrieval, Subscribing, Inquiry):
     """One connection to the embedded queue manager. Call its verbs with the queue manager's lock held."""
 
+    def check_administrator(self, command: str) -> None:
+        """Whether who is connected may run commands. Raises MQError."""
+        if self.queue_manager.authorization is not None:
+            self.queue_manager.authorization.administering(self.asked, command)
+
     def commit(self) -> Unit | None:
         """MQCMIT: the unit to submit, None when nothing was done."""
         unit, self._unit = self._unit, None

@@ -1,6 +1,6 @@
 """Authority records: which principals and groups may do what with which objects.
 
-They are kept and told; what asks for them is elsewhere. A profile is the name of an object, or a generic name (`?`, `*`
+They are kept and told here; `authorization` asks for them. A profile is the name of an object, or a generic name (`?`, `*`
 and `**`) that stands for many. Source: IBM MQ documentation, "SET AUTHREC", "Set Authority Record", "OAM generic profiles".
 """
 
@@ -15,6 +15,8 @@ from bridge.mq.local.unit import Unit
 
 #: Kind of the rows that keep the records.
 KIND = "AUTHREC"
+#: The signs of generic profiles, from the least generic to the most; NUL stands for `**`.
+_GENERIC = {"?": 1, "*": 2, "\0": 3}
 
 
 class Identity(NamedTuple):
@@ -31,30 +33,60 @@ class AuthorityRecords:
 
     def __init__(self) -> None:
         self.granted: dict[Identity, frozenset[int]] = {}
+        #: another number after each change
+        self.version = 0
 
     def restore(self, attributes: dict[str, Any]) -> None:
         """Take a record over as it was kept on disk."""
-        identity = Identity(*attributes["identity"])
-        self.granted[identity] = frozenset(attributes["authorities"])
+        self.grant(Identity(*attributes["identity"]), attributes["authorities"])
+
+    def grant(self, identity: Identity, authorities: Iterable[int]) -> None:
+        """Let a record say so at once, and only until the queue manager ends."""
+        self.granted[identity] = frozenset(authorities)
+        self.version += 1
 
     def put(self, unit: Unit, identity: Identity, authorities: Iterable[int]) -> None:
         """Let a record say so when the unit of work ends."""
         granted = frozenset(authorities)
         row = msgspec.json.encode({"identity": list(identity), "authorities": sorted(granted)}).decode()
         unit.definitions.append((KIND, _key(identity), row))
-        unit.effects.append(lambda: self.granted.update({identity: granted}))
+        unit.effects.append(lambda: self.grant(identity, granted))
 
     def remove(self, unit: Unit, identity: Identity) -> None:
         """Let a record be gone when the unit of work ends."""
         unit.definitions.append((KIND, _key(identity), None))
-        unit.effects.append(lambda: self._forget(identity))
+        unit.effects.append(lambda: self.forget(identity))
 
-    def _forget(self, identity: Identity) -> None:
+    def forget(self, identity: Identity) -> None:
+        """Let a record be gone at once, where it is there at all."""
         self.granted.pop(identity, None)
+        self.version += 1
+
+    def remove_profile(self, unit: Unit, object_type: int, profile: str) -> None:
+        """Let all records of one profile be gone when the unit of work ends."""
+        for identity in [one for one in self.granted if one[:2] == (object_type, profile)]:
+            self.remove(unit, identity)
+
+    def altered(
+        self, unit: Unit, identity: Identity, added: frozenset[int], removed: frozenset[int] = frozenset()
+    ) -> None:
+        """Let a record, possibly a new one, have more authorities and fewer when the unit of work ends."""
+        held = self.granted.get(identity)
+        authorities = ((held or frozenset()) - removed) | added
+        if authorities != held:
+            self.put(unit, identity, authorities)
 
 
 def _key(identity: Identity) -> str:
     return " ".join(map(str, identity))
+
+
+def specificity(profile: str) -> tuple[int, ...]:
+    """A key by which, of the profiles that cover a name, the most specific is the least.
+
+    Character by character from the left, `?` is more generic than a letter, `*` than `?`, and `**` than `*`.
+    """
+    return (*(_GENERIC.get(sign, 0) for sign in profile.replace("**", "\0")), len(_GENERIC) + 1)
 
 
 def covers(profile: str, name: str) -> bool:
@@ -64,6 +96,11 @@ def covers(profile: str, name: str) -> bool:
     return _is_like(
         profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same)
     )
+
+
+def is_about(profile: str, asked: str) -> bool:
+    """Whether a profile is about the name asked for; one with `*` at its end asks for all profiles that begin so."""
+    return covers(profile, asked) or (asked.endswith("*") and profile.startswith(asked[:-1]))
 
 
 def _same(one: str, character: str) -> bool:

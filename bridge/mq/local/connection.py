@@ -21,12 +21,15 @@ Result = TypeVar("Result")
 
 
 class LocalConnection:
-    """`bridge.mq.interface.Connection` on an embedded queue manager of this process; verbs wait where MQI calls wait."""
+    """`bridge.mq.interface.Connection` on an embedded queue manager of this process; verbs wait where MQI calls wait.
+
+    Without a user it is the bridge itself, which is asked for no authority.
+    """
 
     def __init__(self, queue_manager: QueueManager, application: str = "mqbridge", user: str = "") -> None:
         self._queue_manager = queue_manager
         self._lock = queue_manager.lock
-        self._application_connected: Application | None = Application(queue_manager, application, user)
+        self._application_connected: Application | None = Application(queue_manager, application, user, user or None)
 
     @property
     def _application(self) -> Application:
@@ -148,6 +151,7 @@ class LocalConnection:
         commands = Commands(self._queue_manager)
         for command in commands.read(text):
             with self._lock:
+                self._application.check_administrator(command.text)
                 response, unit = commands.run(command)
             self._end(unit)
             responses.append(response)

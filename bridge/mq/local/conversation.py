@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, cast
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions, Got, TruncatedMessage
 from bridge.mq.local.application import Application
+from bridge.mq.local.authorization import NOBODY
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
@@ -142,7 +143,18 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
         if self._application is not None:
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
-        self._application = Application(self._queue_manager, application, user or self._peer())
+        peer = self._peer()
+        self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
+
+    def _asked(self, user: str, peer: str) -> str:
+        """Whose authorities are asked for: the peer's, whoever it says that it is; an administrator may say who it is.
+
+        Nothing vouches for what is said over TCP, where there is no peer either: that is nobody.
+        """
+        authorization = self._queue_manager.authorization
+        if user and authorization is not None and peer and authorization.is_administrator(peer):
+            return user
+        return peer or NOBODY
 
     def _connected(self) -> Application:
         if self._application is None:

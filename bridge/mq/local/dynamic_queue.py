@@ -10,6 +10,8 @@ import msgspec
 
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults, invalid_name_character
+from bridge.mq.local.authority_records import Identity
+from bridge.mq.local.authority_words import ALL
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.unit import Unit
@@ -21,17 +23,26 @@ PERMANENT = "PERMDYN"
 _LONGEST_PREFIX = 33
 
 
-def dynamic_queue(queue_manager: QueueManager, model: dict[str, Value], wanted: str) -> Queue:
-    """A new dynamic queue of a model's attributes, there at once. Raises MQError."""
+def dynamic_queue(
+    queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
+) -> Queue:
+    """A new dynamic queue of a model's attributes, there at once. Raises MQError.
+
+    Its creator has all authorities for it, those for a permanent one on record.
+    """
     name = _name(queue_manager, wanted)
     if name in queue_manager.queues or name in queue_manager.aliases or name in queue_manager.remotes:
         raise MQError(cmqc.MQRC_OBJECT_ALREADY_EXISTS, f"queue {name}")
     queue = Queue(name, {keyword: model[keyword] for keyword in defaults("QLOCAL")} | {"DEFTYPE": model["DEFTYPE"]})
     queue.temporary = model["DEFTYPE"] == TEMPORARY
+    queue.owner = creator
     queue_manager.queues[name] = queue
     if not queue.temporary:
         unit = Unit()
         unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+        if creator is not None and queue_manager.authorization is not None:
+            identity = Identity(cmqc.MQOT_Q, name, cmqc.MQZAET_PRINCIPAL, creator)
+            queue_manager.authority_records.put(unit, identity, ALL)
         queue_manager.journal.submit(unit)
     return queue
 
@@ -69,5 +80,6 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
         unit.gets.append(stored)
     if not queue.temporary:
         unit.definitions.append(("QLOCAL", queue.name, None))
+        queue_manager.authority_records.remove_profile(unit, cmqc.MQOT_Q, queue.name)
     queue.announce()
     return unit

@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, is_wildcard
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQSTS
+from bridge.mq.interface import MQOD, MQSTS
 from bridge.mq.local.attributes import Value
 from bridge.mq.local.logical_message import Place
 from bridge.mq.local.objects import Destination
@@ -39,6 +39,8 @@ class QueueHandle(msgspec.Struct, eq=False):
     #: the object that was named, and its attributes: QLOCAL, QALIAS or QREMOTE
     kind: str = "QLOCAL"
     attributes: dict[str, Value] = {}
+    #: the object whose authorities let it be opened
+    profile: str = ""
     #: where a browse stands
     cursor: StoredMessage | None = None
     exclusive: bool = False
@@ -77,7 +79,7 @@ class SubscriptionHandle(msgspec.Struct, eq=False):
 
 
 class DefinitionHandle(msgspec.Struct, eq=False):
-    """An object that is open to inquire about it or to set it only: the queue manager, or a queue that leads elsewhere."""
+    """An object that is open to inquire about it or to set it only: the queue manager, a namelist, a queue elsewhere."""
 
     kind: str
     name: str
@@ -91,10 +93,14 @@ Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionH
 class Handles:
     """The handles of one connection to the embedded queue manager, and its unit of work."""
 
-    def __init__(self, queue_manager: QueueManager, name: str, user: str = "") -> None:
+    def __init__(self, queue_manager: QueueManager, name: str, user: str = "", asked: str | None = None) -> None:
+        """MQCONN. `asked` is whose authorities the queue manager asks for, None the bridge itself. Raises MQError."""
         self.queue_manager = queue_manager
         self.name = name
         self.user = user.encode()[:12]
+        self.asked = asked
+        if queue_manager.authorization is not None:
+            queue_manager.authorization.connecting(asked)
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
         self._unit: Unit | None = None
@@ -111,6 +117,32 @@ class Handles:
     def in_unit_of_work(self) -> bool:
         """Whether something is uncommitted."""
         return self._unit is not None and not self._unit.empty
+
+    def _ask_queue(self, od: MQOD, options: int, name: str, destination: Destination | None = None, *more: str) -> str:
+        """Ask whether a queue may be opened; the object that was asked about. Raises MQError.
+
+        One at another queue manager is asked about by the transmission queue to it (IBM MQ, "MQOPEN").
+        """
+        queue_manager = self.queue_manager
+        if destination is not None and destination.client_id and od.ObjectQMgrName not in ("", queue_manager.name):
+            assert destination.queue is not None
+            name = destination.queue.name
+        if queue_manager.authorization is not None:
+            queue = queue_manager.queues.get(name)
+            if queue is None or queue.owner is None or queue.owner != self._acting(od, options):
+                alternate = alternate_user(od, options)
+                queue_manager.authorization.opening(self.asked, alternate, cmqc.MQOT_Q, name, options, *more)
+        return name
+
+    def _acting(self, od: MQOD, options: int) -> str | None:
+        """Who opens an object: the alternate user, or the connection's own."""
+        alternate = alternate_user(od, options)
+        return self.asked if alternate is None else alternate
+
+    def _ask_topic(self, od: MQOD, options: int, topic: str) -> None:
+        """Ask whether a topic may be opened. Raises MQError."""
+        if self.queue_manager.authorization is not None:
+            self.queue_manager.authorization.opening_topic(self.asked, alternate_user(od, options), topic, options)
 
     def _check_room(self) -> None:
         if len(self._handles) >= int(self.queue_manager.attributes["MAXHANDS"]):
@@ -174,6 +206,11 @@ class Handles:
         if not isinstance(handle, QueueHandle):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
         return handle.queue
+
+
+def alternate_user(od: MQOD, options: int) -> str | None:
+    """AlternateUserId of an object that is opened with MQOO_ALTERNATE_USER_AUTHORITY, else None."""
+    return od.AlternateUserId if options & cmqc.MQOO_ALTERNATE_USER_AUTHORITY else None
 
 
 def check_publishable(topic: str) -> str:

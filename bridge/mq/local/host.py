@@ -41,6 +41,8 @@ class EmbeddedHost:
             raise HostError(str(error)) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
+        if settings.authorities == "enforced":
+            self.queue_manager.enforce_authorities()
         try:
             prepare(self.queue_manager)
             for script in settings.scripts:
@@ -74,9 +76,11 @@ class EmbeddedHost:
         listener = self._settings.listener
         if listener is not None and not is_loopback(listener.address):
             log.warning(
-                "queue_manager.listener is on %s: whoever reaches that address is an MQ application and administrator, "
-                "without a password",
+                "queue_manager.listener is on %s: whoever reaches that address is an MQ application%s, without a password",
                 listener.address,
+                " and administrator"
+                if self.queue_manager.authorization is None
+                else " with the authorities of `nobody`",
             )
         try:
             places = await self._server.listen((listener.address, listener.port) if listener else None)

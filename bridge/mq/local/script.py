@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from bridge.mq.interface import CommandResponse
+from bridge.mq.local.authority_commands import AuthorityRecordCommands
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.mqsc import Command
 from bridge.mq.local.queuemanager import QueueManager
@@ -33,10 +34,14 @@ def bridge_script() -> str:
 def prepare(queue_manager: QueueManager) -> None:
     """Define what the bridge needs where it is not there yet. Raises ScriptFailed.
 
-    Attributes of the queue manager that have a value already keep it: a restart must not undo what an administrator
-    altered. Call it before the journal dispatches to an event loop.
+    Attributes of the queue manager that have a value already keep it, and so do authority records: a restart must not
+    undo what an administrator altered. Call it before the journal dispatches to an event loop.
     """
-    commands = [_where_blank(queue_manager, one) for one in Commands(queue_manager).read(bridge_script())]
+    commands = [
+        _where_blank(queue_manager, one)
+        for one in Commands(queue_manager).read(bridge_script())
+        if not _is_on_record(queue_manager, one)
+    ]
     _run(queue_manager, commands, "bridge.mqsc")
 
 
@@ -78,3 +83,11 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
         return command
     blank = tuple(one for one in command.parameters if queue_manager.attributes.get(one.keyword) in (None, ""))
     return dataclasses.replace(command, parameters=blank)
+
+
+def _is_on_record(queue_manager: QueueManager, command: Command) -> bool:
+    """Whether it is a SET AUTHREC whose records there are already."""
+    if (command.verb, command.noun) != ("SET", "AUTHREC"):
+        return False
+    identities = AuthorityRecordCommands(queue_manager).identities(command)
+    return all(one in queue_manager.authority_records.granted for one in identities)

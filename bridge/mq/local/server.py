@@ -164,6 +164,8 @@ class ApplicationProtocol(Conversation):
     def _commands(self, text: str) -> None:
         commands = Commands(self._queue_manager)
         waiting = commands.read(text)
+        for command in waiting:
+            self._connected().check_administrator(command.text)
         responses: list[Any] = []
 
         def run(reason: int = cmqc.MQRC_NONE) -> None:

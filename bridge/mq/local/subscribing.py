@@ -112,8 +112,9 @@ class Subscribing(Handles):
         options = sd.Options
         durable = bool(options & cmqc.MQSO_DURABLE)
         topic_filter = self._topic_filter(sd, durable)
-        unit = Unit()
         managed = bool(options & cmqc.MQSO_MANAGED)
+        self._ask(sd, topic_filter, "SUB", None if managed else number)
+        unit = Unit()
         if managed:
             queue = queue_manager.managed_queue(unit, durable=durable)
             destination = Destination(queue, name=queue.name)
@@ -161,6 +162,16 @@ class Subscribing(Handles):
             queue_manager.put_retained(unit, subscription)
         return (self._keep(SubscriptionHandle(subscription)), number), unit
 
+    def _ask(self, sd: MQSD, topic_filter: str, authority: str, number: int | None) -> None:
+        """Ask whether a topic may be subscribed to, with the queue of a handle as destination. Raises MQError."""
+        authorization = self.queue_manager.authorization
+        if authorization is None:
+            return
+        handle = self._handles.get(number) if number is not None else None
+        profile = handle.profile if isinstance(handle, QueueHandle) and handle.queue.owner != self.asked else ""
+        alternate = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else None
+        authorization.subscribing(self.asked, alternate, topic_filter, authority, profile)
+
     def _check_group(self, sd: MQSD, topic_filter: str, destination: Destination) -> None:
         for other in self.queue_manager.topics.subscriptions.values():
             if (
@@ -200,12 +211,14 @@ class Subscribing(Handles):
     def _again(self, existing: Subscription, sd: MQSD, number: int | None) -> tuple[tuple[int, int], Unit | None]:
         """Resume or alter a subscription that exists."""
         unit: Unit | None = None
+        alters = sd.Options & cmqc.MQSO_ALTER
+        self._ask(sd, existing.topic_filter, "SUB" if alters else "RESUME", number if alters else None)
         if number is None:
             destination = Destination(
                 existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name
             )
             number = self._keep(self._open_queue(destination, _DESTINATION_OPTIONS))
-        if sd.Options & cmqc.MQSO_ALTER:
+        if alters:
             unit = Unit()
             existing = self._altered(existing, sd, number)
             self.queue_manager.add_subscription(unit, existing)

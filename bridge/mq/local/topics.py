@@ -141,10 +141,13 @@ class TopicTree:
         #: filters with `#` before their end, which only MQ applications use
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
+        #: another number after each change of the objects
+        self.version = 0
 
     def forget_routes(self) -> None:
-        """Work all routes out anew: an object or subscription has changed."""
+        """Work all routes out anew: an object has changed."""
         self._routes.clear()
+        self.version += 1
 
     def add(self, subscription: Subscription) -> None:
         """Let a subscription, new or altered, take part in routing."""
@@ -234,9 +237,9 @@ class TopicTree:
 
     def nearest(self, topic: str) -> str:
         """Name of the administrative topic object that a topic string belongs to."""
-        return next(self._above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
+        return next(self.above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
 
-    def _above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
+    def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
         """Topic objects at or above a topic string, the nearest first."""
         by_string = {str(attributes["TOPICSTR"]): name for name, attributes in self.objects.items()}
         levels = topic.split("/")
@@ -250,7 +253,7 @@ class TopicTree:
     def attributes(self, topic: str) -> dict[str, Value]:
         """The attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
         effective = dict(BASE_TOPIC)
-        for _, attributes in reversed(list(self._above(topic))):
+        for _, attributes in reversed(list(self.above(topic))):
             for keyword in effective:
                 if attributes[keyword] != "ASPARENT":
                     effective[keyword] = attributes[keyword]

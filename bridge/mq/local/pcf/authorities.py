@@ -5,9 +5,10 @@ Source: IBM MQ documentation, "Set Authority Record", "Delete Authority Record",
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
-from bridge.mq.local.authority_records import Identity, covers
+from bridge.mq.local.authority_records import Identity, is_about
+from bridge.mq.local.authority_words import ENTITY_TYPES, OBJECT_TYPES, spread
 from bridge.mq.local.pcf.inquiry import Attributes, inquire
 from bridge.mq.local.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.local.queuemanager import QueueManager
@@ -15,58 +16,6 @@ from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST
 
-PRINCIPAL = cmqc.MQZAET_PRINCIPAL
-GROUP = cmqc.MQZAET_GROUP
-#: Object types that records can be about.
-_OBJECT_TYPES = (
-    cmqc.MQOT_Q,
-    cmqc.MQOT_NAMELIST,
-    cmqc.MQOT_PROCESS,
-    cmqc.MQOT_Q_MGR,
-    cmqc.MQOT_CHANNEL,
-    cmqc.MQOT_AUTH_INFO,
-    cmqc.MQOT_TOPIC,
-    cmqc.MQOT_COMM_INFO,
-    cmqc.MQOT_LISTENER,
-    cmqc.MQOT_SERVICE,
-    cmqc.MQOT_CLNTCONN_CHANNEL,
-    cmqc.MQOT_REMOTE_Q_MGR_NAME,
-)
-_MQI = frozenset(
-    (
-        cmqcfc.MQAUTH_ALT_USER_AUTHORITY,
-        cmqcfc.MQAUTH_BROWSE,
-        cmqcfc.MQAUTH_CONNECT,
-        cmqcfc.MQAUTH_INPUT,
-        cmqcfc.MQAUTH_INQUIRE,
-        cmqcfc.MQAUTH_OUTPUT,
-        cmqcfc.MQAUTH_PASS_ALL_CONTEXT,
-        cmqcfc.MQAUTH_PASS_IDENTITY_CONTEXT,
-        cmqcfc.MQAUTH_PUBLISH,
-        cmqcfc.MQAUTH_RESUME,
-        cmqcfc.MQAUTH_SET,
-        cmqcfc.MQAUTH_SET_ALL_CONTEXT,
-        cmqcfc.MQAUTH_SET_IDENTITY_CONTEXT,
-        cmqcfc.MQAUTH_SUBSCRIBE,
-    )
-)
-_ADMIN = frozenset(
-    (
-        cmqcfc.MQAUTH_CHANGE,
-        cmqcfc.MQAUTH_CLEAR,
-        cmqcfc.MQAUTH_CONTROL,
-        cmqcfc.MQAUTH_CONTROL_EXTENDED,
-        cmqcfc.MQAUTH_DELETE,
-        cmqcfc.MQAUTH_DISPLAY,
-    )
-)
-_COLLECTIVE = {
-    cmqcfc.MQAUTH_ALL: _MQI | _ADMIN,
-    cmqcfc.MQAUTH_ALL_MQI: _MQI,
-    cmqcfc.MQAUTH_ALL_ADMIN: _ADMIN,
-    cmqcfc.MQAUTH_NONE: frozenset[int](),
-}
-_SINGLE = _MQI | _ADMIN | {cmqcfc.MQAUTH_CREATE, cmqcfc.MQAUTH_SYSTEM}
 _FILTERS = (
     cmqcfc.MQCACF_AUTH_PROFILE_NAME,
     cmqcfc.MQCACF_ENTITY_NAME,
@@ -93,7 +42,7 @@ class AuthorityCommands:
         """Object type and profile name; that of the queue manager itself is its own name, whatever is given."""
         if cmqcfc.MQIACF_OBJECT_TYPE not in request:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_OBJECT_TYPE)
-        object_type = request.choice(cmqcfc.MQIACF_OBJECT_TYPE, _OBJECT_TYPES)
+        object_type = request.choice(cmqcfc.MQIACF_OBJECT_TYPE, tuple(OBJECT_TYPES.values()))
         profile = request.text(cmqcfc.MQCACF_AUTH_PROFILE_NAME)
         if object_type == cmqc.MQOT_Q_MGR:
             return object_type, self._queue_manager.name
@@ -105,7 +54,8 @@ class AuthorityCommands:
         principals = request.texts(cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES)
         groups = request.texts(cmqcfc.MQCACF_GROUP_ENTITY_NAMES)
         request.ignore(cmqcfc.MQCACF_SERVICE_COMPONENT)
-        found = [(PRINCIPAL, name) for name in principals] + [(GROUP, name) for name in groups]
+        found = [(ENTITY_TYPES["PRINCIPAL"], name) for name in principals]
+        found += [(ENTITY_TYPES["GROUP"], name) for name in groups]
         if not all(name for _, name in found) or not found:
             raise PCFRefused(cmqcfc.MQRCCF_ENTITY_NAME_MISSING)
         return found
@@ -121,8 +71,7 @@ class AuthorityCommands:
         unit = Unit()
         for entity_type, entity in entities:
             identity = Identity(object_type, profile, entity_type, entity)
-            held = self._records.granted.get(identity, frozenset())
-            self._records.put(unit, identity, (held - (removed or frozenset())) | (added or frozenset()))
+            self._records.altered(unit, identity, added or frozenset(), removed or frozenset())
         return Reply(unit=unit)
 
     def _delete(self, request: Request) -> Reply:
@@ -140,7 +89,7 @@ class AuthorityCommands:
     def _inquire(self, request: Request) -> Reply:
         options = request.integer(cmqcfc.MQIACF_AUTH_OPTIONS, cmqcfc.MQAUTHOPT_NAME_ALL_MATCHING) or 0
         profile = request.text(cmqcfc.MQCACF_AUTH_PROFILE_NAME) or ""
-        types = (cmqc.MQOT_ALL, *_OBJECT_TYPES)
+        types = (cmqc.MQOT_ALL, *OBJECT_TYPES.values())
         object_type = request.choice(cmqcfc.MQIACF_OBJECT_TYPE, types)
         entity = request.text(cmqcfc.MQCACF_ENTITY_NAME) or ""
         entity_type = request.integer(cmqcfc.MQIACF_ENTITY_TYPE)
@@ -154,7 +103,7 @@ class AuthorityCommands:
         def is_wanted(identity: Identity) -> bool:
             return (
                 object_type in (cmqc.MQOT_ALL, identity.object_type)
-                and (not profile or (identity.profile == profile if exact else _is_about(identity.profile, profile)))
+                and (not profile or (identity.profile == profile if exact else is_about(identity.profile, profile)))
                 and entity_type in (None, identity.entity_type)
                 and entity in ("", identity.entity)
             )
@@ -174,31 +123,25 @@ class AuthorityCommands:
         )
 
     def _refresh(self, request: Request) -> Reply:
-        """Records are read anew at each question; there is nothing to refresh."""
         request.ignore(cmqcfc.MQIACF_SECURITY_TYPE, cmqcfc.MQIACF_SECURITY_ITEM)
         request.finish()
+        if self._queue_manager.authorization is not None:
+            self._queue_manager.authorization.refresh()
         return Reply()
 
 
-def _is_about(profile: str, asked: str) -> bool:
-    """Whether a profile is about the name asked for; one with `*` at its end asks for all profiles that begin so."""
-    return covers(profile, asked) or (asked.endswith("*") and profile.startswith(asked[:-1]))
-
-
 def _authorities(request: Request, number: int) -> frozenset[int] | None:
-    listed = request.integers(number)
-    return None if listed is None else frozenset(_spread(listed))
-
-
-def _spread(listed: Iterable[int]) -> Iterator[int]:
     """Authorities one by one: `all` and the like stand for many."""
+    listed = request.integers(number)
+    if listed is None:
+        return None
+    found: frozenset[int] = frozenset()
     for one in listed:
-        if one in _COLLECTIVE:
-            yield from _COLLECTIVE[one]
-        elif one in _SINGLE:
-            yield one
-        else:
+        authorities = spread(one)
+        if authorities is None:
             raise PCFRefused(cmqcfc.MQRCCF_AUTH_VALUE_ERROR)
+        found |= authorities
+    return found
 
 
 def _told(identity: Identity, granted: frozenset[int], options: int) -> Attributes:
