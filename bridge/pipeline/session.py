@@ -1,0 +1,84 @@
+"""Spark sessions as the pipeline wants them: on this machine or on a cluster, with the settings that were measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bridge.pipeline.errors import INSTALL, SparkMissing
+from bridge.pipeline.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Packages of the extra `spark` that are imported.
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
+#: What runs Python for Spark: the interpreter that PYTHON_VARIABLE names, without Spark's own archives on its path.
+PYTHON_WORKER: Final = Path(__file__).with_name("python-worker")
+PYTHON_VARIABLE: Final = "MQBRIDGE_PYTHON"
+
+#: Settings of every session; what the caller sets wins.
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    # A mapInArrow whose columns stand in another order is an error, not a mix-up.
+    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    # Checkpoints by plain files: a micro-batch takes half the time.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Offsets of the source `mq` hold the MsgIds of a batch: a few events are enough to look at.
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+#: More, where driver and executors are one process.
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def session(
+    name: str = "mqbridge", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session with the data sources of this package; the one that runs already, where there is one.
+
+    `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
+    properties, and win over those of this module. Sets JAVA_HOME and what Python workers need in the environment of this
+    process, which Spark hands on. Raises SparkMissing when something is not installed.
+    """
+    for package in _PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise SparkMissing(f"{package} is not installed: {INSTALL} brings it.")
+    _prepare_environment()
+    from pyspark.sql import SparkSession
+
+    from bridge.pipeline.registration import register
+
+    master = master or "local[*]"
+    chosen = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **(settings or {})}
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    # On a cluster an executor starts its own Python: it is to be found by the same path there.
+    builder = builder.config(f"spark.executorEnv.{PYTHON_VARIABLE}", os.environ[PYTHON_VARIABLE])
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _prepare_environment() -> None:
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.update(java.environment)
+    os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", str(PYTHON_WORKER))
+    # Checked by Spark against the version of the driver; the wrapper runs the very same interpreter.
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,0 +1,120 @@
+"""Spark and an embedded queue manager for the tests of the pipeline: one of each for all of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
+ROOT = str(Path(__file__).resolve().parents[2])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from bridge.mapping.message import Message  # noqa: E402
+from bridge.mq.errors import MQError  # noqa: E402
+from bridge.mq.interface import MQOD, Connection, GetOptions, Got  # noqa: E402
+from bridge.mq.local.client import RemoteConnection  # noqa: E402
+from bridge.pipeline.session import session  # noqa: E402
+from bridge.wire import cmqc  # noqa: E402
+from bridge.wire.mq import MQMD  # noqa: E402
+from tests.mq.contract.conftest import served  # noqa: E402
+from tests.pipeline.settings import SETTINGS  # noqa: E402
+
+_numbers = itertools.count(1)
+STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of the tests, with the data sources registered."""
+    made = session("tests", master="local[2]", settings=SETTINGS)
+    yield made
+    made.stop()
+
+
+class Queues:
+    """An embedded queue manager with its socket in `directory`, and an MQ application connected to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.connection: Connection = RemoteConnection(directory, application="tests")
+        self.mqsc(f"DEFINE QLOCAL('{STATE_QUEUE}') NOREPLACE SHARE MAXDEPTH(1000000) DEFPSIST(YES)")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the source `mq` that say where it is."""
+        return {"dataDirectory": str(self.directory)}
+
+    def mqsc(self, command: str) -> list[dict[str, Any]]:
+        (response,) = self.connection.command(command)
+        assert response.ok or "already exists" in response.message, response.message
+        return response.objects
+
+    def queue(self, attributes: str = "") -> str:
+        """A new queue."""
+        name = f"PIPELINE.{next(_numbers)}"
+        self.mqsc(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) {attributes}")
+        return name
+
+    def put(self, queue: str, *bodies: bytes, **md: Any) -> None:
+        """Messages in one unit of work; keywords are fields of their MQMD."""
+        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
+        for body in bodies:
+            self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SYNCPOINT)
+        self.connection.commit()
+        self.connection.close(handle)
+
+    def publish(self, topic: str, body: bytes, **md: Any) -> None:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+        self.connection.put1(od, Message(MQMD(**md), body))
+
+    def take(self, queue: str) -> list[Got]:
+        """Get all that is on a queue, properties as MQRFH2."""
+        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+        found = []
+        try:
+            while True:
+                found.append(self.connection.get(handle, GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)))
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
+        finally:
+            self.connection.close(handle)
+        return found
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """Get all that is on a queue, the data of the messages."""
+        return [got.data for got in self.take(queue)]
+
+    def depth(self, queue: str) -> int:
+        (shown,) = self.mqsc(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
+        return int(shown["CURDEPTH"])
+
+
+@pytest.fixture(scope="session")
+def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queues]:
+    """The one queue manager of the tests. Tests make queues of their own: `queues.queue()`."""
+    directory = tmp_path_factory.mktemp("queue-manager")
+    with served(directory):
+        yield Queues(directory)
+
+
+@pytest.fixture
+def read(spark: SparkSession, queues: Queues) -> Any:
+    """`read(queue="Q")`: a batch read of the source `mq`; `read(..., stream=True)` a streaming one."""
+
+    def frame(*, stream: bool = False, **options: Any) -> DataFrame:
+        reader = (spark.readStream if stream else spark.read).format("mq").options(**queues.options)
+        return reader.options(**options).load()
+
+    return frame
+
+
+def column(frame: DataFrame, name: str) -> Sequence[Any]:
+    """The values of one column."""
+    return [row[0] for row in frame.select(name).collect()]
