@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bridge.mq.local.attributes import ATTRIBUTES, AttributeRefused, Value
 from bridge.wire import cmqc, cmqcfc
-from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFST, PCFParameter
+from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFST, PCFParameter, string_list
 
 #: Length of a text that is as long as its value.
 VARIABLE = -1
@@ -32,18 +32,24 @@ class Selector:
     binary: bool = False
     #: it is always that, and can be set to nothing else
     fixed: Value | None = None
+    #: a list of names, each of that length
+    listed: bool = False
 
     def integer(self, value: Value) -> int:
         """The number of a value."""
         return self.words[value] if isinstance(value, str) else value
 
     def characters(self, value: Value) -> bytes:
-        """The characters of a text, with blanks up to its length."""
+        """The characters of a text, or of each name, with blanks up to its length."""
+        if self.listed:
+            return b"".join(name.ljust(self.length) for name in _names(value))
         encoded = str(value).encode()
         return encoded if self.length == VARIABLE else encoded[: self.length].ljust(self.length)
 
     def parameter(self, value: Value) -> PCFParameter:
         """A value as PCF parameter."""
+        if self.listed:
+            return string_list(self.number, _names(value), self.length)
         if self.binary:
             return MQCFBS(self.number, bytes.fromhex(str(value)).ljust(self.length, b"\0"))
         if self.length:
@@ -58,6 +64,10 @@ class Selector:
         if self.words and self.keyword not in _NUMBERS_WITH_WORDS:
             raise AttributeRefused(f"{number} is no value of {self.keyword}")
         return str(number)
+
+
+def _names(value: Value) -> list[bytes]:
+    return [name.encode() for name in str(value).split(",")] if value else []
 
 
 #: Attributes that are numbers, a few of which MQSC calls by a word.
@@ -221,7 +231,7 @@ _QUEUE_MANAGER = (
     _always("REPOSNL", cmqc.MQCA_REPOSITORY_NAMELIST, "", 48),
     _always("CHAD", cmqc.MQIA_CHANNEL_AUTO_DEF, 0),
     _always("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, cmqcfc.MQCHLA_DISABLED),
-    _always("CONNAUTH", cmqc.MQCA_CONN_AUTH, "", 48),
+    _always("CONNAUTH", cmqc.MQCA_CONN_AUTH, "SYSTEM.DEFAULT.AUTHINFO.IDPWOS", 48),
     *_CREATED,
     *_STAMPS,
 )
@@ -283,6 +293,15 @@ _SUBSCRIPTION = (
     _always("REQONLY", cmqcfc.MQIACF_REQUEST_ONLY, cmqc.MQRU_PUBLISH_ALL),
 )
 
+_NAMELIST = (
+    _text("NAMELIST", cmqc.MQCA_NAMELIST_NAME, 48),
+    _text("DESCR", cmqc.MQCA_NAMELIST_DESC, 64),
+    _always("NLTYPE", cmqc.MQIA_NAMELIST_TYPE, cmqc.MQNT_NONE),
+    _number("NAMCOUNT", cmqc.MQIA_NAME_COUNT),
+    Selector("NAMES", cmqc.MQCA_NAMES, length=48, listed=True),
+    *_STAMPS,
+)
+
 #: kind of object -> its attributes
 SELECTORS: dict[str, tuple[Selector, ...]] = {
     "QMGR": _QUEUE_MANAGER,
@@ -291,6 +310,7 @@ SELECTORS: dict[str, tuple[Selector, ...]] = {
     "QALIAS": (*_QUEUE, *_ALIAS),
     "QREMOTE": (*_QUEUE, *_REMOTE),
     "QUEUE": (*_QUEUE, *_LOCAL, *_ALIAS, *_REMOTE),
+    "NAMELIST": _NAMELIST,
     "TOPIC": _TOPIC,
     "TPSTATUS": _TOPIC_STATUS,
     "SUB": _SUBSCRIPTION,

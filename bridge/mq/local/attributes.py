@@ -71,7 +71,22 @@ class Text:
         return text
 
 
-Attribute = Choice | Number | Text
+@dataclass(frozen=True)
+class Names:
+    """Names of objects, held as MQSC shows them: with commas, which no name has, between them."""
+
+    default: str = ""
+
+    def read(self, keyword: str, text: str) -> Value:
+        names = [name.strip(" ") for name in text.split(",")] if text.strip(" ") else []
+        if len(names) > _MAX_NAMES:
+            raise AttributeRefused(f"{keyword} has at most {_MAX_NAMES} names, not {len(names)}")
+        for name in names:
+            _OBJECT_NAME.read(keyword, name)
+        return ",".join(names)
+
+
+Attribute = Choice | Number | Text | Names
 
 #: Characters of MQ object names ("Rules for naming IBM MQ objects").
 NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/%")
@@ -83,6 +98,8 @@ def invalid_name_character(name: str) -> str | None:
     return next((character for character in name if character not in NAME_CHARACTERS), None)
 
 
+_OBJECT_NAME = Text(MQ_OBJECT_NAME_LENGTH, name=True)
+_MAX_NAMES = 256
 _ENABLED = Choice(("ENABLED", "DISABLED"), "ENABLED")
 _YES_NO = Choice(("YES", "NO"), "NO")
 _DEFPSIST = Choice(("NO", "YES"), "NO")
@@ -199,6 +216,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "XMITQ": _NAME,
         **_ANY_QUEUE,
     },
+    "NAMELIST": {"DESCR": _DESCR, "NAMES": Names()},
     "TOPIC": {
         "DESCR": _DESCR,
         "TOPICSTR": Text(10_240),
@@ -244,6 +262,9 @@ MODEL_QUEUES: dict[str, dict[str, Value]] = {
     "SYSTEM.DURABLE.MODEL.QUEUE": {"DEFTYPE": "PERMDYN"},
     "SYSTEM.NDURABLE.MODEL.QUEUE": {},
 }
+
+#: Namelists that every queue manager has.
+NAMELISTS: dict[str, dict[str, Value]] = {"SYSTEM.DEFAULT.NAMELIST": {}}
 
 #: Keywords that MQSC knows under two names.
 SYNONYMS = {

@@ -12,11 +12,13 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
+from bridge.mq.local.authorization import NOBODY, AuthorizationService
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.pcf.absent import AbsentCommands
 from bridge.mq.local.pcf.authorities import AuthorityCommands
+from bridge.mq.local.pcf.namelists import NamelistCommands
 from bridge.mq.local.pcf.queue_manager import QueueManagerCommands
 from bridge.mq.local.pcf.queues import QueueCommands
 from bridge.mq.local.pcf.request import PCFRefused, Reply, Request
@@ -58,6 +60,7 @@ class CommandServer:
         self._runs: dict[int, Callable[[Request], Reply]] = {
             **QueueManagerCommands(queue_manager, commands).commands,
             **QueueCommands(queue_manager, commands).commands,
+            **NamelistCommands(queue_manager, commands).commands,
             **TopicCommands(queue_manager, commands).commands,
             **SubscriptionCommands(queue_manager, commands).commands,
             **StatusCommands(queue_manager).commands,
@@ -122,7 +125,7 @@ class CommandServer:
         try:
             header, parameters = _command(md, data)
             _check(header)
-            reply = self._execute(header, parameters)
+            reply = self._execute(header, parameters, md)
             answers = _answers(header, reply)
         except PCFRefused as refused:
             reply, answers = Reply(), _refusal(header, refused)
@@ -151,11 +154,32 @@ class CommandServer:
         unit.gets.append(stored)
         self._queue_manager.journal.submit(unit)
 
-    def _execute(self, header: MQCFH, parameters: tuple[PCFParameter, ...]) -> Reply:
+    def _execute(self, header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD) -> Reply:
         run = self._runs.get(header.Command)
         if run is None:
             raise PCFRefused(cmqcfc.MQRCCF_CFH_COMMAND_ERROR)
-        return run(Request(header.Command, parameters))
+        request = Request(header.Command, parameters)
+        if self._queue_manager.authorization is not None:
+            self._ask(self._queue_manager.authorization, request, md)
+        return run(request)
+
+    def _ask(self, authorization: AuthorizationService, request: Request, md: MQMD) -> None:
+        """Whether who put the command may run it. Raises PCFRefused.
+
+        Commands are for administrators; those that a bridge elsewhere runs (`bridge.mq.administration`) take authorities.
+        """
+        user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace") or NOBODY
+        try:
+            if request.command == cmqcfc.MQCMD_PING_Q_MGR:
+                authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
+            elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
+                authorization.check_topic(user, "", "DSP")
+            elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
+                authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
+            else:
+                authorization.administering(user, f"PCF command {request.command}")
+        except MQError as error:
+            raise PCFRefused(error.reason) from error
 
     def _reply(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
         """Put the messages of a reply to where the request wants them."""

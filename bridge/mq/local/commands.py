@@ -1,8 +1,8 @@
 """MQSC commands at work on the embedded queue manager.
 
 Source: IBM MQ documentation, "MQSC commands reference". Commands that only an IBM MQ queue manager can act on are
-refused, but for those that a script shared with one has to hold for its security (SET AUTHREC, SET CHLAUTH, REFRESH
-SECURITY): they are answered as accepted, and the answer says that they have no effect.
+refused, but for SET CHLAUTH, which a script shared with one has to hold for its security: it is answered as accepted, and
+the answer says that it has no effect.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import CommandResponse
 from bridge.mq.local import mqsc
 from bridge.mq.local.amq import CommandRefused, message
-from bridge.mq.local.definitions import Answer, Definitions
+from bridge.mq.local.authority_commands import AuthorityRecordCommands
+from bridge.mq.local.definitions import QUEUE_KINDS, Answer, Definitions
 from bridge.mq.local.display import Display
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.subscriptions import Subscriptions
 from bridge.mq.local.unit import Unit
 
-_WITHOUT_EFFECT = {
-    ("SET", "AUTHREC"): "AMQ8862I",
-    ("SET", "CHLAUTH"): "AMQ8877I",
-    ("REFRESH", "SECURITY"): "AMQ8560I",
-}
+_WITHOUT_EFFECT = {("SET", "CHLAUTH"): "AMQ8877I"}
 
 
 class Commands:
@@ -36,16 +33,20 @@ class Commands:
         self._display = Display(queue_manager)
         definitions = Definitions(queue_manager)
         subscriptions = Subscriptions(queue_manager)
+        self._authority_records = AuthorityRecordCommands(queue_manager)
         self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
             ("ALTER", "QMGR"): definitions.alter_queue_manager,
             ("CLEAR", "QLOCAL"): definitions.clear,
             ("CLEAR", "TOPICSTR"): self._clear_topic_string,
             ("PING", "QMGR"): self._ping,
+            ("REFRESH", "SECURITY"): self._refresh_security,
+            ("SET", "AUTHREC"): self._authority_records.set,
+            ("DELETE", "AUTHREC"): self._authority_records.delete,
             ("DEFINE", "SUB"): subscriptions.define,
             ("ALTER", "SUB"): subscriptions.alter,
             ("DELETE", "SUB"): subscriptions.delete,
         }
-        for noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "TOPIC"):
+        for noun in (*QUEUE_KINDS, "NAMELIST", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
             self._runs["ALTER", noun] = definitions.alter
             self._runs["DELETE", noun] = definitions.delete
@@ -65,8 +66,9 @@ class Commands:
         try:
             if command.problem is not None:
                 raise command.problem
-            if command.verb == "DISPLAY" and self._display.knows(command.noun):
-                number, shown = self._display.show(command)
+            if command.verb == "DISPLAY" and (command.noun == "AUTHREC" or self._display.knows(command.noun)):
+                show = self._authority_records.show if command.noun == "AUTHREC" else self._display.show
+                number, shown = show(command)
                 response.message = message(number)
                 response.objects = shown
             else:
@@ -98,6 +100,12 @@ class Commands:
 
     def _ping(self, command: Command) -> Answer:
         return message("AMQ8415I", name=self._queue_manager.name), None
+
+    def _refresh_security(self, command: Command) -> Answer:
+        """Who is in which group is asked anew; records take effect without it."""
+        if self._queue_manager.authorization is not None:
+            self._queue_manager.authorization.refresh()
+        return message("AMQ8560I"), None
 
     def _clear_topic_string(self, command: Command) -> Answer:
         """CLEAR TOPICSTR; one without a retained publication is no error (IBM MQ, "CLEAR TOPICSTR")."""

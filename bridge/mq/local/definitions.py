@@ -9,18 +9,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from bridge.mq.errors import MQError
 from bridge.mq.local.amq import CommandRefused, message
 from bridge.mq.local.attributes import (
+    ATTRIBUTES,
     FLAGS,
     MQ_OBJECT_NAME_LENGTH,
     STAMPS,
     SYNONYMS,
     AttributeRefused,
+    Names,
     Value,
     defaults,
     invalid_name_character,
@@ -70,6 +71,8 @@ def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
         if parameter.values is not None:
             raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, parameter.keyword)
         return FLAGS[keyword]
+    if isinstance(ATTRIBUTES[kind].get(keyword), Names):
+        return keyword, ",".join(str(name) for name in parameter.values or ())
     if parameter.value is None and keyword in defaults(kind):
         raise MQSCSyntaxError(f"{keyword} takes one value in parentheses", parameter.where, parameter.keyword)
     return keyword, parameter.value or ""
@@ -122,20 +125,9 @@ class Definitions:
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
 
-    def _held(self, kind: str) -> dict[str, Any]:
-        """The attributes of all objects of a kind, by name."""
-        queue_manager = self._queue_manager
-        if kind == "QLOCAL":
-            return {name: queue.attributes for name, queue in queue_manager.queues.items()}
-        if kind == "QALIAS":
-            return queue_manager.aliases
-        if kind == "QMODEL":
-            return queue_manager.models
-        return queue_manager.remotes if kind == "QREMOTE" else queue_manager.topics.objects
-
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
         """The attributes of an object. Raises CommandRefused when there is none."""
-        attributes: dict[str, Value] | None = self._held(kind).get(name)
+        attributes: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
         if attributes is None:
             raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
         return attributes
@@ -151,9 +143,9 @@ class Definitions:
         attributes = base | given
         if kind in QUEUE_KINDS:
             for other in QUEUE_KINDS:
-                if other != kind and name in self._held(other):
+                if other != kind and name in self._queue_manager.held(other):
                     raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
-        old: dict[str, Value] | None = self._held(kind).get(name)
+        old: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind=_word(kind), name=name)
         if old is not None and kind == "TOPIC" and "TOPICSTR" not in given:
@@ -163,7 +155,7 @@ class Definitions:
     def alter(self, command: Command) -> Answer:
         """ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
-        without_effect = () if kind == "TOPIC" else ("FORCE", "NOFORCE")
+        without_effect = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
         given = settings(kind, [one for one in command.parameters if one.keyword not in without_effect])
         old = self._existing(kind, name)
         return self._change(kind, name, old, old | given)
@@ -203,7 +195,7 @@ class Definitions:
             queue_manager.topics.objects[name] = attributes
             queue_manager.topics.forget_routes()
         else:
-            self._held(kind)[name] = attributes
+            self._queue_manager.held(kind)[name] = attributes
             self.resolve_again()
 
     def _check_topic(self, name: str, old: dict[str, Value] | None, attributes: dict[str, Value]) -> None:
@@ -215,7 +207,7 @@ class Definitions:
             raise CommandRefused(
                 "AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR
             )
-        for other, others in self._held("TOPIC").items():
+        for other, others in self._queue_manager.held("TOPIC").items():
             if other != name and others["TOPICSTR"] == topic:
                 detail = f"topic string {topic!r} belongs to topic {other}"
                 raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_TOPICSTR_ALREADY_EXISTS)
@@ -246,20 +238,20 @@ class Definitions:
         unit = Unit()
         if kind == "TOPIC":
             self._check_topic_unused(name)
-        else:
+        elif kind in QUEUE_KINDS:
             self._check_queue_unused(kind, name)
         if kind == "QLOCAL":
             self._empty(unit, name, purge)
         unit.definitions.append((kind, name, None))
         unit.effects.append(lambda: self._remove(kind, name))
-        return message("AMQ8692I" if kind == "TOPIC" else "AMQ8007I", name=name), unit
+        return message(_NUMBERS[kind][2], name=name), unit
 
     def _remove(self, kind: str, name: str) -> None:
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
             queue_manager.queues.pop(name, None)
         else:
-            self._held(kind).pop(name, None)
+            self._queue_manager.held(kind).pop(name, None)
             queue_manager.topics.forget_routes()
         self.resolve_again()
 
@@ -373,11 +365,15 @@ def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
     queue.refresh()
     for stored in sorted(messages, key=lambda one: one.msg_number):
         queue.append(stored)
+    queue.enqueued -= len(messages)
 
 
 def _word(kind: str) -> str:
-    return "Topic" if kind == "TOPIC" else "Queue"
+    return "Queue" if kind in QUEUE_KINDS else kind.capitalize()
 
 
-#: (created, changed)
-_NUMBERS = dict.fromkeys(QUEUE_KINDS, ("AMQ8006I", "AMQ8008I")) | {"TOPIC": ("AMQ8690I", "AMQ8691I")}
+#: (created, changed, deleted)
+_NUMBERS = dict.fromkeys(QUEUE_KINDS, ("AMQ8006I", "AMQ8008I", "AMQ8007I")) | {
+    "NAMELIST": ("AMQ8552I", "AMQ8551I", "AMQ8553I"),
+    "TOPIC": ("AMQ8690I", "AMQ8691I", "AMQ8692I"),
+}

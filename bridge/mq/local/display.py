@@ -48,6 +48,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "QMODEL": frozenset((*ATTRIBUTES["QMODEL"], *STAMPS)),
     "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS, *STAMPS)),
     "QMGR": frozenset((*ATTRIBUTES["QMGR"], "QMID", *STAMPS)),
+    "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
     "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
     "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
     "SUB": frozenset(_SUBSCRIPTION),
@@ -62,6 +63,7 @@ _HEADS = {
     "QMODEL": ("QUEUE", "AMQ8409I", "Queue"),
     "QUEUE": ("QUEUE", "AMQ8409I", "Queue"),
     "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
+    "NAMELIST": ("NAMELIST", "AMQ8550I", "Namelist"),
     "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
     "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
     "SUB": ("SUB", "AMQ8096I", "Subscription"),
@@ -93,6 +95,7 @@ class Display:
             "QMODEL": self._queues,
             "QUEUE": self._queues,
             "QMGR": self._queue_managers,
+            "NAMELIST": self._namelists,
             "QSTATUS": self._queue_status,
             "SBSTATUS": self._subscriptions,
             "SUB": self._subscriptions,
@@ -162,6 +165,13 @@ class Display:
                     "MSGAGE": max(0, int(now - min(firsts))) if firsts else 0,
                     "UNCOM": "YES" if queue.depth != available else "NO",
                 }
+
+    def _namelists(self, name: str) -> Iterator[Shown]:
+        made = stamps(self._queue_manager.created)
+        for own, attributes in sorted(self._queue_manager.namelists.items()):
+            if is_named(own, name):
+                count = len(str(attributes["NAMES"]).split(",")) if attributes["NAMES"] else 0
+                yield {"NAMELIST": own, **made, **attributes, "NAMCOUNT": count}
 
     def _topics(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)

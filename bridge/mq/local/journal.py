@@ -247,6 +247,7 @@ class Journal:
                 for stored in unit.gets:
                     taken_from = stored.queue
                     taken_from.depth -= 1
+                    taken_from.dequeued += 1
                 for effect in unit.effects:
                     effect()
                 for stored in unit.puts:

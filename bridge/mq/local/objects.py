@@ -8,6 +8,8 @@ import msgspec
 
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
+from bridge.mq.local.authority_records import AuthorityRecords
+from bridge.mq.local.authorization import AuthorizationService
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.topics import Subscription, TopicTree
 from bridge.wire import cmqc
@@ -40,7 +42,28 @@ class Objects:
         self.remotes: dict[str, dict[str, Value]] = {}
         #: model queues
         self.models: dict[str, dict[str, Value]] = {}
+        self.namelists: dict[str, dict[str, Value]] = {}
         self.topics = TopicTree()
+        self.authority_records = AuthorityRecords()
+        #: None: nobody is asked for authority
+        self.authorization: AuthorizationService | None = None
+
+    def enforce_authorities(self) -> None:
+        """Ask the authority records from now on."""
+        self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
+
+    def held(self, kind: str) -> dict[str, dict[str, Value]]:
+        """The attributes of all objects of a kind, by name; of local queues a copy."""
+        if kind == "QLOCAL":
+            return {name: queue.attributes for name, queue in self.queues.items()}
+        kinds = {
+            "NAMELIST": self.namelists,
+            "QALIAS": self.aliases,
+            "QMODEL": self.models,
+            "QREMOTE": self.remotes,
+            "TOPIC": self.topics.objects,
+        }
+        return kinds[kind]
 
     def resolve(self, name: str, manager: str = "") -> Destination:
         """Queue name resolution (IBM MQ documentation, "Queue name resolution"). Raises MQError."""

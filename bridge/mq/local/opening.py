@@ -1,7 +1,7 @@
 """MQOPEN and MQCLOSE.
 
-Source: IBM MQ documentation, "MQOPEN - Open object", "MQCLOSE - Close object", "MQOD - Object descriptor". The queue
-manager has no authorities: an alternate user identifier is taken as it is.
+Source: IBM MQ documentation, "MQOPEN - Open object", "MQCLOSE - Close object", "MQOD - Object descriptor". Authority is
+asked for when the object is found, and before anything changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bridge.mq.local.handles import (
     QueueHandle,
     SubscriptionHandle,
     TopicHandle,
+    alternate_user,
     check_publishable,
 )
 from bridge.mq.local.objects import Destination
@@ -50,7 +51,8 @@ _KNOWN = (
 )
 #: What a topic cannot be opened for.
 _NOT_FOR_TOPICS = INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_SAVE_ALL_CONTEXT
-_OTHER_TYPES = {cmqc.MQOT_NAMELIST: "namelist", cmqc.MQOT_PROCESS: "process"}
+#: What a queue manager and a namelist can be opened for.
+_INQUIRING = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
 _DELETES = cmqc.MQCO_DELETE | cmqc.MQCO_DELETE_PURGE
 _SUB_ENDINGS = cmqc.MQCO_KEEP_SUB | cmqc.MQCO_REMOVE_SUB
 
@@ -87,8 +89,10 @@ class Opening(Handles):
             return self._keep(self._open_topic(od, options))
         if od.ObjectType == cmqc.MQOT_Q_MGR:
             return self._keep(self._open_queue_manager(od, options))
-        if od.ObjectType in _OTHER_TYPES:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no {_OTHER_TYPES[od.ObjectType]} {od.ObjectName!r}")
+        if od.ObjectType == cmqc.MQOT_NAMELIST:
+            return self._keep(self._open_namelist(od, options))
+        if od.ObjectType == cmqc.MQOT_PROCESS:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no process {od.ObjectName!r}")
         if od.ObjectType != cmqc.MQOT_Q:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"object type {od.ObjectType}")
         return self._keep(self._open_named_queue(od, options))
@@ -99,18 +103,33 @@ class Opening(Handles):
         if od.SelectionString:
             raise MQError(cmqc.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selector is for queues that are got from")
         topic = check_publishable(self.queue_manager.topic_string(od.ObjectName, od.ObjectString))
+        self._ask_topic(od, options, topic)
         od.ResObjectString = topic
         od.ResolvedType = cmqc.MQOT_TOPIC
         return TopicHandle(topic, options)
 
     def _open_queue_manager(self, od: MQOD, options: int) -> DefinitionHandle:
         queue_manager = self.queue_manager
-        if options & ~(cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_ALTERNATE_USER_AUTHORITY):
+        if options & ~_INQUIRING:
             raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue manager is opened to inquire")
         for name in (od.ObjectName, od.ObjectQMgrName):
             if name not in ("", queue_manager.name):
                 raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
+        if queue_manager.authorization is not None:
+            alternate = alternate_user(od, options)
+            queue_manager.authorization.opening(self.asked, alternate, cmqc.MQOT_Q_MGR, queue_manager.name, options)
         return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.attributes)
+
+    def _open_namelist(self, od: MQOD, options: int) -> DefinitionHandle:
+        if options & ~_INQUIRING:
+            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a namelist is opened to inquire")
+        attributes = self.queue_manager.namelists.get(od.ObjectName)
+        if attributes is None:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no namelist {od.ObjectName!r}")
+        authorization = self.queue_manager.authorization
+        if authorization is not None:
+            authorization.opening(self.asked, alternate_user(od, options), cmqc.MQOT_NAMELIST, od.ObjectName, options)
+        return DefinitionHandle("NAMELIST", od.ObjectName, options, attributes)
 
     def _open_named_queue(self, od: MQOD, options: int) -> Handle:
         queue_manager = self.queue_manager
@@ -122,6 +141,7 @@ class Opening(Handles):
         definition = self._definition(name) if local else None
         if not options & (INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT) and definition is not None:
             if definition[0] != "QLOCAL":
+                self._ask_queue(od, options, name)
                 return DefinitionHandle(definition[0], name, options, definition[1])
         elif not local and options & (cmqc.MQOO_INQUIRE | cmqc.MQOO_SET):
             raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is at another queue manager")
@@ -130,10 +150,15 @@ class Opening(Handles):
         if destination.topic is not None:
             if options & _NOT_FOR_TOPICS:
                 raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} leads to a topic: open it for output")
-            return TopicHandle(check_publishable(destination.topic), options)
+            topic = check_publishable(destination.topic)
+            self._ask_queue(od, options, name)
+            self._ask_topic(od, options, topic)
+            return TopicHandle(topic, options)
         if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
             raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
+        profile = self._ask_queue(od, options, name, destination)
         handle = self._open_queue(destination, options)
+        handle.profile = profile
         handle.selection = selection
         if definition is not None:
             handle.kind, handle.attributes = definition
@@ -163,11 +188,13 @@ class Opening(Handles):
     def _open_model(self, od: MQOD, options: int) -> QueueHandle:
         """A model queue makes a dynamic queue, which is what is open then."""
         selection = selection_of(self.queue_manager, od.SelectionString)
+        self._ask_queue(od, options, od.ObjectName, None, "DSP")
         queue = dynamic_queue.dynamic_queue(
-            self.queue_manager, self.queue_manager.models[od.ObjectName], od.DynamicQName
+            self.queue_manager, self.queue_manager.models[od.ObjectName], od.DynamicQName, self._acting(od, options)
         )
         destination = self.queue_manager.resolve(queue.name)
         handle = self._open_queue(destination, options)
+        handle.profile = queue.name
         handle.creator = queue.temporary
         handle.selection = selection
         od.ObjectName = queue.name
@@ -191,6 +218,8 @@ class Opening(Handles):
         queue = handle.queue
         if options & _DELETES and not queue.deleted:
             dynamic_queue.check_closing(queue, options, handle.creator)
+            if self.queue_manager.authorization is not None and self.asked != queue.owner:
+                self.queue_manager.authorization.check(self.asked, cmqc.MQOT_Q, queue.name, "DLT")
         del self._handles[number]
         self._release_queue(handle)
         if (handle.creator or options & _DELETES) and not queue.deleted:

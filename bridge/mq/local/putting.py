@@ -14,11 +14,12 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSTS, Property
+from bridge.mq.local.authorization import open_options
 from bridge.mq.local.descriptor import IDENTITY, ORIGIN, blank, check_descriptor, copied, group_fields, is_grouped
 from bridge.mq.local.dynamic_queue import TEMPORARY
 from bridge.mq.local.handles import Handles, QueueHandle, TopicHandle, check_publishable
-from bridge.mq.local.objects import Destination
 from bridge.mq.local.logical_message import SEGMENT, Place, segmented
+from bridge.mq.local.objects import Destination
 from bridge.mq.local.property import leading, merge
 from bridge.mq.local.report import report
 from bridge.mq.local.topics import Route
@@ -106,13 +107,17 @@ class Putting(Handles):
             raise MQError(cmqc.MQRC_OPTIONS_ERROR, "MQPMO_LOGICAL_ORDER is for MQPUT")
         if od.ObjectType == cmqc.MQOT_TOPIC:
             topic = check_publishable(self.queue_manager.topic_string(od.ObjectName, od.ObjectString))
+            self._ask_topic(od, open_options(pmo.Options), topic)
             od.ResObjectString = topic
             return self._put(topic, message, pmo, properties)
         if od.ObjectType != cmqc.MQOT_Q:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"object type {od.ObjectType}")
         destination = self.queue_manager.resolve(od.ObjectName, od.ObjectQMgrName)
+        self._ask_queue(od, open_options(pmo.Options), od.ObjectName, destination)
         if destination.topic is not None:
-            return self._put(check_publishable(destination.topic), message, pmo, properties)
+            topic = check_publishable(destination.topic)
+            self._ask_topic(od, open_options(pmo.Options), topic)
+            return self._put(topic, message, pmo, properties)
         return self._put(destination, message, pmo, properties)
 
     def _put(
@@ -140,20 +145,15 @@ class Putting(Handles):
         def put() -> MQMD:
             if isinstance(target, str):
                 return self._publish(unit, target, message, pmo, application)
+            if limit and message.length > limit and not properties:
+                return self._put_segments(unit, target, segmented(message, limit, self._generated), pmo, application)
             return self._put_to_queue(unit, target, message, pmo, application)
 
         md = self._unanswered(put, md, target, pmo) if pmo.Options & cmqc.MQPMO_ASYNC_RESPONSE else put()
-        return md, None if syncpoint else unit
-
-            if limit and message.length > limit and not properties:
-                return self._put_segments(unit, target, segmented(message, limit, self._generated), pmo, application)
-    def _put_to_queue(
-        self, unit: Unit, destination: Destination, message: Message, pmo: MQPMO, application: str | None
-    ) -> MQMD:
         if place is not None and handle is not None:
             handle.put_place = following
-        queue_manager = self.queue_manager
-        queue = destination.queue
+        return md, None if syncpoint else unit
+
     def _segment_limit(self, target: str | Destination, md: MQMD) -> int:
         """The length from which the queue manager makes segments of a message; 0 where it does not."""
         queue = None if isinstance(target, str) else target.queue
@@ -175,6 +175,11 @@ class Putting(Handles):
             raise
         return first
 
+    def _put_to_queue(
+        self, unit: Unit, destination: Destination, message: Message, pmo: MQPMO, application: str | None
+    ) -> MQMD:
+        queue_manager = self.queue_manager
+        queue = destination.queue
         assert queue is not None
         persistence = message.md.Persistence
         persistent = persistence == cmqc.MQPER_PERSISTENT or (

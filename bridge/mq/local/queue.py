@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from bridge.mq.local.attributes import Value
@@ -76,9 +77,12 @@ class Queue:
         "consumer",
         "deleted",
         "depth",
+        "dequeued",
+        "enqueued",
         "exclusive",
         "expiring",
         "fifo",
+        "high_depth",
         "inputs",
         "is_transmission",
         "locks",
@@ -87,7 +91,9 @@ class Queue:
         "max_length",
         "name",
         "outputs",
+        "owner",
         "put_enabled",
+        "reset_at",
         "temporary",
         "waiters",
     )
@@ -111,12 +117,21 @@ class Queue:
         self.temporary = False
         #: a dynamic queue that is gone; handles for it are good for MQCLOSE only
         self.deleted = False
+        #: who made a dynamic queue, and may do everything with it; None for the bridge, and for any other queue
+        self.owner: str | None = None
         #: number of a message -> the handle that has locked it (MQGMO_LOCK)
         self.locks: dict[int, object] = {}
         #: number of a message -> time.monotonic() until which cooperating browsers see it as marked
         self.marks: dict[int, float] = {}
         self.attributes = attributes
         self.refresh()
+        self.reset_statistics()
+
+    def reset_statistics(self) -> None:
+        """Count anew what RESET QSTATS tells: messages that arrived, messages taken, and the greatest depth."""
+        self.enqueued = self.dequeued = 0
+        self.high_depth = self.depth
+        self.reset_at = time.monotonic()
 
     def refresh(self) -> None:
         """Take over attributes after an ALTER."""
@@ -148,6 +163,9 @@ class Queue:
     def append(self, stored: StoredMessage) -> None:
         """Make a message available, behind those of its priority that were put before it. `announce` tells who waits."""
         self._chain(stored).append(stored)
+        self.enqueued += 1
+        if self.depth > self.high_depth:
+            self.high_depth = self.depth
         if stored.expires_at:
             self.expiring = True
 

@@ -21,9 +21,8 @@ import msgspec
 
 from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.mq.errors import MQError
-from bridge.mq.local.attributes import BASE_TOPIC, MODEL_QUEUES, Value, defaults
+from bridge.mq.local.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
 from bridge.mq.local.authority_records import KIND as AUTHORITY_RECORD
-from bridge.mq.local.authority_records import AuthorityRecords
 from bridge.mq.local.data_directory import hold
 from bridge.mq.local.dead_letter import undelivered
 from bridge.mq.local.delivery import delivery
@@ -66,7 +65,6 @@ class QueueManager(Objects):
         self.altered: dict[str, Value] = {}
         #: retained publications in force, by topic string
         self.retained: dict[str, StoredMessage] = {}
-        self.authority_records = AuthorityRecords()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
         store = Store(data_directory / "queuemanager.db")
@@ -103,6 +101,8 @@ class QueueManager(Objects):
             self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | {"SHARE": "NO"})
         for name, own in MODEL_QUEUES.items():
             self.models.setdefault(name, defaults("QMODEL") | own)
+        for name, own in NAMELISTS.items():
+            self.namelists.setdefault(name, defaults("NAMELIST") | own)
         for name, attributes in subscriptions:
             try:
                 subscription = self.make_subscription(name, attributes)
@@ -117,6 +117,8 @@ class QueueManager(Objects):
                 self.retained[stored.topic] = stored
             elif stored.queue.name == STATE_QUEUE and stored.client_id:
                 self.states[stored.client_id] = stored
+        for queue in self.queues.values():
+            queue.reset_statistics()
 
     def _install(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
         if kind == "QMGR":
@@ -129,14 +131,8 @@ class QueueManager(Objects):
         attributes = defaults(kind) | attributes
         if kind == "QLOCAL":
             self.queues[name] = Queue(name, attributes)
-        elif kind == "QALIAS":
-            self.aliases[name] = attributes
-        elif kind == "QREMOTE":
-            self.remotes[name] = attributes
-        elif kind == "QMODEL":
-            self.models[name] = attributes
-        elif kind == "TOPIC":
-            self.topics.objects[name] = attributes
+        else:
+            self.held(kind)[name] = attributes
 
     def _stored_from(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
         queue = self.queues.get(lane.queue)

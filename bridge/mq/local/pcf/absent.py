@@ -69,7 +69,6 @@ _NO_NAMES: dict[int, tuple[int, int]] = {
     cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES: (cmqcfc.MQCACH_CHANNEL_NAME, cmqcfc.MQCACH_CHANNEL_NAMES),
     cmqcfc.MQCMD_INQUIRE_PROCESS_NAMES: (cmqc.MQCA_PROCESS_NAME, cmqcfc.MQCACF_PROCESS_NAMES),
 }
-DEFAULT_NAMELIST = "SYSTEM.DEFAULT.NAMELIST"
 DEFAULT_AUTH_INFO = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
 
 
@@ -79,8 +78,6 @@ class AbsentCommands:
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
         self.commands: dict[int, Callable[[Request], Reply]] = {
-            cmqcfc.MQCMD_INQUIRE_NAMELIST: self._namelists,
-            cmqcfc.MQCMD_INQUIRE_NAMELIST_NAMES: self._namelist_names,
             cmqcfc.MQCMD_INQUIRE_AUTH_INFO: self._auth_infos,
             cmqcfc.MQCMD_INQUIRE_AUTH_INFO_NAMES: self._auth_info_names,
             **dict.fromkeys(_NONE, self._none),
@@ -108,19 +105,6 @@ class AbsentCommands:
             MQCFST(cmqc.MQCA_ALTERATION_TIME, str(made["ALTTIME"]).encode()),
         )
 
-    def _namelists(self, request: Request) -> Reply:
-        name = request.name(cmqc.MQCA_NAMELIST_NAME)
-        request.ignore(cmqc.MQIA_NAMELIST_TYPE)
-        told: tuple[PCFParameter, ...] = (
-            MQCFST(cmqc.MQCA_NAMELIST_NAME, DEFAULT_NAMELIST.encode().ljust(48)),
-            MQCFST(cmqc.MQCA_NAMELIST_DESC, b" " * 64),
-            MQCFIN(cmqc.MQIA_NAMELIST_TYPE, cmqc.MQNT_NONE),
-            MQCFIN(cmqc.MQIA_NAME_COUNT, 0),
-            string_list(cmqc.MQCA_NAMES, ()),
-            *self._made(),
-        )
-        return self._one(request, name, DEFAULT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, told, cmqcfc.MQIACF_NAMELIST_ATTRS)
-
     def _auth_infos(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_AUTH_INFO_NAME)
         kind = request.integer(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_ALL)
@@ -128,6 +112,12 @@ class AbsentCommands:
             MQCFST(cmqc.MQCA_AUTH_INFO_NAME, DEFAULT_AUTH_INFO.encode().ljust(48)),
             MQCFIN(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_IDPW_OS),
             MQCFST(cmqc.MQCA_AUTH_INFO_DESC, b" " * 64),
+            # Passwords are not checked.
+            MQCFIN(cmqc.MQIA_CHECK_LOCAL_BINDING, cmqcfc.MQCHK_NONE),
+            MQCFIN(cmqc.MQIA_CHECK_CLIENT_BINDING, cmqcfc.MQCHK_NONE),
+            MQCFIN(cmqc.MQIA_ADOPT_CONTEXT, cmqcfc.MQADPCTX_YES),
+            MQCFIN(cmqc.MQIA_AUTHENTICATION_FAIL_DELAY, 0),
+            MQCFIN(cmqc.MQIA_AUTHENTICATION_METHOD, cmqcfc.MQAUTHENTICATE_OS),
             *self._made(),
         )
         if kind not in (cmqc.MQAIT_ALL, cmqc.MQAIT_IDPW_OS):
@@ -142,10 +132,6 @@ class AbsentCommands:
         found: Attributes = {one.Parameter: one for one in told}
         objects = [found] if is_named(own, name) else []
         return inquire(request, objects, wanted, (named,), known=found.__contains__)
-
-    @staticmethod
-    def _namelist_names(request: Request) -> Reply:
-        return _names(request, cmqc.MQCA_NAMELIST_NAME, DEFAULT_NAMELIST, cmqcfc.MQCACF_NAMELIST_NAMES)
 
     @staticmethod
     def _auth_info_names(request: Request) -> Reply:

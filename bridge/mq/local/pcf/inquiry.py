@@ -65,7 +65,7 @@ def inquire(
     """One message for each object that passes the request's filters.
 
     :param wanted: the parameter that lists the attributes to tell, all of them where it is left out.
-    :param always: attributes that come first in each message, asked for or not.
+    :param always: attributes that come first in each message, asked for or not; behind them those of the filters.
     :param known: whether an attribute can be filtered by.
     :param missing: the reason when there is no object at all.
     """
@@ -82,7 +82,8 @@ def inquire(
     passed = [one for one in found if all(passes(one, by) for by in request.filters)]
     if not passed:
         raise PCFRefused(cmqcfc.MQRCCF_NONE_FOUND)
-    return Reply([_told(one, listed, always) for one in passed])
+    # What was filtered by is told too, as in DISPLAY … WHERE.
+    return Reply([_told(one, listed, (*always, *(by.Parameter for by in request.filters))) for one in passed])
 
 
 def known_of(kind: str) -> Callable[[int], bool]:

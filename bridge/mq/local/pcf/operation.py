@@ -16,7 +16,7 @@ from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter, Position
 from bridge.mq.local.pcf.request import PCFRefused, Request
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
-from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFST, PCFParameter
+from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFSL, MQCFST, PCFParameter
 
 _NOWHERE = Position(1, 1)
 #: What a refusal of MQSC is in PCF, where the refusal does not say itself.
@@ -26,6 +26,7 @@ _REASONS = {
     "AMQ8148E": cmqcfc.MQRCCF_OBJECT_OPEN,
     "AMQ8150E": cmqcfc.MQRCCF_OBJECT_ALREADY_EXISTS,
     "AMQ8424E": cmqcfc.MQRCCF_OBJECT_NAME_ERROR,
+    "AMQ8871E": cmqc.MQRC_UNKNOWN_ENTITY,
     "AMQ8469E": cmqcfc.MQRCCF_SUBSCRIPTION_IN_USE,
 }
 
@@ -79,11 +80,13 @@ def setting(attribute: Selector, request: Request, one: PCFParameter) -> str | N
         if len(found) > attribute.length:
             raise PCFRefused(cmqcfc.MQRCCF_CFBS_STRING_LENGTH_ERR, number)
         return found.hex().upper()
-    if attribute.length and not attribute.binary and isinstance(one, MQCFST):
+    if attribute.length and not attribute.binary and not attribute.listed and isinstance(one, MQCFST):
         text = request.text(number) or ""
         if attribute.length > 0 and len(text.encode()) > attribute.length:
             raise PCFRefused(cmqcfc.MQRCCF_CFST_STRING_LENGTH_ERR, number)
         return _unless_fixed(attribute, text, text)
+    if attribute.listed and isinstance(one, MQCFSL):
+        return ",".join(request.texts(number))
     if not attribute.length and isinstance(one, MQCFIN):
         try:
             word = attribute.word(one.Value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 from bridge.mq.local.application import Application
@@ -48,6 +49,7 @@ class StatusCommands:
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_INQUIRE_CONNECTION: self._connections,
             cmqcfc.MQCMD_INQUIRE_Q_STATUS: self._queue_status,
+            cmqcfc.MQCMD_RESET_Q_STATS: self._reset,
         }
 
     def _applications(self) -> list[Application]:
@@ -58,6 +60,8 @@ class StatusCommands:
     def _queue_status(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_Q_NAME)
         kind = request.choice(cmqcfc.MQIACF_Q_STATUS_TYPE, (cmqcfc.MQIACF_Q_STATUS, cmqcfc.MQIACF_Q_HANDLE))
+        # Monitoring programs say it, though status is of local queues only.
+        request.choice(cmqc.MQIA_Q_TYPE, (cmqc.MQQT_ALL, cmqc.MQQT_LOCAL))
         types = (cmqcfc.MQQSOT_ALL, cmqcfc.MQQSOT_INPUT, cmqcfc.MQQSOT_OUTPUT)
         open_type = request.choice(cmqcfc.MQIACF_OPEN_TYPE, types)
         if not any(is_named(own, name) for own in self._queue_manager.queues):
@@ -102,6 +106,27 @@ class StatusCommands:
                 MQCFIL(cmqcfc.MQIACF_Q_TIME_INDICATOR, (cmqc.MQMON_NOT_AVAILABLE, cmqc.MQMON_NOT_AVAILABLE)),
                 MQCFIN(cmqc.MQIA_MONITORING_Q, cmqc.MQMON_OFF),
             )
+
+    def _reset(self, request: Request) -> Reply:
+        """Reset Queue Statistics: what was counted since the time before, one message for each local queue."""
+        name = request.name(cmqc.MQCA_Q_NAME)
+        request.finish()
+        found = [queue for own, queue in sorted(self._queue_manager.queues.items()) if is_named(own, name)]
+        if not found:
+            raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
+        told = [
+            (
+                MQCFST(cmqc.MQCA_Q_NAME, queue.name.encode().ljust(48)),
+                MQCFIN(cmqc.MQIA_HIGH_Q_DEPTH, queue.high_depth),
+                MQCFIN(cmqc.MQIA_MSG_DEQ_COUNT, queue.dequeued),
+                MQCFIN(cmqc.MQIA_MSG_ENQ_COUNT, queue.enqueued),
+                MQCFIN(cmqc.MQIA_TIME_SINCE_RESET, int(time.monotonic() - queue.reset_at)),
+            )
+            for queue in found
+        ]
+        for queue in found:
+            queue.reset_statistics()
+        return Reply(list(told))
 
     def _handles_of(self, name: str, open_type: int) -> Iterator[Attributes]:
         for application in self._applications():
@@ -197,7 +222,8 @@ def _opened(handle: Handle) -> tuple[str, int, int]:
         return handle.topic, cmqc.MQOT_TOPIC, handle.options
     if isinstance(handle, SubscriptionHandle):
         return handle.subscription.name, cmqc.MQOT_TOPIC, 0
-    return handle.name, cmqc.MQOT_Q_MGR if handle.kind == "QMGR" else cmqc.MQOT_Q, handle.options
+    types = {"QMGR": cmqc.MQOT_Q_MGR, "NAMELIST": cmqc.MQOT_NAMELIST}
+    return handle.name, types.get(handle.kind, cmqc.MQOT_Q), handle.options
 
 
 def _owner(application: Application) -> tuple[PCFParameter, ...]:

@@ -88,6 +88,10 @@ def test_inquire_queue_tells_what_is_asked_for(admin: Administrator) -> None:
     assert found["APP.ALIAS"] == {MQIA_Q_TYPE: cmqc.MQQT_ALIAS}
     (whole,) = admin.ask(INQUIRE, {MQCA_Q_NAME: "APP.IN", cmqcfc.MQIACF_Q_ATTRS: [cmqcfc.MQIACF_ALL]})
     (one,) = admin.ask(INQUIRE, {MQCA_Q_NAME: "APP.IN", cmqcfc.MQIACF_Q_ATTRS: MQIA_MAX_Q_DEPTH})
+    (filtered,) = admin.ask(
+        INQUIRE, given, MQCFIF(MQIA_CURRENT_Q_DEPTH, EQUAL, 0), MQCFSF(MQCA_Q_DESC, LIKE, b"goes in*")
+    )
+    assert set(filtered) == {MQCA_Q_NAME, MQIA_Q_TYPE, MQIA_MAX_Q_DEPTH, MQIA_CURRENT_Q_DEPTH, MQCA_Q_DESC}
     assert len(whole) > 40 and set(one) == {MQCA_Q_NAME, MQIA_Q_TYPE, MQIA_MAX_Q_DEPTH}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD
+from bridge.mq.interface import MQOD, GetOptions
 from bridge.mq.local.connection import LocalConnection
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
@@ -105,13 +105,13 @@ def test_connections(admin: Administrator) -> None:
         ("INQUIRE_CLUSTER_Q_MGR", cmqc.MQCA_CLUSTER_Q_MGR_NAME, "*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_NAMELIST", cmqc.MQCA_NAMELIST_NAME, "MY.*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_AUTH_INFO", cmqc.MQCA_AUTH_INFO_NAME, "MY.*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        ("RESET_Q_STATS", MQCA_Q_NAME, "*", cmqcfc.MQRCCF_CFH_COMMAND_ERROR),
+        ("RESET_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "*", cmqcfc.MQRCCF_CFH_COMMAND_ERROR),
     ],
 )
 def test_what_there_is_none_of(admin: Administrator, command: str, named: int, name: str, reason: int) -> None:
     number = getattr(cmqcfc, f"MQCMD_{command}")
     assert admin.refused(number, {named: name}) == (reason, None)
-    if command != "RESET_Q_STATS":
+    if command != "RESET_CHANNEL":
         assert admin.refused(number, {}) == (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, named)
 
 
@@ -121,9 +121,44 @@ def test_objects_that_every_queue_manager_has(admin: Administrator) -> None:
     assert (names[cmqc.MQIA_NAME_COUNT], names[cmqc.MQCA_NAMES]) == (0, [])
     (info,) = admin.ask(cmqcfc.MQCMD_INQUIRE_AUTH_INFO, {cmqc.MQCA_AUTH_INFO_NAME: "SYSTEM*"})
     assert info[cmqc.MQIA_AUTH_INFO_TYPE] == cmqc.MQAIT_IDPW_OS
+    assert info[cmqc.MQIA_CHECK_CLIENT_BINDING] == cmqcfc.MQCHK_NONE
+    (manager,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {cmqcfc.MQIACF_Q_MGR_ATTRS: [cmqc.MQCA_CONN_AUTH]})
+    assert manager[cmqc.MQCA_CONN_AUTH] == info[cmqc.MQCA_AUTH_INFO_NAME]
     other = {cmqc.MQCA_AUTH_INFO_NAME: "*", cmqc.MQIA_AUTH_INFO_TYPE: cmqc.MQAIT_OCSP}
     assert admin.refused(cmqcfc.MQCMD_INQUIRE_AUTH_INFO, other)[0] == cmqc.MQRC_UNKNOWN_OBJECT_NAME
     (listed,) = admin.ask(cmqcfc.MQCMD_INQUIRE_NAMELIST_NAMES, {cmqc.MQCA_NAMELIST_NAME: "*"})
     assert listed == {cmqcfc.MQCACF_NAMELIST_NAMES: ["SYSTEM.DEFAULT.NAMELIST"]}
     (listed,) = admin.ask(cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES, {cmqcfc.MQCACH_CHANNEL_NAME: "*"})
     assert listed == {cmqcfc.MQCACH_CHANNEL_NAMES: []}
+
+
+def counted(admin: Administrator, name: str = "APP.IN") -> list[tuple[int, int, int]]:
+    """High depth, messages put and messages got, since the question before."""
+    return [
+        (one[cmqc.MQIA_HIGH_Q_DEPTH], one[cmqc.MQIA_MSG_ENQ_COUNT], one[cmqc.MQIA_MSG_DEQ_COUNT])
+        for one in admin.ask(cmqcfc.MQCMD_RESET_Q_STATS, {MQCA_Q_NAME: name})
+        if one[cmqc.MQIA_TIME_SINCE_RESET] >= 0
+    ]
+
+
+def test_reset_queue_statistics(admin: Administrator) -> None:
+    assert counted(admin) == [(0, 0, 0)]
+    for _ in range(3):
+        admin.put("APP.IN")
+    handle = admin.connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED)
+    for options in (cmqc.MQGMO_NO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT):
+        admin.connection.get(handle, GetOptions(Options=options))
+    assert counted(admin) == [(3, 3, 1)]
+    admin.connection.backout()
+    for response in admin.connection.command("ALTER QLOCAL(APP.IN) MSGDLVSQ(FIFO)"):
+        assert response.ok
+    assert counted(admin) == [(2, 0, 0)]
+    assert len(counted(admin, "APP.*")) == 2
+    assert admin.refused(cmqcfc.MQCMD_RESET_Q_STATS, {MQCA_Q_NAME: "NONE"})[0] == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    assert admin.refused(cmqcfc.MQCMD_RESET_Q_STATS, {})[0] == cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL
+
+
+def test_queue_status_takes_a_queue_type(admin: Administrator) -> None:
+    given = {MQCA_Q_NAME: "APP.IN", cmqc.MQIA_Q_TYPE: cmqc.MQQT_ALL}
+    (found,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_STATUS, given)
+    assert found[MQCA_Q_NAME] == "APP.IN"
