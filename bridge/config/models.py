@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
+from bridge.config.archive import ArchiveConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
@@ -138,6 +139,8 @@ class Configuration(Section):
     embedded queue manager, and none for a queue manager of IBM MQ."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """What one client may hold up, and how long the bridge waits."""
+    archive: ArchiveConfig = Field(default_factory=ArchiveConfig)
+    """The archive of what passes."""
     log: LogConfig = Field(default_factory=LogConfig)
     """The log, which goes to standard error."""
 
@@ -151,11 +154,11 @@ class Configuration(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "queue_manager", "channels", "links", "mappings", "limits", "log")
+        return without_empty(data, "queue_manager", "channels", "links", "mappings", "limits", "archive", "log")
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
-        found = clashes(self.model_dump(by_alias=True))
+        found = clashes(self.model_dump(by_alias=True, exclude_none=True))
         if found:
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences})

@@ -73,7 +73,7 @@ def _unfit(place: Location, mapping: Mapping[str, Any], side: str, name: str, li
 def _session(link: Mapping[str, Any], mapping: str) -> tuple[object, ...]:
     """What a broker tells sessions apart by: the broker itself, and the client identifier."""
     host, client_id = link.get("host"), link.get("client_id", LinkConfig.model_fields["client_id"].default)
-    port = link.get("port") or (8883 if "tls" in link and link["tls"] is not False else 1883)
+    port = link.get("port") or (8883 if "tls" in link else 1883)  # `tls:` with nothing below it is TLS
     identifier = client_id.replace(MAPPING_PLACE, mapping) if isinstance(client_id, str) else client_id
     return str(host).lower(), str(port), str(identifier)
 

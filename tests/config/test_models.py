@@ -22,6 +22,7 @@ def test_defaults() -> None:
             "data_directory": Path("data"),
             "listener": None,
             "scripts": [],
+            "authorities": "ignored",
             "max_message_length": 4_194_304,
         },
         "channels": [

@@ -11,10 +11,25 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from bridge.config import Configuration, IbmQueueManagerConfig, default_configuration, load
+from bridge.config import (
+    Configuration,
+    FilterConfig,
+    IbmQueueManagerConfig,
+    LinkConfig,
+    LinkTlsConfig,
+    MappingBatchConfig,
+    TextPayload,
+    ToMqMapping,
+    ToMqttMapping,
+    default_configuration,
+    load,
+)
+from bridge.config.mapping import MappingConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "mqbridge.service"
+#: What mappings of both directions have, which the example of the one shows for the other.
+COMMON = (FilterConfig, TextPayload, MappingBatchConfig)
 
 
 @pytest.fixture
@@ -73,6 +88,41 @@ def test_its_example_of_ibm_mq_has_every_option_at_its_default(tmp_path: Path) -
     assert [set(type(one).model_fields) - one.model_fields_set for one in sections] == [set()] * 3
     required = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": written.connections}
     assert written == IbmQueueManagerConfig(**required, user="mqbridge", tls=written.tls)
+
+
+def examples(key: str, directory: Path) -> list[Configuration]:
+    """What the examples of a section in the shipped file make, each in a file of its own."""
+    text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
+    found = []
+    for number, example in enumerate(re.findall(rf"^##  {key}:\n(?:##    .*\n)+", text, re.M)):
+        file = directory / f"{number}.yaml"
+        file.write_text(re.sub("^##  ", "", example, flags=re.M), encoding="utf-8")
+        found.append(load(file))
+    return found
+
+
+def unwritten(section: BaseModel) -> set[str]:
+    """The options that a section could have and has not, at any depth."""
+    below = [getattr(section, name) for name in type(section).model_fields]
+    missing = {f"{type(section).__name__}.{name}" for name in set(type(section).model_fields) - section.model_fields_set}
+    return missing.union(*(unwritten(one) for one in below if isinstance(one, BaseModel)))
+
+
+def test_its_example_of_a_link_has_every_option_at_its_default(tmp_path: Path) -> None:
+    (configuration,) = examples("links", tmp_path)
+    (link,) = configuration.links.values()
+    assert unwritten(link) == set()
+    assert link == LinkConfig(host=link.host, tls=LinkTlsConfig())
+
+
+def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Path) -> None:
+    to_mq, to_mqtt = (one for each in examples("mappings", tmp_path) for one in each.mappings.values())
+    assert isinstance(to_mq, ToMqMapping) and isinstance(to_mqtt, ToMqttMapping)
+    assert unwritten(to_mq) == set()
+    assert to_mq == ToMqMapping.model_validate({"from": to_mq.source, "to": to_mq.destination})
+    common = {f"ToMqttMapping.{name}" for name in MappingConfig.model_fields}
+    assert unwritten(to_mqtt) - {f"{kind.__name__}.{name}" for kind in COMMON for name in kind.model_fields} == common
+    assert to_mqtt == ToMqttMapping.model_validate({"from": to_mqtt.source, "to": to_mqtt.destination})
 
 
 def compose() -> Any:
