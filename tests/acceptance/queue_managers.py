@@ -16,16 +16,24 @@ EMBEDDED_ONLY: dict[str, str] = {
     "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
 }
 
+#: Tests of what only a queue manager elsewhere has, and why.
+ELSEWHERE_ONLY: dict[str, str] = {
+    "test_what_check_says_of_the_bridge": "the bridge of the embedded queue manager is asked for no authority",
+}
+
 #: A small part of the suite, which runs on pymqi as well: both packages are wrapped by one adapter (bridge/mq/ibm.py),
 #: whose own contract suite runs on both.
 ON_PYMQI = frozenset(
     (
+        "test_a_client_without_authority_is_not_let_in",
         "test_durable_session_over_a_restart",
         "test_kill_while_both_are_at_work",
         "test_display_sub_lists_client_identifier_and_topic",
+        "test_publications_that_are_refused",
         "test_qos_of_a_publication",
         "test_retain",
         "test_subscription_refused_by_a_topic_object",
+        "test_subscriptions",
         "test_tables_1_to_3_at_a_subscriber",
         "test_topic_object_decides_on_a_publication",
         "test_unknown_client_goes_to_the_dead_letter_queue",
@@ -38,4 +46,5 @@ def queue_managers_of(test: str) -> list[str]:
     """The queue managers that a test function runs on."""
     if test in EMBEDDED_ONLY:
         return [EMBEDDED]
-    return [EMBEDDED, IBMMQ, *([PYMQI] if test in ON_PYMQI else [])]
+    here = [] if test in ELSEWHERE_ONLY else [EMBEDDED]
+    return [*here, IBMMQ, *([PYMQI] if test in ON_PYMQI else [])]

@@ -22,7 +22,7 @@ NAME = "MQB1"
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
 _HOST = """
-queue_manager: {{name: {name}, data_directory: {data}, scripts: [{script}]}}
+queue_manager: {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}}}
 transmission_queue: HOST.XMITQ
 channels: []
 """
@@ -52,12 +52,14 @@ def build() -> None:
 class QueueManagerProcess:
     """An embedded queue manager without channels on one data directory."""
 
-    def __init__(self, data_directory: Path, script: str = "") -> None:
+    def __init__(self, data_directory: Path, script: str = "", *, authorities: str = "ignored") -> None:
         self.data_directory = data_directory
         self.script = data_directory.with_suffix(".mqsc")
         self.script.write_text(_SCRIPT + script)
         self.config = data_directory.with_suffix(".host.yaml")
-        self.config.write_text(_HOST.format(name=NAME, data=data_directory, script=self.script))
+        self.config.write_text(
+            _HOST.format(name=NAME, data=data_directory, script=self.script, authorities=authorities)
+        )
         #: where the stand-in finds it
         self.place = f"unix:{data_directory / 'mqi.sock'}"
         self.process: LineProcess | None = None

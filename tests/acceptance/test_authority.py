@@ -1,0 +1,292 @@
+"""Authority is the queue manager's: what MQTT clients may do is what its authority records say of their identity.
+
+The bridge elsewhere (`type: ibm`) connects as a user that has what deploy/mq/bridge.mqsc gives it, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.wire.mqtt import Publish, Will
+from tests.acceptance import mosquitto
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.line_process import LineProcess
+from tests.acceptance.mqtt_raw import RawClient
+from tests.acceptance.queue_managers import EMBEDDED
+from tests.acceptance.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
+
+XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+NOT_AUTHORIZED = 5
+REFUSED = 0x80
+#: alice may do everything below `plant`, reader and writer one half of it, bob may connect and no more; nobody else is
+#: known, but that a device may be `dev-7` by its client identifier.
+SCRIPT = f"""
+DEFINE TOPIC(PLANT) TOPICSTR('plant') NOREPLACE
+DEFINE QLOCAL(APP.IN) NOREPLACE
+SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('alice','dev-7') AUTHADD(PUB,SUB,RESUME)
+SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('reader') AUTHADD(SUB,RESUME)
+SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('writer') AUTHADD(PUB)
+SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('alice','reader','writer','bob','dev-7') AUTHADD(PUT)
+"""
+CHANNELS = """
+channels:
+- {name: BY.USER, port: 0}
+- {name: BY.MCAUSER, port: 0, mcauser: reader}
+- {name: BY.CLIENT, port: 0, use_client_id: true}
+"""
+
+
+def bridge_authorities() -> str:
+    """What deploy/mq/bridge.mqsc gives the group of the bridge, for a user: the operating system has no such group."""
+    shipped = (ROOT / "deploy" / "mq" / "bridge.mqsc").read_text()
+    commands = re.findall(r"^SET AUTHREC(?:.*\+\n)*.*\n", shipped, re.MULTILINE)
+    assert commands and all("GROUP('mqbridge')" in command for command in commands)
+    return "".join(commands).replace("GROUP('mqbridge')", "PRINCIPAL('mqbridge')")
+
+
+def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> BridgeProcess:
+    """A bridge, not started, before a queue manager that asks for authorities."""
+    data = directory / "data"
+    if queue_manager == EMBEDDED:
+        path = directory / "authorities.mqsc"
+        path.write_text(script)
+        settings = f"queue_manager: {{authorities: enforced, scripts: [{path}]}}\n"
+        return BridgeProcess(data, config=settings + CHANNELS)
+    host = QueueManagerProcess(data, script + bridge_authorities(), authorities="enforced")
+    environment = {"MQBRIDGE_PASSWORD": "none is asked for"}
+    user = "  user: mqbridge\n"
+    return RemoteBridgeProcess(
+        data, library=queue_manager, queue_manager=host, settings=user, config=CHANNELS, env=environment
+    )
+
+
+@pytest.fixture(scope="module")
+def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    process = enforcing(queue_manager, tmp_path_factory.mktemp("authority")).start()
+    yield process
+    if process.running:
+        assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture
+def logged(bridge: BridgeProcess) -> Callable[..., str]:
+    """The line, logged since the test began, that has all of these words."""
+    before = len(bridge.log)
+
+    def line(*words: str) -> str:
+        lines = [one for one in bridge.log[before:].splitlines() if all(word in one for word in words)]
+        assert lines, f"no line with {words} in:\n{bridge.log[before:]}"
+        return lines[0]
+
+    return line
+
+
+def client(bridge: BridgeProcess, client_id: str, user: str | None, **options: Any) -> RawClient:
+    return RawClient.connected(bridge.port, client_id, user_name=user, **options)
+
+
+def test_who_may_do_everything(bridge: BridgeProcess, unique: str) -> None:
+    with mosquitto.Subscriber(bridge.port, "plant/#", qos=1, options=("-u", "alice")) as subscriber:
+        mosquitto.publish(bridge.port, f"plant/{unique}", "21.5", "-u", "writer", qos=1)
+        assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
+def test_a_client_without_authority_is_not_let_in(
+    bridge: BridgeProcess, logged: Callable[..., str], unique: str, clean: bool
+) -> None:
+    with RawClient(bridge.port, unique, user_name="carol", clean=clean) as stranger:
+        connack = stranger.connect()
+        assert (connack.return_code, connack.session_present) == (NOT_AUTHORIZED, False)
+        stranger.expect_closed()
+    assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "CONNACK 5", "'carol'", XMITQ)
+
+
+def test_mosquitto_says_why(bridge: BridgeProcess) -> None:
+    command = ["mosquitto_pub", "-p", str(bridge.port), "-V", "mqttv311", "-u", "carol", "-t", "t", "-m", "m"]
+    with LineProcess(command) as publisher:
+        publisher.line_where(lambda line: "not authori" in line)
+
+
+def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess, unique: str) -> None:
+    """It neither takes over the connection of its client identifier nor ends that one's durable session."""
+    with client(bridge, unique, "alice", clean=False) as running:
+        assert running.subscribe((f"plant/{unique}", 1)) == (1,)
+        with RawClient(bridge.port, unique, user_name="carol", clean=True) as stranger:
+            assert stranger.connect().return_code == NOT_AUTHORIZED
+        running.publish(f"plant/{unique}", b"still here", 1)
+        assert running.take().payload == b"still here"
+        running.disconnect()
+    with RawClient(bridge.port, unique, user_name="alice", clean=False) as again:
+        assert again.connect().session_present
+        again.disconnect()
+
+
+def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
+    with client(bridge, unique, "alice") as subscriber:
+        # Any topic object at or above the topic may give the authority; wildcards are asked for from where they stand.
+        wanted = [("plant/line1", 1), ("offices", 1), ("plant/#", 2), ("#", 0), ("plant", 0), ("+/line1", 0)]
+        assert subscriber.subscribe(*wanted) == (1, REFUSED, 2, REFUSED, 0, REFUSED)
+    assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "'offices'", "user 'alice'")
+    with client(bridge, f"{unique}b", "bob") as subscriber:
+        assert subscriber.subscribe(("plant/line1", 1)) == (REFUSED,)
+    with client(bridge, f"{unique}w", "writer", clean=False) as subscriber:
+        assert subscriber.subscribe(("plant/line1", 1)) == (REFUSED,)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_publications_that_are_refused(
+    bridge: BridgeProcess, logged: Callable[..., str], unique: str, qos: int
+) -> None:
+    with client(bridge, unique, "reader") as publisher:
+        publisher.send(Publish("plant/line1", b"no", qos, False, False, 1))
+        publisher.expect_closed()
+    assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "'plant/line1'", "user 'reader'", "not acknowledged")
+
+
+def test_publications_of_qos_0_that_are_refused(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
+    """They are gone, and those between them are not."""
+    with client(bridge, f"{unique}s", "alice") as subscriber, client(bridge, unique, "writer") as publisher:
+        subscriber.subscribe(("plant/#", 0))
+        for topic in ("offices", f"plant/{unique}", "offices"):
+            publisher.publish(topic, topic.encode())
+        assert subscriber.take().payload == f"plant/{unique}".encode()
+        publisher.publish(f"plant/{unique}", b"acknowledged", 1)
+        assert subscriber.take().payload == b"acknowledged"
+    assert "QoS 0" in logged(unique, "'offices'", "user 'writer'", "2035")
+
+
+def test_a_will_that_is_refused(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
+    with client(bridge, f"{unique}s", "alice") as subscriber:
+        subscriber.subscribe(("plant/#", 0))
+        dying = client(bridge, unique, "bob", will=Will(f"plant/{unique}", b"dead", 1, False))
+        dying.vanish()
+        dying = client(bridge, f"{unique}w", "writer", will=Will(f"plant/{unique}", b"allowed", 1, False))
+        dying.vanish()
+        assert subscriber.take().payload == b"allowed"
+        # One thread may publish for the second before another has been refused the first.
+        with client(bridge, unique, "bob") as again:
+            again.send(Publish("plant/x", b"", 1, False, False, 1))
+            again.expect_closed()
+    assert "will" in logged(unique, f"'plant/{unique}'", "user 'bob'", "MQRC_NOT_AUTHORIZED (2035)")
+
+
+def test_mcauser(bridge: BridgeProcess, unique: str) -> None:
+    """Whoever a client says that it is, it acts as the MCAUSER of its channel."""
+    port = bridge.ports["BY.MCAUSER"]
+    for user in (None, "alice", "carol"):
+        with RawClient.connected(port, f"{unique}{user}", user_name=user) as subscriber:
+            assert subscriber.subscribe(("plant/#", 0)) == (0,)
+            subscriber.send(Publish("plant/line1", b"no", 1, False, False, 1))
+            subscriber.expect_closed()
+
+
+def test_client_identifier_as_user(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
+    port = bridge.ports["BY.CLIENT"]
+    with RawClient.connected(port, "dev-7", user_name="carol") as device:
+        assert device.subscribe((f"plant/{unique}", 0)) == (0,)
+        device.publish(f"plant/{unique}", b"mine", 2)
+        assert device.take().payload == b"mine"
+    with RawClient(port, "dev-8", user_name="alice") as device:
+        assert device.connect().return_code == NOT_AUTHORIZED
+    assert "2035" in logged("dev-8", "CONNACK 5", "user 'dev-8'")
+
+
+def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -> None:
+    """Records take effect at once: for the next client, and for the next subscription."""
+    record = f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('dave')"
+    topic = "SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dave')"
+
+    def code() -> int:
+        with RawClient(bridge.port, unique, user_name="dave") as one:
+            return one.connect().return_code
+
+    bridge.mqsc(f"{record} AUTHADD(PUT)\n{topic} AUTHADD(SUB)\n")
+    with client(bridge, unique, "dave") as subscriber:
+        assert subscriber.subscribe(("plant/a", 0)) == (0,)
+        bridge.mqsc(f"{topic} AUTHRMV(SUB)\n")
+        assert subscriber.subscribe(("plant/b", 0)) == (REFUSED,)
+    bridge.mqsc(f"DELETE AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('dave')\n")
+    # The bridge asks a queue manager elsewhere once in a while only.
+    while code() != NOT_AUTHORIZED:
+        pass
+
+
+def test_durable_session_over_a_restart(queue_manager: str, tmp_path: Path, unique: str) -> None:
+    """What a session subscribed to with authority is there again, and what arrived for it meanwhile as well."""
+    process = enforcing(queue_manager, tmp_path).start()
+    try:
+        with client(process, unique, "reader", clean=False) as subscriber:
+            assert subscriber.subscribe(("plant/#", 1)) == (1,)
+            subscriber.disconnect()
+        process.restart()
+        with client(process, f"{unique}w", "writer") as publisher:
+            publisher.publish("plant/line1", b"meanwhile", 1)
+            publisher.disconnect()
+        with RawClient(process.port, unique, user_name="reader", clean=False) as subscriber:
+            assert subscriber.connect().session_present
+            assert subscriber.take().payload == b"meanwhile"
+        assert process.stop() == 0
+    finally:
+        process.discard()
+    assert "Traceback" not in process.log
+
+
+def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -> None:
+    """At a queue manager elsewhere it is a command, for which the bridge has the authority (CLR)."""
+    topic = f"plant/{unique}"
+    with client(bridge, unique, "alice") as one:
+        one.publish(topic, b"kept", 1, retain=True)
+        one.publish(topic, b"", 1, retain=True)
+        one.subscribe((topic, 1))
+        one.publish(topic, b"live", 1)
+        assert one.take().payload == b"live"
+
+
+def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -> None:
+    """`check --connect`: nothing that the bridge needs is missing; what the users of channels lack is a note."""
+    assert bridge.config is not None
+    if queue_manager == EMBEDDED:
+        settings = bridge.config.read_text().replace("{", f"{{data_directory: {bridge.data_directory}, ", 1)
+        bridge.config.with_name("check.yaml").write_text(settings)
+    else:
+        bridge.config.with_name("check.yaml").write_text(bridge.config.read_text())
+    command = [*bridge.mq_command()[:1], "check", "--connect", str(bridge.config.with_name("check.yaml"))]
+    with LineProcess(command, env=bridge.env | {"MQBRIDGE_PASSWORD": "x"}) as check:
+        lines = check.rest()
+        assert check.process.wait() == 0, lines
+    assert any(line.startswith("note: user reader, as whom clients act, lacks authority") for line in lines), lines
+    assert any("has all that the bridge needs" in line for line in lines)
+
+
+def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> None:
+    """Each authority that the bridge lacks is a line with the MQSC that gives it."""
+    bridge = enforcing(queue_manager, tmp_path)
+    try:
+        bridge.queue_manager.start()  # type: ignore[attr-defined]
+        bridge.env["MQI_STANDIN"] = bridge.queue_manager.place  # type: ignore[attr-defined]
+        for record in (
+            f"PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('mqbridge') AUTHRMV(BROWSE)",
+            "OBJTYPE(QMGR) PRINCIPAL('mqbridge') AUTHRMV(ALTUSR)",
+            "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('mqbridge') AUTHRMV(CLR)",
+        ):
+            bridge.mqsc(f"SET AUTHREC {record}\n")
+        command = [*bridge.mq_command()[:1], "check", "--connect", str(bridge.config)]
+        with LineProcess(command, env=bridge.env) as check:
+            lines = check.rest()
+            assert check.process.wait() == 1, lines
+        remedies = [
+            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('mqbridge') AUTHADD(BROWSE)",
+            "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('mqbridge') AUTHADD(ALTUSR)",
+            "SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('mqbridge') AUTHADD(CLR)",
+        ]
+        assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
+    finally:
+        bridge.discard()
