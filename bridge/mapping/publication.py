@@ -53,6 +53,8 @@ class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     retain: bool = False
     #: an empty retained publication: the retained one of its topic is to be cleared (MQTT-3.3.1-10)
     clear: bool = False
+    #: mappings that it came through, this one last; the message itself says so, too
+    hops: tuple[str, ...] = ()
 
 
 class Unmappable(Exception):

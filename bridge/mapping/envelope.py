@@ -1,0 +1,167 @@
+"""What a message says beside its body, in whichever headers it stands: read once, each folder when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bridge.mapping.from_mq import HEADER_FORMATS, publication_qos
+from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
+from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.mapping.property_name import user_name
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, MalformedHeader, Value, decode_chain
+
+
+class Envelope:
+    """A message, walked to its body. Raises Unmappable where its headers cannot be read.
+
+    `md` is the MQMD of the message itself: behind an MQXQH the one in it, with the Expiry of the one before. `format`,
+    `encoding` and `ccsid` describe the body; a CCSID left to the queue manager is UTF-8, which the bridge writes.
+    """
+
+    __slots__ = ("_folders", "_properties", "body", "ccsid", "encoding", "format", "md")
+
+    def __init__(self, message: Message) -> None:
+        md = message.md
+        self._properties: dict[str, Mapping[str, str]] = {}
+        self._folders: list[Folder] = []
+        if md.Format not in HEADER_FORMATS:
+            self._set(md, message.data, md.Format, md.Encoding, md.CodedCharSetId)
+            return
+        try:
+            chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data)
+        except MalformedHeader as error:
+            raise Unmappable(cmqc.MQRC_HEADER_ERROR, f"a header of the message cannot be read: {error}") from error
+        for header in chain.headers:
+            if isinstance(header, RFH2):
+                self._folders += header.folders
+            elif isinstance(header, MQXQH):
+                md = msgspec.structs.replace(header.MsgDesc, Expiry=md.Expiry)
+        self._set(md, chain.body, chain.Format, chain.Encoding, chain.CodedCharSetId)
+
+    def _set(self, md: MQMD, body: bytes, format: bytes, encoding: int, ccsid: int) -> None:
+        self.md, self.body = md, body
+        self.format, self.encoding, self.ccsid = format, encoding, ccsid or CCSID_UTF8
+
+    def properties(self, folder: str) -> Mapping[str, str]:
+        """The properties in the folders of that name: name -> value as text; empty where there is no such folder.
+
+        A property in a group is `group.name`; of one that is there twice the last value counts; one that is nil is
+        none. Names in the usr folder are as the bridge reads them (:mod:`bridge.mapping.property_name`).
+        """
+        found = self._properties.get(folder)
+        if found is None:
+            found = self._properties[folder] = self._read(folder) if self._folders else {}
+        return found
+
+    def _read(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for folder in self._folders:
+            if folder.name != name:
+                continue
+            try:
+                content = folder.content
+            except MalformedHeader as error:
+                why = f"folder {name} of the RFH2 cannot be read: {error}"
+                raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, why) from error
+            _flatten(content, "", found)
+        if name == "usr":
+            return {user_name(element): value for element, value in found.items()}
+        return found
+
+    @property
+    def qos(self) -> int | None:
+        """mqtt.qos, which a message has that an MQTT client published."""
+        text = self.properties("mqtt").get("qos")
+        if text is None:
+            return None
+        if text.strip() not in ("0", "1", "2"):
+            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, f"mqtt.qos is 0, 1 or 2, not {text[:20]!r}")
+        return int(text)
+
+    @property
+    def topic(self) -> str:
+        """mqps.Top, the topic string that it was published to; "" for none."""
+        return self.properties("mqps").get("Top", "")
+
+    @property
+    def retained(self) -> bool:
+        """mqps.Ret."""
+        return self.properties("mqps").get("Ret", "").strip().lower() in ("1", "true")
+
+    @property
+    def expiry(self) -> float | None:
+        """Seconds until it expires; None: never."""
+        return self.md.Expiry / 10 if self.md.Expiry >= 0 else None
+
+    @property
+    def user(self) -> bytes:
+        """MQMD.UserIdentifier."""
+        return self.md.UserIdentifier.rstrip(b" \0")
+
+    @property
+    def hops(self) -> tuple[str, ...]:
+        """The mappings that it came through, oldest first."""
+        return hops_of(self.properties(FOLDER).get(ELEMENT, ""))
+
+    @property
+    def correlation_data(self) -> bytes:
+        """mqtt.correlationData, where the CorrelId could not hold it, or CorrelId without the NULs at its end."""
+        text = self.properties("mqtt").get("correlationData")
+        if text is None:
+            return self.md.CorrelId.rstrip(b"\0")
+        try:
+            return bytes.fromhex(text)
+        except ValueError as error:
+            why = f"mqtt.correlationData is hexadecimal, not {text[:20]!r}"
+            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, why) from error
+
+
+def publication_of(
+    message: Message, *, topic: str | None = None, retained: bool | None = None
+) -> Publication:
+    """The publication that a message was made of, or would be: the other way of seed 004, table 2.
+
+    `topic` and `retained` say what is known of them from elsewhere than the RFH2. Raises Unmappable where headers
+    cannot be read.
+    """
+    envelope = Envelope(message)
+    mqtt = envelope.properties("mqtt")
+    message_id = mqtt.get("msgid", "")
+    return Publication(
+        topic=topic if topic is not None else envelope.topic,
+        payload=envelope.body,
+        qos=publication_qos(envelope.md.Persistence, envelope.qos),
+        retain=retained if retained is not None else envelope.retained,
+        message_id=int(message_id) if message_id.isdecimal() else 0,
+        client_id=mqtt.get("clientId", ""),
+        user=envelope.user,
+        expiry=envelope.expiry,
+        response_topic=mqtt.get("responseTopic", ""),
+        correlation_data=envelope.correlation_data,
+        content_type=mqtt.get("contentType", ""),
+        properties=dict(envelope.properties("usr")),
+        hops=envelope.hops,
+    )
+
+
+def _flatten(content: Mapping[str, Value], prefix: str, found: dict[str, str]) -> None:
+    for name, value in content.items():
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, dict):
+                _flatten(item, f"{prefix}{name}.", found)
+            elif item is not None:
+                found[prefix + name] = _as_text(item)
+
+
+def _as_text(value: Value) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

@@ -1,0 +1,130 @@
+"""What goes with a publication to MQ: folders of an RFH2, or the same as message properties, and fields of the MQMD.
+
+The standard is seed 004, tables 1 and 2; what it does not know (MQTT 5, user properties, the hop mark) stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from bridge.mapping.hops import HOPS_PROPERTY, hops_folder, hops_text
+from bridge.mapping.message import CCSID_UTF8, mqps_folder
+from bridge.mapping.property_name import property_name
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Typed, Writable, encode_rfh2
+
+#: Expiry of the MQMD in tenths of a second, at most.
+MAX_EXPIRY = 999_999_999
+#: Bytes of a CorrelId.
+CORREL_ID_LENGTH = 24
+
+
+@lru_cache(maxsize=4096)
+def descriptor(
+    user: bytes, persistence: int, expiry: int, priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+    format: bytes = cmqc.MQFMT_RF_HEADER_2, ccsid: int = cmqc.MQCCSI_Q_MGR,
+) -> MQMD:  # fmt: skip
+    """The MQMD that messages of the same kind share."""
+    return MQMD(
+        Format=format,
+        CodedCharSetId=ccsid,
+        UserIdentifier=user,
+        Priority=priority,
+        Persistence=persistence,
+        Expiry=expiry,
+    )
+
+
+def expiry_of(seconds: float | None) -> int:
+    """MQMD.Expiry of an expiry in seconds, None being never. What expires at once has a tenth of a second left."""
+    return cmqc.MQEI_UNLIMITED if seconds is None else min(max(round(seconds * 10), 1), MAX_EXPIRY)
+
+
+def correl_id_of(correlation_data: bytes) -> bytes:
+    """The CorrelId that holds Correlation Data of 1 to 24 bytes; MQCI_NONE for others."""
+    if len(correlation_data) > CORREL_ID_LENGTH:
+        return cmqc.MQCI_NONE
+    return correlation_data.ljust(CORREL_ID_LENGTH, b"\0")
+
+
+def rfh2_of(
+    publication: Publication,
+    properties: Mapping[str, str],
+    hops: tuple[str, ...],
+    correl_id: bytes,
+    *,
+    mqps: tuple[str, bool] | None,
+    original_topic: str = "",
+    format: bytes = cmqc.MQFMT_NONE,
+    ccsid: int = CCSID_UTF8,
+) -> bytes:
+    """The RFH2: folders mqtt, mqps (topic and whether retained; None: left to the queue manager), usr, mqbridge.
+
+    `correl_id` is that of the MQMD; Correlation Data that it does not hold are written here. Raises Unmappable for what
+    no RFH2 can hold (MQRC_RFH_FORMAT_ERROR).
+    """
+    try:
+        folders = [_mqtt_folder(publication, original_topic, correl_id)]
+        if mqps is not None:
+            folders.append(mqps_folder(*mqps, None))
+        if properties:
+            folders.append(Folder.build("usr", {property_name(name): value for name, value in properties.items()}))
+        if hops:
+            folders.append(hops_folder(hops))
+        return encode_rfh2(
+            RFH2(
+                Encoding=cmqc.MQENC_NATIVE,
+                CodedCharSetId=ccsid,
+                Format=format,
+                NameValueCCSID=CCSID_UTF8,
+                folders=tuple(folders),
+            )
+        )
+    except MalformedHeader as error:
+        why = f"a property of the publication cannot be written in an RFH2: {error.rule}"
+        raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, why) from error
+
+
+def properties_of(
+    publication: Publication,
+    properties: Mapping[str, str],
+    hops: tuple[str, ...],
+    correl_id: bytes,
+    *,
+    original_topic: str,
+) -> dict[str, str | int | bool]:
+    """The message properties that say what the RFH2 would."""
+    found: dict[str, str | int | bool] = {}
+    for name, value in _mqtt_content(publication, original_topic, correl_id).items():
+        found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
+    for name, text in properties.items():
+        found[f"usr.{property_name(name)}"] = text
+    if hops:
+        found[HOPS_PROPERTY] = hops_text(hops)
+    return found
+
+
+def _mqtt_folder(publication: Publication, original_topic: str, correl_id: bytes) -> Folder:
+    return Folder.build("mqtt", _mqtt_content(publication, original_topic, correl_id))
+
+
+def _mqtt_content(publication: Publication, original_topic: str, correl_id: bytes) -> dict[str, Writable]:
+    content: dict[str, Writable] = {}
+    if publication.client_id:
+        content["clientId"] = publication.client_id
+    content["qos"] = Typed(publication.qos, "i4")
+    if publication.qos and publication.message_id:
+        content["msgid"] = Typed(publication.message_id, "i4")
+    if original_topic:
+        content["topic"] = original_topic
+    if publication.response_topic:
+        content["responseTopic"] = publication.response_topic
+    if publication.content_type:
+        content["contentType"] = publication.content_type
+    if publication.correlation_data != correl_id.rstrip(b"\0"):
+        # The CorrelId does not hold them, or not so that their end is known.
+        content["correlationData"] = publication.correlation_data.hex().upper()
+    return content
+

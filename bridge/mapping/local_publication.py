@@ -1,0 +1,30 @@
+"""A publication for the bridge's own clients: as an MQ message to its topic, since they are subscribers of MQ."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, rfh2_of
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, MappedMessage, Publication
+from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
+from bridge.wire import cmqc
+
+
+def message_of(publication: Publication) -> MappedMessage:
+    """The message that a client would have published (seed 004, tables 1 and 2), with what the publication has more.
+
+    Raises Unmappable for what no RFH2 can hold.
+    """
+    correl_id = correl_id_of(publication.correlation_data)
+    md = descriptor(publication.user, PERSISTENCE_FROM_QOS[publication.qos], expiry_of(publication.expiry))
+    if correl_id != cmqc.MQCI_NONE:
+        md = msgspec.structs.replace(md, CorrelId=correl_id)
+    header = rfh2_of(publication, publication.properties, publication.hops, correl_id, mqps=None)
+    return MappedMessage(
+        destination=Destination(publication.topic, True),
+        message=Message(md, header + publication.payload),
+        retain=publication.retain,
+        clear=publication.retain and not publication.payload,
+        hops=publication.hops,
+    )

@@ -1,0 +1,74 @@
+"""Payload conversion: between UTF-8, which MQTT has, and the CCSIDs of MQ; and what has to be JSON."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from bridge.mapping.message import CCSID_UTF8
+from bridge.mapping.publication import Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq.ccsid import CharacterSet, character_set
+
+#: Bytes of a payload that an error message shows.
+_SHOWN = 40
+
+
+def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
+    """The text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
+    characters = character_set(ccsid, encoding)
+    if characters is None:
+        raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid}, which the message says it has, is not known here")
+    try:
+        return characters.decode(data)
+    except UnicodeDecodeError as error:
+        why = f"the payload is no text in CCSID {ccsid}: {_shown(data[error.start :])} at byte {error.start}"
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
+
+
+def utf_8(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> bytes:
+    """Text in a CCSID as UTF-8; what is UTF-8 already stays the very bytes. Raises Unmappable as `text_of`."""
+    text = text_of(data, ccsid, encoding)
+    return data if ccsid == CCSID_UTF8 else text.encode()
+
+
+def in_ccsid(data: bytes, ccsid: int) -> bytes:
+    """Text in UTF-8 in another CCSID. Raises Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
+    text = text_of(data, CCSID_UTF8)
+    if ccsid == CCSID_UTF8:
+        return data
+    characters = target(ccsid)
+    try:
+        return characters.encode(text)
+    except UnicodeEncodeError as error:
+        why = f"CCSID {ccsid} has no {text[error.start]!r}, which is character {error.start + 1} of the payload"
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
+
+
+@lru_cache(maxsize=64)
+def target(ccsid: int) -> CharacterSet:
+    """The character set to convert to. Raises Unmappable."""
+    characters = character_set(ccsid)
+    if characters is None:
+        raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid}, which the mapping asks for, is not known here")
+    return characters
+
+
+def document_of(data: bytes) -> Any:
+    """The JSON document in UTF-8 (RFC 8259; neither NaN nor anything else beyond it). Raises Unmappable."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        why = f"the payload is no JSON ({error}): {_shown(data)}"
+        raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
+
+
+def json_object(members: dict[str, str]) -> bytes:
+    """A JSON object of strings, compact, in the order given."""
+    return msgspec.json.encode(members)
+
+
+def _shown(data: bytes) -> str:
+    return repr(data[:_SHOWN])[1:] + (f" and {len(data) - _SHOWN} bytes more" if len(data) > _SHOWN else "")

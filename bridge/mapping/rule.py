@@ -1,0 +1,19 @@
+"""A mapping as a pure function: what comes in, what goes out, and nothing else touched.
+
+The bridge runs rules, and so do Spark's workers; both make them of (name, configuration, queue manager's name).
+"""
+
+from __future__ import annotations
+
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mapping.to_mq_rule import ToMqRule
+from bridge.mapping.to_mqtt_rule import ToMqttRule
+
+__all__ = ["Rule", "ToMqRule", "ToMqttRule", "rule_of"]
+
+Rule = ToMqRule | ToMqttRule
+
+
+def rule_of(name: str, config: ToMqMapping | ToMqttMapping, origin: str) -> Rule:
+    """The rule of a mapping; `origin` is the name of the queue manager. Raises RuleError."""
+    return ToMqRule(name, config, origin) if isinstance(config, ToMqMapping) else ToMqttRule(name, config, origin)

@@ -1,0 +1,169 @@
+"""What the names in templates and filters stand for in one message.
+
+Captures come first; then `topic`, `clientId`, `qos`, `messageId`, `retained`, `user`, `text` (the payload), and MQTT 5's
+`responseTopic`, `correlationData` (hexadecimal) and `contentType`; `folder.name` is a message property, `md.CorrelId` a
+field of the MQMD; any other word is a property of the usr folder. What is blank or empty is no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bridge.mapping.envelope import Envelope
+from bridge.mapping.hops import ELEMENT, FOLDER, hops_text
+from bridge.mapping.message import CCSID_UTF8
+from bridge.mapping.payload import document_of, text_of, utf_8
+from bridge.mapping.publication import Publication
+from bridge.wire.mq import MQMD
+
+#: MQBYTEn fields; the other fields that are bytes in Python are MQCHARn.
+BYTE_FIELDS = frozenset(("MsgId", "CorrelId", "AccountingToken", "GroupId"))
+
+
+class PublicationScope:
+    """The names of a publication on its way to MQ."""
+
+    __slots__ = ("_captures", "_document", "publication")
+
+    def __init__(self, publication: Publication, captures: Mapping[str, str]) -> None:
+        self.publication = publication
+        self._captures = captures
+        self._document: Any = _UNREAD
+
+    def __call__(self, name: str) -> str | None:
+        if name in self._captures:
+            return self._captures[name]
+        word = _OF_PUBLICATION.get(name)
+        if word is not None:
+            return word(self.publication) or None
+        folder, dot, rest = name.partition(".")
+        if not dot:
+            return self.publication.properties.get(name)
+        if folder == "usr":
+            return self.publication.properties.get(rest)
+        return None
+
+    @property
+    def qos(self) -> int:
+        """The QoS that it was published with."""
+        return self.publication.qos
+
+    @property
+    def retained(self) -> bool:
+        """Whether it was published with RETAIN."""
+        return self.publication.retain
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload."""
+        return len(self.publication.payload)
+
+    @property
+    def document(self) -> Any:
+        """The payload as JSON, parsed once. Raises Unmappable."""
+        if self._document is _UNREAD:
+            self._document = document_of(self.publication.payload)
+        return self._document
+
+
+class MessageScope:
+    """The names of a message on its way to MQTT."""
+
+    __slots__ = ("_captures", "_document", "_text", "ccsid", "envelope", "qos", "topic")
+
+    def __init__(
+        self, envelope: Envelope, captures: Mapping[str, str], *, topic: str, qos: int, ccsid: int | None
+    ) -> None:
+        self.envelope = envelope
+        self._captures = captures
+        self.topic = topic
+        #: what it counts as: its own from an MQTT client, else by its persistence
+        self.qos = qos
+        #: of the body: what the mapping says, or the message
+        self.ccsid = ccsid or envelope.ccsid
+        self._text: str | None = None
+        self._document: Any = _UNREAD
+
+    def __call__(self, name: str) -> str | None:
+        if name in self._captures:
+            return self._captures[name]
+        word = _OF_MESSAGE.get(name)
+        if word is not None:
+            return word(self) or None
+        folder, dot, rest = name.partition(".")
+        if not dot:
+            return self.envelope.properties("usr").get(name)
+        if folder == "md":
+            return field_text(self.envelope.md, rest) or None
+        return self.envelope.properties(folder).get(rest)
+
+    @property
+    def retained(self) -> bool:
+        """Whether it is a retained publication."""
+        return self.envelope.retained
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.envelope.body)
+
+    @property
+    def text(self) -> str:
+        """The body as text, decoded once. Raises Unmappable."""
+        if self._text is None:
+            self._text = text_of(self.envelope.body, self.ccsid, self.envelope.encoding)
+        return self._text
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON, parsed once. Raises Unmappable."""
+        if self._document is _UNREAD:
+            self._document = document_of(utf_8(self.envelope.body, self.ccsid, self.envelope.encoding))
+        return self._document
+
+
+def field_text(md: MQMD, field: str) -> str:
+    """A field of an MQMD: bytes as hexadecimal, characters without the blanks and NULs at their end, numbers decimal."""
+    value = getattr(md, field)
+    if field in BYTE_FIELDS:
+        return str(value.hex().upper())
+    return value.rstrip(b" \0").decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+_UNREAD = object()
+
+_OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
+    "topic": lambda publication: publication.topic,
+    "clientId": lambda publication: publication.client_id,
+    "qos": lambda publication: str(publication.qos),
+    "messageId": lambda publication: str(publication.message_id or ""),
+    "retained": lambda publication: "true" if publication.retain else "false",
+    "user": lambda publication: publication.user.decode("utf-8", "replace"),
+    "text": lambda publication: text_of(publication.payload, CCSID_UTF8),
+    "responseTopic": lambda publication: publication.response_topic,
+    "correlationData": lambda publication: publication.correlation_data.hex().upper(),
+    "contentType": lambda publication: publication.content_type,
+    # the same, by the names that they have as message properties
+    "mqtt.clientId": lambda publication: publication.client_id,
+    "mqtt.qos": lambda publication: str(publication.qos),
+    "mqtt.msgid": lambda publication: str(publication.message_id or ""),
+    "mqtt.responseTopic": lambda publication: publication.response_topic,
+    "mqtt.contentType": lambda publication: publication.content_type,
+    "mqps.Top": lambda publication: publication.topic,
+    "mqps.Ret": lambda publication: "true" if publication.retain else "",
+    f"{FOLDER}.{ELEMENT}": lambda publication: hops_text(publication.hops),
+}
+
+_OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {
+    "topic": lambda scope: scope.topic,
+    "clientId": lambda scope: scope.envelope.properties("mqtt").get("clientId", ""),
+    "qos": lambda scope: str(scope.qos),
+    "messageId": lambda scope: scope.envelope.properties("mqtt").get("msgid", ""),
+    "retained": lambda scope: "true" if scope.envelope.retained else "false",
+    "user": lambda scope: scope.envelope.user.decode("utf-8", "replace"),
+    "text": lambda scope: scope.text,
+    "responseTopic": lambda scope: scope.envelope.properties("mqtt").get("responseTopic", ""),
+    "correlationData": lambda scope: scope.envelope.correlation_data.hex().upper(),
+    "contentType": lambda scope: scope.envelope.properties("mqtt").get("contentType", ""),
+}

@@ -1,0 +1,192 @@
+"""Templates: text with `{name|filter|filter:'argument'}` in it, filled from a message.
+
+What a name stands for is its scope's to say (:mod:`bridge.mapping.scope`); here it is looked up, filtered, and put in
+its place. Literal braces are written twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from bridge.mapping.publication import Unmappable
+from bridge.mapping.rule_error import TemplateError
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: name -> its value, None where the message has none
+Scope = Callable[[str], str | None]
+Filter = Callable[[str | None], str | None]
+
+#: What stands in messages beside captures, properties and MQMD fields.
+WORDS = frozenset(
+    (
+        "topic",
+        "clientId",
+        "qos",
+        "messageId",
+        "retained",
+        "user",
+        "text",
+        "responseTopic",
+        "correlationData",
+        "contentType",
+    )
+)
+MD_FIELDS = frozenset(MQMD.__struct_fields__)
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
+_NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
+_FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._%]")
+
+
+def check_name(name: str, column: int | None = None) -> None:
+    """Raises TemplateError for a name that no message can have."""
+    folder, dot, field = name.partition(".")
+    if folder == "md" and dot and field not in MD_FIELDS:
+        near = [known for known in MQMD.__struct_fields__ if known.lower() == field.lower()]
+        hint = f"did you mean md.{near[0]}?" if near else f"there are {', '.join(MQMD.__struct_fields__)}"
+        raise TemplateError(f"MQMD has no field {field!r}; {hint}", column)
+    if not all(name.split(".")):
+        raise TemplateError(f"{name!r} is no name; write folder.property, such as usr.site", column)
+
+
+class Template:
+    """A text with names in it. Raises TemplateError."""
+
+    __slots__ = ("_literal", "_pieces", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        surrogate = _SURROGATE.search(text)
+        if surrogate is not None:
+            raise TemplateError("half of a surrogate pair is no character", surrogate.start() + 1)
+        pieces: list[str | tuple[str, tuple[Filter, ...]]] = []
+        position = 0
+        while position < len(text):
+            token = _TOKEN.match(text, position)
+            assert token is not None  # the alternatives take every character
+            if token[0] == "{":
+                name, filters, position = _placeholder(text, position)
+                pieces.append((name, filters))
+                continue
+            if token[0] == "}":
+                raise TemplateError("} has no partner; }} stands for a literal }", position + 1)
+            literal = token[0][0] if token[0] in ("{{", "}}") else token[0]
+            if pieces and isinstance(pieces[-1], str):
+                pieces[-1] += literal
+            else:
+                pieces.append(literal)
+            position = token.end()
+        self._pieces = tuple(pieces)
+        #: what it refers to
+        self.names = frozenset(piece[0] for piece in pieces if not isinstance(piece, str))
+        self._literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
+
+    def __reduce__(self) -> tuple[type[Template], tuple[str]]:
+        return Template, (self.text,)
+
+    @property
+    def literal(self) -> str | None:
+        """The text of a template that refers to nothing; None for any other."""
+        return self._literal
+
+    @property
+    def pieces(self) -> tuple[str | tuple[str, tuple[Filter, ...]], ...]:
+        """Literal text, and (name, filters)."""
+        return self._pieces
+
+    def render(self, scope: Scope) -> str:
+        """The text, filled. Raises Unmappable when a name has no value, or a filter cannot take the one it has."""
+        if self._literal is not None:
+            return self._literal
+        rendered = []
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                rendered.append(piece)
+                continue
+            name, filters = piece
+            value = scope(name)
+            for filtered in filters:
+                value = filtered(value)
+            if value is None:
+                raise Unmappable(
+                    cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"{self.text!r} cannot be filled: the message has no {name}"
+                )
+            rendered.append(value)
+        return "".join(rendered)
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+
+def _placeholder(text: str, start: int) -> tuple[str, tuple[Filter, ...], int]:
+    """(name, filters, where it ends) of the placeholder that begins there."""
+    found = _NAME.match(text, start + 1)
+    if found is None:
+        raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
+    name = found[1]
+    check_name(name, found.start(1) + 1)
+    filters: list[Filter] = []
+    position = found.end()
+    while text.startswith("|", position):
+        written = _FILTER.match(text, position)
+        assert written is not None  # it begins with |
+        column = written.start(1) + 1
+        filters.append(_filter(written[1], written[2], column))
+        position = written.end()
+    if not text.startswith("}", position):
+        raise TemplateError(f"}} is missing after {{{text[start + 1 : position].strip()}", position + 1)
+    return name, tuple(filters), position + 1
+
+
+def _filter(name: str, argument: str | None, column: int) -> Filter:
+    if name == "default":
+        if argument is None:
+            raise TemplateError("default has its value behind it, as in default:'none'", column)
+        return partial(_default, argument)
+    if name not in _FILTERS:
+        known = ", ".join((*_FILTERS, "default:'…'"))
+        raise TemplateError(f"{name!r} is no filter; there are {known}" if name else f"a filter follows |: {known}", column)
+    if argument is not None:
+        raise TemplateError(f"{name} takes no value", column)
+    return _FILTERS[name]
+
+
+def _default(otherwise: str, value: str | None) -> str:
+    return value or otherwise
+
+
+def _upper(value: str | None) -> str | None:
+    return value and value.upper()
+
+
+def _lower(value: str | None) -> str | None:
+    return value and value.lower()
+
+
+def _trim(value: str | None) -> str | None:
+    return value and value.strip()
+
+
+def _mqname(value: str | None) -> str | None:
+    """The value in the characters of MQ's object names ("Rules for naming IBM MQ objects")."""
+    return value and _NOT_OF_A_NAME.sub("_", value.replace("/", "."))
+
+
+def _text(value: str | None) -> str | None:
+    """The text that the hexadecimal digits of a byte field stand for."""
+    if value is None:
+        return None
+    try:
+        return bytes.fromhex(value).rstrip(b"\0 ").decode()
+    except UnicodeDecodeError as error:
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"the bytes {value} are no text in UTF-8") from error
+    except ValueError as error:
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"{value!r} is no byte field in hexadecimal") from error
+
+
+_FILTERS: dict[str, Filter] = {"upper": _upper, "lower": _lower, "mqname": _mqname, "text": _text, "trim": _trim}

@@ -1,0 +1,211 @@
+"""Rules of mappings to MQ: an MQTT publication becomes an MQ message as the mapping says, and else as seed 004 does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from bridge.config.mapping import MessageAttributes, ToMqMapping
+from bridge.mapping.attribute import Attribute, located
+from bridge.mapping.filter import Filter
+from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
+from bridge.mapping.hops import mark_of
+from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.mapping.payload import in_ccsid, target
+from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
+from bridge.mapping.rendered import identifier, queue_manager_name, queue_name, topic_string, user_identifier
+from bridge.mapping.rule_error import RuleError
+from bridge.mapping.scope import PublicationScope
+from bridge.mapping.template import Scope
+from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
+from bridge.mapping.topic_pattern import TopicPattern
+from bridge.wire import cmqc
+
+_PERSISTENCE = {
+    "not-persistent": cmqc.MQPER_NOT_PERSISTENT,
+    "persistent": cmqc.MQPER_PERSISTENT,
+    "as-queue": cmqc.MQPER_PERSISTENCE_AS_Q_DEF,
+}
+_FORMATS = {"none": cmqc.MQFMT_NONE, "string": cmqc.MQFMT_STRING}
+
+
+class ToMqRule:
+    """One mapping to MQ, as a function of publications. Raises RuleError.
+
+    `origin` is the name of the queue manager, for the hop mark. It is cheap to pickle: the other side makes it anew.
+    """
+
+    def __init__(self, name: str, config: ToMqMapping, origin: str) -> None:
+        self.name, self.config, self.origin = name, config, origin
+        self._mark = mark_of(origin, name)
+        self._pattern = located("from.mqtt", TopicPattern, config.source.mqtt)
+        #: MQTT filter to subscribe to
+        self.source_filter = self._pattern.filter
+        self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
+        self._read_destination()
+        self._read_payload()
+        self._read_attributes(config.attributes)
+
+    def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
+        return ToMqRule, (self.name, self.config, self.origin)
+
+    def _read_destination(self) -> None:
+        to = self.config.destination
+        attribute = partial(Attribute, captures=self._pattern.names, of_publication=True)
+        self._queue = attribute("to.queue", to.queue, queue_name) if to.queue is not None else None
+        self._topic = attribute("to.topic", to.topic, topic_string) if to.topic is not None else None
+        self._queue_manager = (
+            attribute("to.queue_manager", to.queue_manager, queue_manager_name) if to.queue_manager is not None else None
+        )
+        if (self._queue is None) == (self._topic is None):
+            raise RuleError.at("to", "a mapping to MQ has a queue or a topic in to, one of them")
+
+    def _read_payload(self) -> None:
+        payload = self.config.payload
+        if payload.object:
+            raise RuleError.at("payload.object", "an object is made of messages to MQTT; this mapping is to MQ")
+        self._payload_type = payload.type
+        self._ccsid = payload.ccsid or CCSID_UTF8
+        if payload.type != "bytes":
+            try:
+                target(self._ccsid)
+            except Unmappable as error:
+                raise RuleError.at("payload.ccsid", str(error)) from error
+
+    def _read_attributes(self, attributes: MessageAttributes) -> None:
+        words = attributes.persistence
+        if isinstance(words, str):
+            self._persistence = (_PERSISTENCE[words],) * 3
+        else:
+            by_qos: dict[str, int] = {qos: _PERSISTENCE[word] for qos, word in words.items()}
+            self._persistence = (
+                by_qos.get("0", PERSISTENCE_FROM_QOS[0]),
+                by_qos.get("1", PERSISTENCE_FROM_QOS[1]),
+                by_qos.get("2", PERSISTENCE_FROM_QOS[2]),
+            )
+        priority = attributes.priority
+        self._priority = cmqc.MQPRI_PRIORITY_AS_Q_DEF if isinstance(priority, str) else priority
+        expiry = attributes.expiry
+        self._expiry = None if expiry == "as-published" else expiry_of(None if isinstance(expiry, str) else expiry)
+        self._retained = attributes.retained
+        format = attributes.format
+        self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
+        self._rfh2 = attributes.rfh2
+        #: Format and CodedCharSetId of the MQMD: of the RFH2, which seed 004 leaves to the queue manager, or of the body
+        self._outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (self._format, self._ccsid)
+        text = partial(Attribute, captures=self._pattern.names, of_publication=True)
+        where = "attributes."
+        self._user: Attribute[bytes] | None = None
+        if attributes.user_identifier is not None:
+            self._user = text(where + "user_identifier", attributes.user_identifier, user_identifier)
+        #: fields of the MQMD that differ from message to message
+        self._fields: dict[str, Attribute[bytes]] = {}
+        for field, written, check in (
+            ("MsgId", attributes.msg_id, partial(identifier, field="MsgId", reason=cmqc.MQRC_MSG_ID_ERROR)),
+            ("CorrelId", attributes.correl_id, partial(identifier, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR)),
+            ("ReplyToQ", attributes.reply_to_queue, _reply_queue),
+            ("ReplyToQMgr", attributes.reply_to_queue_manager, _reply_queue_manager),
+        ):
+            if written is not None:
+                self._fields[field] = text(where + _KEYS[field], written, check)
+        self._properties = {
+            name: text(f"{where}properties.{name}", template, str) for name, template in attributes.properties.items()
+        }
+
+    def map(self, publication: Publication) -> MappedMessage | None:
+        """The message to put; None where the mapping does not take the publication. Raises Unmappable."""
+        captures = self._pattern.captures(publication.topic)
+        if captures is None:
+            return None
+        scope = PublicationScope(publication, captures)
+        if not self._filter.takes(scope):
+            return None
+        destination = self._destination(scope)
+        retained = publication.retain if self._retained == "as-published" else self._retained == "always"
+        clear = retained and destination.is_topic and not publication.payload
+        body = publication.payload
+        if self._payload_type != "bytes" and not (retained and not body):
+            # (an empty retained publication clears a topic, whatever its payload would be)
+            body = self._converted(scope)
+        md_fields = {field: attribute.of(scope) for field, attribute in self._fields.items()} if self._fields else {}
+        correl_id = md_fields.get("CorrelId") or correl_id_of(publication.correlation_data)
+        expiry = self._expiry
+        if expiry is None:
+            expiry = expiry_of(publication.expiry)
+        user = publication.user if self._user is None else self._user.of(scope)
+        md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *self._outer)
+        if correl_id != cmqc.MQCI_NONE:
+            md_fields["CorrelId"] = correl_id
+        if md_fields:
+            md = msgspec.structs.replace(md, **_requested(md_fields))
+        properties = self._all_properties(publication, scope)
+        hops = (*publication.hops, self._mark)
+        original = publication.topic if destination.is_topic or not self._rfh2 else ""
+        beside: dict[str, str | int | bool] = {}
+        if self._rfh2:
+            header = rfh2_of(
+                publication,
+                properties,
+                hops,
+                correl_id,
+                mqps=None if destination.is_topic else (publication.topic, retained),
+                original_topic=original,
+                format=self._format,
+                ccsid=self._ccsid,
+            )
+            body = header + body
+        else:
+            beside = properties_of(publication, properties, hops, correl_id, original_topic=original)
+        return MappedMessage(
+            destination=destination,
+            message=Message(md, body),
+            properties=beside,
+            retain=retained and destination.is_topic,
+            clear=clear,
+            hops=hops,
+        )
+
+    def _destination(self, scope: Scope) -> Destination:
+        if self._topic is not None:
+            return Destination(self._topic.of(scope), True)
+        assert self._queue is not None
+        queue_manager = self._queue_manager.of(scope) if self._queue_manager is not None else ""
+        return Destination(self._queue.of(scope), False, queue_manager)
+
+    def _converted(self, scope: PublicationScope) -> bytes:
+        payload = scope.publication.payload
+        if self._payload_type == "json":
+            _ = scope.document  # raises Unmappable for what is none
+        return in_ccsid(payload, self._ccsid)
+
+    def _all_properties(self, publication: Publication, scope: Scope) -> Mapping[str, str]:
+        if not self._properties:
+            return publication.properties
+        return publication.properties | {name: attribute.of(scope) for name, attribute in self._properties.items()}
+
+
+#: MQMD field -> its key in the mapping
+_KEYS = {
+    "MsgId": "msg_id",
+    "CorrelId": "correl_id",
+    "ReplyToQ": "reply_to_queue",
+    "ReplyToQMgr": "reply_to_queue_manager",
+}
+
+
+def _requested(fields: dict[str, bytes]) -> dict[str, bytes | int]:
+    """With a ReplyToQ it is a request; who answers keeps its CorrelId where there is one to keep (MQMD.Report)."""
+    if "ReplyToQ" not in fields:
+        return dict(fields)
+    report = cmqc.MQRO_PASS_CORREL_ID if "CorrelId" in fields else cmqc.MQRO_NONE
+    return {**fields, "MsgType": cmqc.MQMT_REQUEST, "Report": report}
+
+
+def _reply_queue(text: str) -> bytes:
+    return queue_name(text, "reply queue", cmqc.MQRC_MISSING_REPLY_TO_Q).encode()
+
+
+def _reply_queue_manager(text: str) -> bytes:
+    return queue_name(text, "queue manager to reply to", cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR).encode()

@@ -1,0 +1,158 @@
+"""Rules of mappings to MQTT: an MQ message becomes a publication as the mapping says, and else as seed 004 does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from bridge.config.mapping import PublicationAttributes, ToMqttMapping
+from bridge.mapping.attribute import Attribute, located
+from bridge.mapping.envelope import Envelope
+from bridge.mapping.filter import Filter
+from bridge.mapping.from_mq import publication_qos
+from bridge.mapping.hops import mark_of
+from bridge.mapping.message import Message
+from bridge.mapping.payload import json_object, utf_8
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rendered import correlation, mqtt_string, topic_name, topic_string
+from bridge.mapping.rule_error import RuleError
+from bridge.mapping.scope import MessageScope
+from bridge.mapping.topic_pattern import TopicPattern
+from bridge.wire import cmqc
+from bridge.wire.mq.ccsid import character_set
+
+Result = TypeVar("Result")
+
+#: QoS by MQMD.Persistence: seed 004, table 4.
+_STANDARD_QOS: dict[str, int] = {"not-persistent": 0, "persistent": 2}
+
+
+class ToMqttRule:
+    """One mapping to MQTT, as a function of messages. Raises RuleError.
+
+    A QoS for all is the QoS of all; by persistence it is that of messages of MQ applications, and what an MQTT client
+    published (mqtt.qos) keeps its own. `origin` is the name of the queue manager, for the hop mark. It is cheap to
+    pickle: the other side makes it anew.
+    """
+
+    def __init__(self, name: str, config: ToMqttMapping, origin: str) -> None:
+        self.name, self.config, self.origin = name, config, origin
+        self._mark = mark_of(origin, name)
+        source = config.source
+        if (source.queue is None) == (source.topic is None):
+            raise RuleError.at("from", "a mapping from MQ has a queue or a topic in from, one of them")
+        #: the queue to take messages from; None: they come from a subscription
+        self.queue = source.queue
+        self._pattern = located("from.topic", TopicPattern, source.topic) if source.topic is not None else None
+        #: filter of that subscription
+        self.source_filter = self._pattern.filter if self._pattern is not None else None
+        self._captures = self._pattern.names if self._pattern is not None else ()
+        self._filter = Filter(config.filter, self._captures)
+        # A local client is a subscriber to an MQ topic.
+        check = topic_string if config.destination.link == "local" else topic_name
+        self._topic = self._attribute("to.mqtt", config.destination.mqtt, check)
+        self._read_payload()
+        self._read_attributes(config.attributes)
+
+    def __reduce__(self) -> tuple[type[ToMqttRule], tuple[str, ToMqttMapping, str]]:
+        return ToMqttRule, (self.name, self.config, self.origin)
+
+    def _read_payload(self) -> None:
+        payload = self.config.payload
+        if payload.object and payload.type != "json":
+            raise RuleError.at("payload.object", "an object is JSON; write type: json")
+        if payload.ccsid is not None and character_set(payload.ccsid) is None:
+            raise RuleError.at("payload.ccsid", f"CCSID {payload.ccsid} is not known here")
+        self._payload_type, self._ccsid = payload.type, payload.ccsid
+        self._object = {
+            member: self._attribute(f"payload.object.{member}", template, str)
+            for member, template in payload.object.items()
+        }
+
+    def _read_attributes(self, attributes: PublicationAttributes) -> None:
+        qos = attributes.qos
+        self._qos = qos if isinstance(qos, int) else None
+        table = dict(_STANDARD_QOS)
+        if not isinstance(qos, int):
+            table.update({str(persistence): one for persistence, one in qos.items()})
+        self._qos_by_persistence = {
+            cmqc.MQPER_NOT_PERSISTENT: table["not-persistent"],
+            cmqc.MQPER_PERSISTENT: table["persistent"],
+        }
+        self._retained = attributes.retained
+        self._expiry_as_published = attributes.expiry == "as-published"
+        self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
+        self._response_topic = self._optional("response_topic", attributes.response_topic, topic_name)
+        self._correlation_data = self._optional("correlation_data", attributes.correlation_data, correlation)
+        text = partial(mqtt_string, what="Content Type")
+        self._content_type = self._optional("content_type", attributes.content_type, text)
+        text = partial(mqtt_string, what="value of a user property")
+        self._properties = {
+            name: self._attribute(f"attributes.properties.{name}", template, text)
+            for name, template in attributes.properties.items()
+        }
+
+    def map(self, message: Message, *, topic: str | None = None) -> Publication | None:
+        """The publication; None where the mapping does not take the message. Raises Unmappable.
+
+        `topic` is the topic string that it was published to, where that is known from elsewhere than its RFH2.
+        """
+        envelope = Envelope(message)
+        topic = topic if topic is not None else envelope.topic
+        captures: dict[str, str] = {}
+        if self._pattern is not None:
+            if not topic:
+                why = f"the message says of no topic that it was published to, and the mapping takes {self._pattern.text}"
+                raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
+            found = self._pattern.captures(topic)
+            if found is None:
+                return None
+            captures = found
+        own_qos, persistence = envelope.qos, envelope.md.Persistence
+        source_qos = publication_qos(persistence, own_qos)
+        scope = MessageScope(envelope, captures, topic=topic, qos=source_qos, ccsid=self._ccsid)
+        if not self._filter.takes(scope):
+            return None
+        qos = self._qos
+        if qos is None:
+            qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
+        retained = envelope.retained if self._retained == "as-published" else self._retained == "always"
+        mqtt = envelope.properties("mqtt")
+        properties = dict(envelope.properties("usr"))
+        for name, attribute in self._properties.items():
+            properties[name] = attribute.of(scope)
+        return Publication(
+            topic=self._topic.of(scope),
+            payload=self._payload(scope, retained),
+            qos=qos,
+            retain=retained,
+            client_id=mqtt.get("clientId", ""),
+            user=envelope.user,
+            expiry=envelope.expiry if self._expiry_as_published else self._expiry,
+            response_topic=(
+                mqtt.get("responseTopic", "") if self._response_topic is None else self._response_topic.of(scope)
+            ),
+            correlation_data=(
+                envelope.correlation_data if self._correlation_data is None else self._correlation_data.of(scope)
+            ),
+            content_type=mqtt.get("contentType", "") if self._content_type is None else self._content_type.of(scope),
+            properties=properties,
+            hops=(*envelope.hops, self._mark),
+        )
+
+    def _payload(self, scope: MessageScope, retained: bool) -> bytes:
+        body = scope.envelope.body
+        if self._payload_type == "bytes" or (retained and not body):
+            return body  # (an empty retained publication clears a topic, whatever its payload would be)
+        if self._object:
+            return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
+        if self._payload_type == "json":
+            _ = scope.document  # raises Unmappable for what is none
+        return utf_8(body, scope.ccsid, scope.envelope.encoding)
+
+    def _attribute(self, where: str, text: str, check: Callable[[str], Result]) -> Attribute[Result]:
+        return Attribute(where, text, check, self._captures)
+
+    def _optional(self, key: str, text: str | None, check: Callable[[str], Result]) -> Attribute[Result] | None:
+        return None if text is None else self._attribute(f"attributes.{key}", text, check)

@@ -1,0 +1,126 @@
+"""Topic filters with named captures: `plant/{line}/+/{metric...}`.
+
+`{name}` is a `+` and `{name...}` stands at the end for one level or more; both give what they match a name. Literal
+braces are written twice. All else is an MQTT topic filter (MQTT 3.1.1, section 4.7).
+"""
+
+from __future__ import annotations
+
+import re
+
+from bridge.mapping.rule_error import PatternError
+from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
+
+CAPTURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_CAPTURE = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"\{\{|\}\}|[{}]")
+
+
+class TopicPattern:
+    """A topic filter that names the levels of the topics that it matches. Raises PatternError."""
+
+    __slots__ = ("_expression", "_literal", "filter", "levels", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        #: level by level: a literal level, "+", or "#"; `{name...}` is "+" and "#"
+        self.levels: tuple[str, ...]
+        #: the captures, in their order
+        self.names: tuple[str, ...]
+        self._read()
+        literal = not any(level in ("+", "#") for level in self.levels)
+        self._literal = "/".join(self.levels) if literal else None
+
+    def __reduce__(self) -> tuple[type[TopicPattern], tuple[str]]:
+        return TopicPattern, (self.text,)
+
+    def _read(self) -> None:
+        if not self.text:
+            raise PatternError("a topic filter has at least one character")
+        if "\0" in self.text:
+            raise PatternError("a topic filter holds no U+0000", self.text.index("\0") + 1)
+        levels: list[str] = []
+        filters: list[str] = []
+        expressions: list[str] = []
+        names: list[str] = []
+        column = 1
+        written = self.text.split("/")
+        for index, level in enumerate(written):
+            last = index == len(written) - 1
+            kind, name = _level(level, column)
+            if name:
+                if name in names:
+                    raise PatternError(f"the capture {{{name}}} stands there twice, its values could differ", column)
+                names.append(name)
+            if kind in ("#", "...") and not last:
+                sign = level if kind == "..." else "#"
+                raise PatternError(f"{sign} takes all levels that follow, and stands only at the end", column)
+            if kind == "#":
+                levels.append("#")
+                filters.append("#")
+                # a/# matches a as well (MQTT-4.7.1-2)
+                expressions.append("(?:/.*)?" if index else ".*")
+            else:
+                separator = "/" if index else ""
+                if kind == "...":
+                    levels += ("+", "#")
+                    filters.append("#")
+                    expressions.append(f"{separator}(.*)")
+                elif kind == "+":
+                    levels.append("+")
+                    filters.append("+")
+                    expressions.append(separator + ("([^/]*)" if name else "[^/]*"))
+                else:
+                    levels.append(kind)
+                    filters.append(kind)
+                    expressions.append(separator + re.escape(kind))
+            column += len(level) + 1
+        self.levels, self.names = tuple(levels), tuple(names)
+        #: what to subscribe to
+        self.filter = "/".join(filters)
+        if len(self.filter) > MQ_TOPIC_STR_LENGTH:
+            raise PatternError(f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters")
+        # MQTT-4.7.2-1: a topic that begins with $ is none for a wildcard at the front.
+        guard = r"(?!\$)" if filters[0] in ("+", "#") else ""
+        self._expression = re.compile(guard + "".join(expressions), re.DOTALL)
+
+    def captures(self, topic: str) -> dict[str, str] | None:
+        """What the captures stand for in a topic; None for a topic that the filter does not match."""
+        if self._literal is not None:
+            return {} if topic == self._literal else None
+        found = self._expression.fullmatch(topic)
+        if found is None:
+            return None
+        return dict(zip(self.names, found.groups(), strict=True))
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic is one that the filter names."""
+        return self.captures(topic) is not None
+
+    def __repr__(self) -> str:
+        return f"TopicPattern({self.text!r})"
+
+
+def _level(level: str, column: int) -> tuple[str, str]:
+    """(a literal level, "+", "#" or "..."; name) of a level that begins in a column."""
+    if level in ("+", "#"):
+        return level, ""
+    capture = _CAPTURE.fullmatch(level)
+    if capture is not None:
+        name, several = capture[1].removesuffix("..."), capture[1].endswith("...")
+        if not CAPTURE_NAME.fullmatch(name):
+            raise PatternError(
+                f"{name!r} is no name for a capture; one has letters, digits and _, and begins with no digit", column + 1
+            )
+        return ("..." if several else "+"), name
+    wildcard = re.search(r"[+#]", level)
+    if wildcard is not None:
+        raise PatternError(f"{wildcard[0]} stands alone in its level", column + wildcard.start())
+    for brace in _BRACES.finditer(level):
+        if len(brace[0]) == 2:
+            continue
+        if _CAPTURE.match(level, brace.start()):
+            raise PatternError("a capture is a whole level, as in a/{name}/b", column + brace.start())
+        sentence = f"{brace[0]} has no partner; {brace[0] * 2} stands for a literal {brace[0]}"
+        raise PatternError(sentence, column + brace.start())
+    return level.replace("{{", "{").replace("}}", "}"), ""
