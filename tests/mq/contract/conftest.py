@@ -45,6 +45,7 @@ _numbers = itertools.count(1)
 def local(directory: Path) -> Iterator[Connect]:
     """The embedded queue manager, from threads of its own process."""
     queue_manager = QueueManager("MQB1", directory)
+    queue_manager.enforce_authorities()
     try:
         yield lambda: LocalConnection(queue_manager, "contract")
     finally:
@@ -55,6 +56,7 @@ def local(directory: Path) -> Iterator[Connect]:
 def served(directory: Path, *, commands: bool = False) -> Iterator[None]:
     """The embedded queue manager, with its sockets in `directory`; with its command server on request."""
     queue_manager = QueueManager("MQB1", directory)
+    queue_manager.enforce_authorities()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="server")
     thread.start()
@@ -154,6 +156,10 @@ class Application:
         finally:
             self.close(handle)
 
+    def open_as(self, user: str, options: int, **od: Any) -> int:
+        """MQOPEN as an alternate user."""
+        return self.connection.open(MQOD(AlternateUserId=user, **od), options | cmqc.MQOO_ALTERNATE_USER_AUTHORITY)
+
     def subscribe(self, topic: str = "", *, options: int = 0, handle: int | None = None, **sd: Any) -> tuple[int, int]:
         """MQSUB with MQSO_CREATE, managed where no destination is given; (subscription, destination)."""
         options |= 0 if options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER) else cmqc.MQSO_CREATE
@@ -168,6 +174,7 @@ class Workplace:
         self._connect = connect
         self._stack = stack
         self._administrator = self.connect()
+        self._last: set[str] = set()
         #: name of the queue manager
         self.manager = str(self.attribute("QMGR", "QMNAME"))
 
@@ -214,6 +221,15 @@ class Workplace:
         self.command(f"DEFINE {kind}('{name}') {attributes}")
         self._stack.callback(lambda: self._administrator.command(f"DELETE {kind}('{name}'){deletion}"))
         return name
+
+    def model_queue(self, attributes: str) -> str:
+        return self._define("QMODEL", self.name("M"), attributes)
+
+    def at_end(self, command: str) -> None:
+        """Run a command when the test ends, once."""
+        if command not in self._last:
+            self._last.add(command)
+            self._stack.callback(self._administrator.command, command)
 
     def alter(self, **attributes: str) -> None:
         """ALTER QMGR, undone when the test ends."""
