@@ -54,6 +54,11 @@ class Phase(IntEnum):
     COMPLETING = 4
 
 
+#: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
+EXPIRED = "expired"
+SLOW = "the client was too slow"
+
+
 class Outgoing(msgspec.Struct, gc=False, eq=False):
     """A message with QoS 1 or 2 that the client has not acknowledged in full."""
 
@@ -64,6 +69,8 @@ class Outgoing(msgspec.Struct, gc=False, eq=False):
     retain: bool
     phase: Phase
     sent_at: float = 0.0
+    #: how often PUBLISH was sent; 2 where it is only known that it was sent before
+    times_sent: int = 1
 
 
 class Refusal(msgspec.Struct):
@@ -98,6 +105,8 @@ class Outbox:
         self.connected = False
         #: publications with QoS 0 that a connected client was too slow for
         self.dropped = 0
+        #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; None: nobody asks
+        self.discarded: dict[int, str] | None = None
         self.record = False
         #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
         self.sent_before: set[int] = set()
@@ -124,6 +133,8 @@ class Outbox:
                 # At most once: QoS 0 does not wait for a client that does not read.
                 done.append(transmission)
                 self.dropped += 1
+                if self.discarded is not None:
+                    self.discarded[transmission.msg_number] = SLOW
             elif backlog or not self.connected or not self._send(transmission, now, out, done, refusals):
                 backlog.append(transmission)
         return refusals
@@ -154,6 +165,8 @@ class Outbox:
         if transmission.expired and transmission.msg_number not in self.sent_before:
             # One that the client may have: it holds the message id, and would take another message for this one.
             done.append(transmission)
+            if self.discarded is not None:
+                self.discarded[transmission.msg_number] = EXPIRED
             return True
         try:
             publication = from_mq(
@@ -193,6 +206,7 @@ class Outbox:
         again = bool(self.sent_before) and number in self.sent_before
         if again:
             self.sent_before.discard(number)
+            outgoing.times_sent = 2
         out.append(
             encode_publish(field, publication.payload, qos, publication.retain, again, message_id, self.byte_order)
         )
@@ -300,6 +314,7 @@ class Outbox:
 
     def _repeat(self, message_id: int, outgoing: Outgoing, now: float, out: list[bytes], *, dup: bool) -> None:
         outgoing.sent_at = now
+        outgoing.times_sent += dup
         out.append(
             encode_publish(
                 outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, dup, message_id, self.byte_order

@@ -64,6 +64,7 @@ class Work:
         "connection",
         "ordered",
         "publications",
+        "received_at",
         "recording",
         "refused",
         "released",
@@ -76,6 +77,8 @@ class Work:
         #: the connection the packets came over: answers go nowhere else
         self.connection = connection
         self.publications: list[tuple[PublicationMessage, bool]] = []
+        #: when the packets came, in microseconds since the epoch; told to the archive only
+        self.received_at = 0
         self.removals: list[Transmission] = []
         #: of these, those that the client acknowledged by PUBACK, with their message ids
         self.acknowledged: list[tuple[int, Transmission]] = []

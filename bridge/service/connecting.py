@@ -107,6 +107,8 @@ def _begin(
 ) -> None:
     session.attach(connection, identity, connection.channel.config.byte_order)
     connection.accept(session, session_present=present, keep_alive=packet.keep_alive)
+    if service.archive is not None:
+        service.archive.connected(session)
     log.info(
         "client %s connected: %s session%s",
         connection.client,

@@ -12,11 +12,17 @@ from collections.abc import Callable
 import uvloop
 
 from bridge import __version__
+from bridge.archive.recorder import Recorder
+from bridge.archive.writer import ArchiveError
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host, HostError, host_of
 from bridge.mqtt.channel import Channel
+from bridge.service.control import Answer, ControlServer, Request, control_socket
 from bridge.service.log import configure
+from bridge.service.mappings.registry import Mappings, started
+from bridge.service.mappings.site import Site
+from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
 
@@ -34,13 +40,24 @@ class StartError(Exception):
 class Bridge:
     """One running bridge. `start` and `stop` are called on its event loop."""
 
-    def __init__(self, configuration: Configuration, announce: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        announce: Callable[[str], None] = print,
+        *,
+        source: ConfigurationSource | None = None,
+    ) -> None:
         self.configuration = configuration
         self.announce = announce
+        self._source = source
+        self._control: ControlServer | None = None
+        #: reloads under way; the event loop itself keeps no reference to a task
+        self._reloads: set[asyncio.Task[object]] = set()
         self.channels: list[Channel] = []
         #: channel name -> (address, port) that it listens on
         self.addresses: dict[str, tuple[str, int]] = {}
         self.host: Host | None = None
+        self.archive: Recorder | None = None
         self.status = 0
         self._ended = asyncio.Event()
 
@@ -51,15 +68,49 @@ class Bridge:
             self.host = host_of(self.configuration, loop)
             for line in await self.host.start(self._failed):
                 self.announce(line)
+            if self.configuration.archive.directory is not None:
+                self.archive = Recorder(self.configuration.archive, loop.time)
             self.service = TelemetryService(
-                self.host.agent, self.configuration.limits, loop.time, queue_manager_name=self.host.name
+                self.host.agent,
+                self.configuration.limits,
+                loop.time,
+                queue_manager_name=self.host.name,
+                archive=self.archive,
             )
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError) as error:
+        except (HostError, MQError, ArchiveError) as error:
             raise StartError(str(error)) from error
+        self.mappings = Mappings(Site(self.host))
+        self.reload = Reload(self._source, self.mappings)
         await self._listen()
+        await self.mappings.start(self.configuration.mappings, self.configuration.links)
+        for line in map(started, self.configuration.mappings.items()):
+            self.announce(line)
+        await self._let_control_in()
+
+    async def _let_control_in(self) -> None:
+        path = control_socket(self.configuration)
+        if path is None:
+            return
+        self._control = ControlServer(path, self._answer)
+        try:
+            await self._control.start()
+        except OSError as error:
+            raise StartError(f"control_socket {path}: {error.strerror or error}") from error
+
+    async def _answer(self, request: Request) -> Answer:
+        if request.command == "reload":
+            ok, lines = await self.reload()
+            return Answer(ok=ok, lines=lines)
+        return Answer(mappings=self.mappings.statuses())
+
+    def _hang_up(self) -> None:
+        """SIGHUP."""
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
 
     def _failed(self, why: str) -> None:
         """The queue manager's side cannot go on: stop, and let systemd start the bridge again."""
@@ -90,8 +141,11 @@ class Bridge:
 
     async def stop(self) -> None:
         """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
+        if self._control is not None:
+            await self._control.stop()
         for channel in self.channels:
             channel.stop_listening()
+        await self.mappings.stop()
         await self._idle()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
@@ -130,6 +184,7 @@ class Bridge:
                 starting.cancel()
                 return self.status
             await starting
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
             self._greet()
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
@@ -140,6 +195,9 @@ class Bridge:
             self.announce("stopping: what is in flight is finished first")
             await self.stop()
         finally:
+            if self.archive is not None:
+                # Off the loop: what is still waiting may take a while to write.
+                await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)
             if self.host is not None:
                 await self.host.stop()
         self.announce("stopped")
@@ -155,8 +213,11 @@ class Bridge:
         self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' {self.host.hint()}")
 
 
-def run(configuration: Configuration) -> int:
-    """Run the bridge in the foreground until it is told to stop; returns the exit status."""
+def run(configuration: Configuration, source: ConfigurationSource | None = None) -> int:
+    """Run the bridge in the foreground until it is told to stop; returns the exit status.
+
+    `source` is where the configuration is read from again at SIGHUP.
+    """
     configure(configuration.log)
     log.debug("mqbridge %s", __version__)
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -168,7 +229,7 @@ def run(configuration: Configuration) -> int:
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Bridge(configuration, announce).run(Supervisor()))
+            return runner.run(Bridge(configuration, announce, source=source).run(Supervisor()))
     except StartError as error:
         print(f"mqbridge: {error}", file=sys.stderr)
         return 1

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
+from bridge.archive.recorder import now_us
 from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
 from bridge.mapping.topic import topic_filter_error
-from bridge.mq.agent import Agent
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session
 from bridge.wire import cmqc
 from bridge.wire.mqtt import SUBACK_FAILURE, Suback, Subscribe, Unsuback, Unsubscribe, encode
 
+if TYPE_CHECKING:
+    from bridge.service.telemetry import TelemetryService
+
 log = logging.getLogger(__name__)
 
 
-def subscribe(agent: Agent, connection: Connection, session: Session, packet: Subscribe) -> None:
+def subscribe(service: TelemetryService, connection: Connection, session: Session, packet: Subscribe) -> None:
     """SUBSCRIBE (MQTT 3.1.1 section 3.8): SUBACK when the queue manager has the subscriptions, 0x80 for a refusal."""
     user = session.identity.user.decode("utf-8", "replace")
+    received = now_us()
     codes: list[int] = []
     wanted: list[tuple[int, str, int]] = []
     for topic_filter, qos in packet.topics:
@@ -44,9 +49,12 @@ def subscribe(agent: Agent, connection: Connection, session: Session, packet: Su
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = qos
         connection.write(encode(Suback(packet.message_id, tuple(codes)), session.byte_order))
+        if service.archive is not None:
+            granted = [(topic_filter, qos) for position, topic_filter, qos in wanted if codes[position] == qos]
+            service.archive.subscribed(session, granted, received)
 
     session.filters.update(topic_filter for _, topic_filter, _ in wanted)
-    agent.subscribe(
+    service.agent.subscribe(
         session.client_id,
         [(topic_filter, qos) for _, topic_filter, qos in wanted],
         done,
@@ -55,13 +63,16 @@ def subscribe(agent: Agent, connection: Connection, session: Session, packet: Su
     )
 
 
-def unsubscribe(agent: Agent, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+def unsubscribe(service: TelemetryService, connection: Connection, session: Session, packet: Unsubscribe) -> None:
     """UNSUBSCRIBE (seed 001; MQTT 3.1.1 section 3.10): UNSUBACK when the subscriptions are gone."""
     session.filters.difference_update(packet.topics)
+    received = now_us()
 
     def done() -> None:
         if DEFAULT_QOS_TOPIC in packet.topics:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
         connection.write(encode(Unsuback(packet.message_id), session.byte_order))
+        if service.archive is not None:
+            service.archive.unsubscribed(session, packet.topics, received)
 
-    agent.unsubscribe(session.client_id, packet.topics, done)
+    service.agent.unsubscribe(session.client_id, packet.topics, done)

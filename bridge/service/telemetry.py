@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 
+from bridge.archive.recorder import Recorder, now_us
 from bridge.config import LimitsConfig
 from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
 from bridge.mapping.to_mq import ClientIdentity
@@ -33,9 +34,17 @@ class TelemetryService:
     """Sessions between telemetry channels and an agent; everything on one event loop."""
 
     def __init__(
-        self, agent: Agent, limits: LimitsConfig, clock: Callable[[], float], *, queue_manager_name: str
+        self,
+        agent: Agent,
+        limits: LimitsConfig,
+        clock: Callable[[], float],
+        *,
+        queue_manager_name: str,
+        archive: Recorder | None = None,
     ) -> None:
         self.agent = agent
+        #: what is told of each batch that passes; None: nobody
+        self.archive = archive
         self.limits = limits
         self.clock = clock
         self.queue_manager_name = queue_manager_name
@@ -46,6 +55,8 @@ class TelemetryService:
     async def start(self) -> None:
         """Take over the transmission queue, take up the durable sessions, then begin to deliver. Raises MQError."""
         recovered = await self.agent.open()
+        if self.archive is not None:
+            self.archive.begin(recovered.subscriptions)
         for subscription in recovered.subscriptions:
             if not subscription.durable:
                 continue
@@ -110,9 +121,12 @@ class TelemetryService:
         connection: Connection = work.connection
         if outbox.backlog and outbox.open:
             out: list[bytes] = []
+            acknowledged = len(work.removals)
             refusals = outbox.pump(self.clock(), out, work.removals)
             if out:
                 connection.write(b"".join(out))
+            if self.archive is not None and len(work.removals) > acknowledged:
+                self.archive.finished(session, cast("list[QueuedTransmission]", work.removals[acknowledged:]))
             if refusals:
                 self._dead_letter(session, refusals)
         if work.empty and not outbox.record and not session.record:
@@ -124,6 +138,8 @@ class TelemetryService:
         unit.removals = cast("list[QueuedTransmission]", work.removals)
         work.recording = self.keep(session, unit)
         unit.amend = self._amend
+        if self.archive is not None:
+            work.received_at = now_us()
         connection.pending += len(work.publications)
         if connection.pending > self.limits.pending_publications:
             connection.pause()
@@ -143,6 +159,8 @@ class TelemetryService:
         session, work = cast("tuple[Session, Work]", unit.owner)
         connection: Connection = work.connection
         connection.pending -= len(work.publications)
+        if self.archive is not None:
+            self.archive.committed(session, work, unit)
         if connection.paused and connection.pending * 2 < self.limits.pending_publications and session.outbox.open:
             connection.resume()
         if unit.failure:
@@ -203,9 +221,9 @@ class TelemetryService:
 
     def _control(self, connection: Connection, session: Session, packet: Packet) -> None:
         if isinstance(packet, Subscribe):
-            subscribe(self.agent, connection, session, packet)
+            subscribe(self, connection, session, packet)
         elif isinstance(packet, Unsubscribe):
-            unsubscribe(self.agent, connection, session, packet)
+            unsubscribe(self, connection, session, packet)
         elif isinstance(packet, Disconnect):
             connection.will = None  # MQTT-3.14.4-3
             log.info("client %s disconnected", connection.client)
@@ -223,8 +241,10 @@ class TelemetryService:
         if session is None or session.connection is not connection:
             return
         session.detach()
+        if self.archive is not None:
+            self.archive.disconnected(session)
         if connection.will is not None:
-            publish_will(self.agent, connection, session)
+            publish_will(self, connection, session)
         self.leave(session)
 
     def leave(self, session: Session) -> None:
@@ -243,6 +263,8 @@ class TelemetryService:
             self.agent.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
         unit = UnitOfWork()
         unit.removals = cast("list[QueuedTransmission]", session.outbox.pending())
+        if self.archive is not None:
+            self.archive.ended(session, unit.removals)
         if session.durable:
             unit.states = {StateKey(side, session.client_id): None for side in Side}
         if unit.removals or unit.states:
@@ -269,9 +291,12 @@ class TelemetryService:
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
             out: list[bytes] = []
+            finished = len(unit.removals)
             refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
             if out:
                 session.connection.write(b"".join(out))
+            if self.archive is not None and len(unit.removals) > finished:
+                self.archive.finished(session, unit.removals[finished:])
             recording.append((session, self.keep(session, unit)))
             if refusals:
                 self._dead_letter(session, refusals)
@@ -303,15 +328,22 @@ class TelemetryService:
         if transmission.user_data is not None:
             # It came for a subscription of a session that has ended: it ended with it.
             unit.removals.append(transmission)
+            if self.archive is not None:
+                self.archive.unclaimed(transmission)
         elif session is not None:
             session.outbox.backlog.append(transmission)
         else:
-            self.agent.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+            self._refuse(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
 
     def _dead_letter(self, session: Session, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:
             log.warning("a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
-            self.agent.dead_letter(cast(QueuedTransmission, refusal.transmission), refusal.reason)
+            self._refuse(cast(QueuedTransmission, refusal.transmission), refusal.reason)
+
+    def _refuse(self, transmission: QueuedTransmission, reason: int) -> None:
+        self.agent.dead_letter(transmission, reason)
+        if self.archive is not None:
+            self.archive.dead_lettered(transmission, reason)
 
     def pump(self, session: Session) -> None:
         """Send what waits as far as the window allows."""

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
+from bridge.archive.recorder import now_us
 from bridge.mapping.to_mq import to_mq
-from bridge.mq.agent import Agent, UnitOfWork
+from bridge.mq.agent import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Publish
 
+if TYPE_CHECKING:
+    from bridge.service.telemetry import TelemetryService
+
 log = logging.getLogger(__name__)
 
 
-def publish_will(agent: Agent, connection: Connection, session: Session) -> None:
+def publish_will(service: TelemetryService, connection: Connection, session: Session) -> None:
     """Publish the will of a client whose connection ended without DISCONNECT (MQTT-3.1.2-8)."""
     will = connection.will
     assert will is not None
     connection.will = None
     message = to_mq(Publish(will.topic, will.payload, will.qos, will.retain), session.identity)
+    received = now_us()
 
     def done(unit: UnitOfWork) -> None:
+        if service.archive is not None:
+            service.archive.published(session, unit.publications, unit, received)
         reason = unit.failure or unit.refusals.get(0, 0)
         if reason:
             log.error(
@@ -35,4 +43,4 @@ def publish_will(agent: Agent, connection: Connection, session: Session) -> None
 
     unit = UnitOfWork(done)
     unit.publications.append((message, will.retain))
-    agent.execute(unit)
+    service.agent.execute(unit)

@@ -52,6 +52,13 @@ def test_defaults() -> None:
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
         },
+        "archive": {
+            "directory": None,
+            "payloads": True,
+            "roll": {"rows": 1_000_000, "size": 134_217_728, "time": 10.0},
+            "memory": 67_108_864,
+            "retention_days": None,
+        },
         "log": {"level": "info", "format": "text"},
     }
     assert ListenerConfig().model_dump() == {"address": "127.0.0.1", "port": 1414}

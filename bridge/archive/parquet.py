@@ -1,0 +1,58 @@
+"""One file of the archive while it is written: under another name, so that a reader never sees half of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from bridge.archive.directory import SUFFIX, UNFINISHED
+from bridge.archive.schema import NAMES, Row, arrow_schema
+
+SCHEMA = arrow_schema()
+ArrowException = pa.ArrowException
+
+
+def record_batch(rows: list[Row]) -> Any:
+    """Rows as Arrow has them: a pyarrow.RecordBatch of the archive's schema."""
+    columns = zip(*rows, strict=True) if rows else ([] for _ in NAMES)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+class ArchiveFile:
+    """A Parquet file that is not there before `finish`. Raises OSError and pyarrow.ArrowException as writing does."""
+
+    def __init__(self, partition: Path, name: str) -> None:
+        partition.mkdir(parents=True, exist_ok=True)
+        self.path = partition / f"{name}{SUFFIX}"
+        self._unfinished = partition / f"{UNFINISHED}{name}{SUFFIX}"
+        self._sink = self._unfinished.open("wb")
+        self._writer = pa.parquet.ParquetWriter(self._sink, SCHEMA, compression="zstd", compression_level=1)
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._sink.tell()
+
+    def write(self, rows: list[Row]) -> None:
+        """Append rows, as one row group."""
+        self._writer.write_batch(record_batch(rows))
+        self.rows += len(rows)
+
+    def finish(self) -> None:
+        """Bring it to disk, and let readers have it."""
+        self._writer.close()
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        self._sink.close()
+        self._unfinished.rename(self.path)
+
+    def abandon(self) -> None:
+        """Forget it, after an error."""
+        self._sink.close()
+        self._unfinished.unlink(missing_ok=True)
