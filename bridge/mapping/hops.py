@@ -1,7 +1,7 @@
 """The hop mark: which mappings a message came through, so that it goes through none twice.
 
 In MQ it is `<mqbridge><hops>QM1/orders,QM1/copy</hops></mqbridge>`, a folder of its own in the RFH2 (or the message
-property `mqbridge.hops`); in MQTT 5 a user property of that name. MQTT 3.1.1 has no place for it.
+property `mqbridge.hops`); links write it as a user property of MQTT 5. MQTT 3.1.1 has no place for it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from bridge.mapping.publication import Unmappable
 from bridge.mapping.rule_error import TemplateError
@@ -54,6 +55,15 @@ def check_name(name: str, column: int | None = None) -> None:
         raise TemplateError(f"{name!r} is no name; write folder.property, such as usr.site", column)
 
 
+class Placeholder(NamedTuple):
+    """A name in a template, and what its value goes through."""
+
+    name: str
+    filters: tuple[Filter, ...]
+    #: the same as it is written: (name of the filter, its argument)
+    written: tuple[tuple[str, str | None], ...]
+
+
 class Template:
     """A text with names in it. Raises TemplateError."""
 
@@ -64,14 +74,14 @@ class Template:
         surrogate = _SURROGATE.search(text)
         if surrogate is not None:
             raise TemplateError("half of a surrogate pair is no character", surrogate.start() + 1)
-        pieces: list[str | tuple[str, tuple[Filter, ...]]] = []
+        pieces: list[str | Placeholder] = []
         position = 0
         while position < len(text):
             token = _TOKEN.match(text, position)
             assert token is not None  # the alternatives take every character
             if token[0] == "{":
-                name, filters, position = _placeholder(text, position)
-                pieces.append((name, filters))
+                placeholder, position = _placeholder(text, position)
+                pieces.append(placeholder)
                 continue
             if token[0] == "}":
                 raise TemplateError("} has no partner; }} stands for a literal }", position + 1)
@@ -83,7 +93,7 @@ class Template:
             position = token.end()
         self._pieces = tuple(pieces)
         #: what it refers to
-        self.names = frozenset(piece[0] for piece in pieces if not isinstance(piece, str))
+        self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
         self._literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
 
     def __reduce__(self) -> tuple[type[Template], tuple[str]]:
@@ -95,8 +105,8 @@ class Template:
         return self._literal
 
     @property
-    def pieces(self) -> tuple[str | tuple[str, tuple[Filter, ...]], ...]:
-        """Literal text, and (name, filters)."""
+    def pieces(self) -> tuple[str | Placeholder, ...]:
+        """Literal text, and what stands between."""
         return self._pieces
 
     def render(self, scope: Scope) -> str:
@@ -108,14 +118,12 @@ class Template:
             if isinstance(piece, str):
                 rendered.append(piece)
                 continue
-            name, filters = piece
-            value = scope(name)
-            for filtered in filters:
+            value = scope(piece.name)
+            for filtered in piece.filters:
                 value = filtered(value)
             if value is None:
-                raise Unmappable(
-                    cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"{self.text!r} cannot be filled: the message has no {name}"
-                )
+                why = f"{self.text!r} cannot be filled: the message has no {piece.name}"
+                raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, why)
             rendered.append(value)
         return "".join(rendered)
 
@@ -123,24 +131,26 @@ class Template:
         return f"Template({self.text!r})"
 
 
-def _placeholder(text: str, start: int) -> tuple[str, tuple[Filter, ...], int]:
-    """(name, filters, where it ends) of the placeholder that begins there."""
+def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
+    """The placeholder that begins there, and where it ends."""
     found = _NAME.match(text, start + 1)
     if found is None:
         raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
     name = found[1]
     check_name(name, found.start(1) + 1)
     filters: list[Filter] = []
+    as_written: list[tuple[str, str | None]] = []
     position = found.end()
     while text.startswith("|", position):
         written = _FILTER.match(text, position)
         assert written is not None  # it begins with |
         column = written.start(1) + 1
         filters.append(_filter(written[1], written[2], column))
+        as_written.append((written[1], written[2]))
         position = written.end()
     if not text.startswith("}", position):
         raise TemplateError(f"}} is missing after {{{text[start + 1 : position].strip()}", position + 1)
-    return name, tuple(filters), position + 1
+    return Placeholder(name, tuple(filters), tuple(as_written)), position + 1
 
 
 def _filter(name: str, argument: str | None, column: int) -> Filter:

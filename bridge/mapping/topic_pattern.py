@@ -19,7 +19,7 @@ _BRACES = re.compile(r"\{\{|\}\}|[{}]")
 class TopicPattern:
     """A topic filter that names the levels of the topics that it matches. Raises PatternError."""
 
-    __slots__ = ("_expression", "_literal", "filter", "levels", "names", "text")
+    __slots__ = ("_expression", "_literal", "filter", "levels", "names", "one_level_names", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -76,6 +76,8 @@ class TopicPattern:
                     expressions.append(separator + re.escape(kind))
             column += len(level) + 1
         self.levels, self.names = tuple(levels), tuple(names)
+        #: those that stand for one level each
+        self.one_level_names = self.names[:-1] if kind == "..." else self.names
         #: what to subscribe to
         self.filter = "/".join(filters)
         if len(self.filter) > MQ_TOPIC_STR_LENGTH:

@@ -1,0 +1,202 @@
+"""Loops between mappings: found in the configuration, and cut where messages come round.
+
+A mapping feeds another when it may put or publish what the other takes: on the same queue, in the topics of the queue
+manager (which are the local clients' topics), or at the same broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
+from bridge.mapping.attribute import located
+from bridge.mapping.overlap import name_pattern, overlaps, topic_levels
+from bridge.mapping.template import Template
+from bridge.mapping.topic_pattern import TopicPattern
+
+AnyMapping = ToMqMapping | ToMqttMapping
+
+#: The place of queues, as `LoopGuard.closes` takes it; the others are `local` (the queue manager's topics) and links.
+QUEUES = "queue"
+#: A message that came through more mappings than these goes through no further one.
+MOST_HOPS = 16
+_NO_FILTER = FilterConfig()
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """Mappings of which each may feed the next, and the last the first."""
+
+    names: tuple[str, ...]
+    #: whatever one of them takes comes round
+    certain: bool
+    #: nothing cuts it at run time: it goes through links of MQTT 3.1.1, which carry no hop mark
+    uncut: bool = False
+
+    def __str__(self) -> str:
+        comes = "comes" if self.certain else "may come"
+        end = (
+            "nothing cuts the loop, for a link of MQTT 3.1.1 carries no hop mark"
+            if self.uncut
+            else "the loop is cut when it does"
+        )
+        return f"what goes through {' → '.join((*self.names, self.names[0]))} {comes} round; {end}"
+
+
+class _Node:
+    """A mapping, as far as loops go. Raises RuleError."""
+
+    def __init__(self, name: str, config: AnyMapping, origin: str, links: Mapping[str, LinkConfig]) -> None:
+        self.name = name
+        self.enabled = config.enabled
+        self.filtered = config.filter != _NO_FILTER
+        link = config.source.link if isinstance(config, ToMqMapping) else config.destination.link
+        self.marks_kept = link not in links or links[link].version != "3.1.1"
+        self._queue: str | None = None
+        self._pattern: TopicPattern | None = None
+        if isinstance(config, ToMqMapping):
+            self._pattern = located("from.mqtt", TopicPattern, config.source.mqtt)
+            self.source = _place(link, links)
+            self._read_mq(config, origin)
+            return
+        if config.source.queue is not None:
+            self.source, self._queue = QUEUES, config.source.queue
+        else:
+            self._pattern = located("from.topic", TopicPattern, config.source.topic or "")
+            self.source = LOCAL
+        self.destination: str | None = _place(link, links)
+        self._template = located("to.mqtt", Template, config.destination.mqtt)
+
+    def _read_mq(self, config: ToMqMapping, origin: str) -> None:
+        to = config.destination
+        if to.topic is not None:
+            self.destination, self._template = LOCAL, located("to.topic", Template, to.topic)
+            return
+        self._template = located("to.queue", Template, to.queue or "")
+        # What is put to a queue of another queue manager, or to a client, is taken by no mapping of this one.
+        self.destination = QUEUES if to.queue_manager in (None, origin) else None
+
+    def takes(self, place: str, name: str) -> bool:
+        """Whether a message put or published there is one that it takes."""
+        if place != self.source:
+            return False
+        return self._pattern.matches(name) if self._pattern is not None else name == self._queue
+
+    def feeds(self, other: _Node) -> bool:
+        """Whether it may write what the other takes."""
+        if self.destination is None or self.destination != other.source:
+            return False
+        if other._pattern is None:
+            return self._names.fullmatch(other._queue or "") is not None
+        return overlaps(self._levels, other._pattern.levels)
+
+    def surely_feeds(self, other: _Node) -> bool:
+        """Whether all that it takes it writes to where the other takes it from, and the other takes all of that."""
+        literal = self._template.literal
+        return self.destination is not None and literal is not None and other.takes(self.destination, literal)
+
+    @property
+    def _names(self) -> re.Pattern[str]:
+        return name_pattern(self._template)
+
+    @property
+    def _levels(self) -> tuple[str, ...]:
+        names = self._pattern.one_level_names if self._pattern is not None else ()
+        return topic_levels(self._template, names)
+
+
+def loops(
+    mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig] | None = None, origin: str = ""
+) -> list[Loop]:
+    """The loops between mappings that are enabled: through each of them a shortest one. Raises RuleError.
+
+    `links` say which links are to one and the same broker, and which carry hop marks; `origin` is the name of the queue
+    manager. Whether values of properties close a loop cannot be seen here, so they count as closing it.
+    """
+    nodes = [_Node(name, config, origin, links or {}) for name, config in mappings.items()]
+    nodes = [node for node in nodes if node.enabled]
+    fed = {node.name: [other for other in nodes if node.feeds(other)] for node in nodes}
+    found: dict[frozenset[str], Loop] = {}
+    for node in nodes:
+        cycle = _shortest_cycle(node, fed)
+        if cycle is not None:
+            found.setdefault(frozenset(one.name for one in cycle), _loop(cycle))
+    return list(found.values())
+
+
+def _shortest_cycle(start: _Node, fed: Mapping[str, list[_Node]]) -> list[_Node] | None:
+    before: dict[str, _Node] = {}
+    waiting = deque([start])
+    while waiting:
+        node = waiting.popleft()
+        for other in fed[node.name]:
+            if other is start:
+                return list(reversed(list(_back(node, start, before))))
+            if other.name not in before:
+                before[other.name] = node
+                waiting.append(other)
+    return None
+
+
+def _back(node: _Node, start: _Node, before: Mapping[str, _Node]) -> Iterator[_Node]:
+    while node is not start:
+        yield node
+        node = before[node.name]
+    yield start
+
+
+def _loop(cycle: list[_Node]) -> Loop:
+    edges = list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
+    certain = all(not node.filtered and node.surely_feeds(other) for node, other in edges)
+    unmarked = sum(
+        node.destination not in (LOCAL, QUEUES) and not (node.marks_kept and other.marks_kept) for node, other in edges
+    )
+    # A mark that is lost once on the way round is made anew by those behind, and cuts the loop on the next round.
+    return Loop(tuple(node.name for node in cycle), certain, unmarked > (len(cycle) > 1))
+
+
+class LoopGuard:
+    """Says of messages about to be put or published whether they would come round. Raises RuleError.
+
+    `origin` is the name of the queue manager, `links` as for `loops`.
+    """
+
+    def __init__(
+        self, mappings: Mapping[str, AnyMapping], origin: str, links: Mapping[str, LinkConfig] | None = None
+    ) -> None:
+        self._origin = origin
+        self._links = links or {}
+        self._nodes = {name: _Node(name, config, origin, self._links) for name, config in mappings.items()}
+
+    def closes(self, hops: tuple[str, ...], place: str, name: str) -> str | None:
+        """The mapping through which a message has come and which would take it again; None: it may go.
+
+        `hops` are the message's as it is to go out, the mark of the mapping that made it last. `place` is QUEUES, LOCAL
+        or a link's name, `name` the queue or topic there; a queue of another queue manager is taken by no mapping, and
+        need not be asked for. A message that has come through this mapping before, or through more than MOST_HOPS,
+        is at an end, too.
+        """
+        if len(hops) < 2:
+            return None
+        *came, own = hops
+        if own in came:
+            return own.rpartition("/")[2]
+        if len(came) > MOST_HOPS:
+            return came[-1].rpartition("/")[2]
+        where = _place(place, self._links)
+        for mark in came:
+            origin, _, mapping = mark.rpartition("/")
+            node = self._nodes.get(mapping)
+            if node is not None and origin == self._origin and node.takes(where, name):
+                return mapping
+        return None
+
+
+def _place(link: str, links: Mapping[str, LinkConfig]) -> str:
+    """One name for one broker, however many links lead there."""
+    config = links.get(link)
+    return link if config is None else f"{config.host.lower()}:{config.broker_port}"

@@ -1,0 +1,88 @@
+"""Whether what one mapping writes may be what another takes: patterns of topics against patterns of topics.
+
+A pattern is its levels: a literal level, `+` for any one level, `#` for any number of levels, none included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from bridge.mapping.template import Placeholder, Template
+
+#: Words whose value has no slash in it.
+_ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
+
+
+def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
+    """Whether a topic of the first pattern is one that the second, a topic filter, matches.
+
+    A topic that begins with `$` is none for a filter that begins with a wildcard (MQTT-4.7.2-1).
+    """
+    if source[0] in ("+", "#") and destination[0].startswith("$"):
+        return False
+    ends = (len(destination), len(source))
+    reached, waiting = {(0, 0)}, [(0, 0)]
+    while waiting:
+        at, to = waiting.pop()
+        if (at, to) == ends:
+            return True
+        left = destination[at] if at < ends[0] else None
+        right = source[to] if to < ends[1] else None
+        following = []
+        if left == "#":
+            following.append((at + 1, to))
+        if right == "#":
+            following.append((at, to + 1))
+        if left is not None and right is not None and (left in ("+", "#") or right in ("+", "#") or left == right):
+            # One level of both; a # stays for further ones.
+            following.append((at + (left != "#"), to + (right != "#")))
+        for state in following:
+            if state not in reached:
+                reached.add(state)
+                waiting.append(state)
+    return False
+
+
+def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, ...]:
+    """The pattern of the topics that a template makes; `one_level` are the captures that stand for a single level."""
+    levels: list[str] = []
+    #: of the level at hand: its literal text, and whether a name is in it whose value is one level, or any number
+    literal, one, many = "", False, False
+    for piece in template.pieces:
+        if isinstance(piece, Placeholder):
+            if _is_one_level(piece, one_level):
+                one = True
+            else:
+                many = True
+            continue
+        first, *others = piece.split("/")
+        literal += first
+        for other in others:
+            levels += _level(literal, one, many)
+            literal, one, many = other, False, False
+    levels += _level(literal, one, many)
+    return tuple(levels)
+
+
+def name_pattern(template: Template) -> re.Pattern[str]:
+    """The names that a template makes, of which nothing is known but their literal parts."""
+    return re.compile(
+        "".join(".*" if isinstance(piece, Placeholder) else re.escape(piece) for piece in template.pieces), re.DOTALL
+    )
+
+
+def _level(literal: str, one: bool, many: bool) -> tuple[str, ...]:
+    if many:
+        return ("+", "#")
+    return ("+",) if one else (literal,)
+
+
+def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:
+    result = placeholder.name in one_level or placeholder.name in _ONE_LEVEL_WORDS
+    for name, argument in placeholder.written:
+        if name == "mqname":  # which writes . for /
+            result = True
+        elif name == "text" or (argument is not None and "/" in argument):
+            result = False
+    return result
