@@ -133,7 +133,8 @@ class Network:
         """Make the thread look at what there is to do."""
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(BlockingIOError):
+            # Full: it rings already. Closed: the thread has ended.
+            with contextlib.suppress(OSError):
                 self._bell.send(b"\0")
 
     def taken(self) -> None:

@@ -1,0 +1,273 @@
+"""Links to a real mosquitto: both directions, both versions, TLS, and a broker that goes and comes back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridge.mapping.publication import Publication
+from bridge.mqtt.link import LinkLost, LinkPhase
+from bridge.mqtt.link import network as link_network
+from tests.acceptance.line_process import PATIENCE
+from tests.acceptance.mosquitto import Subscriber, publish
+from tests.mqtt.link.conftest import LinkFactory, TestedLink
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+
+MosquittoFactory = Callable[..., Mosquitto]
+
+OPTION = {"3.1.1": "mqttv311", "5": "mqttv5"}
+
+
+def ready(made: TestedLink) -> TestedLink:
+    made.state_where(LinkPhase.CONNECTED)
+    return made
+
+
+def batch(number: int, qos: int) -> list[Publication]:
+    return [Publication(topic="t/x", payload=str(index).encode(), qos=qos) for index in range(number)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_there_and_back(mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int) -> None:
+    port = mosquitto().port
+    receiver = ready(link(port, version, "in", topic_filter="t/#", qos=qos, in_flight=50))
+    sender = ready(link(port, version, "out", in_flight=50))
+    # QoS 0 comes as fast as it is read, and mosquitto drops it for who reads more slowly.
+    assert sender.publish(batch(300, qos)) == {}
+    payloads = []
+    while len(payloads) < 300:
+        taken = receiver.take(100, 1 << 20, PATIENCE)
+        payloads += [int(one.publication.payload) for one in taken]
+        receiver.acknowledge(taken)
+        receiver.complete(receiver.released())
+    assert payloads == list(range(300))
+
+
+def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory) -> None:
+    port = mosquitto().port
+    receiver = ready(link(port, "5", "in", topic_filter="#", qos=1))
+    sender = ready(link(port, "5", "out"))
+    sent = Publication(
+        topic="a/b",
+        payload=b"\0\xff",
+        qos=1,
+        retain=True,
+        client_id="sensor",
+        expiry=100.0,
+        response_topic="re/ply",
+        correlation_data=b"\0\1",
+        content_type="text/plain",
+        properties={"site": "Köln", "": "empty name"},
+        hops=("QM1/one", "QM2/two"),
+    )
+    sender.publish([sent])
+    (received,) = receiver.take_all(1)
+    sent.message_id = received.mid
+    # Retain As Published: the flag is as the publisher set it.
+    assert received.publication == sent
+
+
+def test_retained_and_origin(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    port = mosquitto().port
+    publish(port, "t/old", "1", "-r", version=OPTION[version])
+    receiver = ready(link(port, version, topic_filter="t/#"))
+    (old,) = receiver.take_all(1)
+    publish(port, "t/new", "2", "-r", version=OPTION[version])
+    (new,) = receiver.take_all(1)
+    assert old.publication.retain
+    # MQTT 3.1.1 tells a live subscriber nothing of RETAIN.
+    assert new.publication.retain is (version == "5")
+    assert old.publication.client_id == "L"
+
+
+def test_exactly_once_to_a_subscriber(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeated on a new connection with the same message ids and DUP, and released twice, each comes once."""
+    monkeypatch.setattr(link_network, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(link_network, "LONGEST_PAUSE", 1e6)
+    port = mosquitto().port
+    with Subscriber(port, "t/#", qos=2, version=OPTION[version]) as subscriber:
+        first = ready(link(port, version, "exactly"))
+        assert first.publish_exactly(batch(3, 2), [5, 6, 7]) == {}
+        # A connection with the same identifier throws the first one out, which does not come back, as if killed.
+        second = ready(link(port, version, "exactly"))
+        assert second.session_present
+        assert second.publish_exactly(batch(3, 2), [5, 6, 7], dup=True) == {}
+        second.release([5, 6, 7])
+        second.release([5, 6, 7])
+        assert second.publish([Publication(topic="t/end", payload=b"end", qos=2)]) == {}
+        assert [subscriber.message()["payload"] for _ in range(4)] == ["0", "1", "2", "end"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_mosquitto_stops_and_comes_back(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int, impatient: None
+) -> None:
+    broker = mosquitto()
+    receiver = ready(link(broker.port, version, "in", topic_filter="t/#", qos=qos))
+    sender = ready(link(broker.port, version, "out"))
+    assert sender.publish(batch(3, qos)) == {}
+    unacknowledged = receiver.take_all(3)
+    broker.stop()
+    receiver.state_where(LinkPhase.WAITING)
+    sender.state_where(LinkPhase.WAITING)
+    with pytest.raises(LinkLost):
+        sender.publish(batch(1, 0))
+    broker.start()
+    ready(receiver)
+    assert receiver.session_present
+    # All that was not acknowledged comes again, under the same message ids, marked.
+    again = receiver.take_all(3)
+    assert [(one.mid, one.dup) for one in again] == [(one.mid, True) for one in unacknowledged]
+    receiver.acknowledge(unacknowledged)
+    receiver.acknowledge(again)
+    if qos == 2:
+        receiver.complete(receiver.released_all(3))
+    assert ready(sender).publish(batch(1, qos)) == {}
+    assert receiver.take_all(1)[0].dup is False
+    assert (receiver.counters.reconnects, sender.counters.reconnects) == (1, 1)
+
+
+def test_a_pubrel_that_was_not_completed_comes_again(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str
+) -> None:
+    port = mosquitto().port
+    first = ready(link(port, version, "in", topic_filter="t/#", qos=2))
+    ready(link(port, version, "out")).publish(batch(2, 2))
+    taken = first.take_all(2)
+    first.acknowledge(taken)
+    assert sorted(first.released_all(2)) == sorted(one.mid for one in taken)
+    first.stop(PATIENCE)
+    second = ready(link(port, version, "in", topic_filter="t/#", qos=2))
+    released = second.released_all(2)
+    assert sorted(released) == sorted(one.mid for one in taken)
+    second.complete(released)
+    second.stop(PATIENCE)
+    third = ready(link(port, version, "in", topic_filter="t/#", qos=2))
+    publish(port, "t/new", "n", qos=2)
+    assert [one.publication.topic for one in third.take_all(1)] == ["t/new"]
+    assert third.released() == []
+
+
+def test_a_session_that_is_lost_is_told(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    port = mosquitto().port
+    ready(link(port, version, "in", topic_filter="t/#", qos=1)).stop(PATIENCE)
+    kept = ready(link(port, version, "in", topic_filter="t/#", qos=1))
+    assert kept.sessions == [True]
+    kept.stop(PATIENCE)
+    ready(link(port, version, "in", session="clean")).stop(PATIENCE)
+    lost = ready(link(port, version, "in", topic_filter="t/#", qos=1))
+    assert lost.sessions == [False]
+    publish(port, "t/1", "1", qos=1)
+    assert len(lost.take_all(1)) == 1
+
+
+def test_passwords(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, tmp_path: Path, impatient: None
+) -> None:
+    users = tmp_path / "users"
+    if shutil.which("mosquitto_passwd") is None:
+        pytest.fail("mosquitto_passwd is not installed; it belongs to mosquitto")
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), "maria", "s3cret"], check=True)
+    port = mosquitto(f"password_file {users}", "allow_anonymous false").port
+    ready(link(port, version, "right", user="maria", password="s3cret"))
+    wrong = link(port, version, "wrong", user="maria", password="secret")
+    # mosquitto 2.0 answers a wrong password with Not authorized.
+    assert "Not authorized" in wrong.state_where(LinkPhase.WAITING).error
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
+    if shutil.which("openssl") is None:
+        pytest.fail("openssl is not installed; `make test` needs it for certificates")
+    directory = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    openssl("req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", "2")
+    for name, subject, protection in (
+        ("server", "localhost", ("-nodes",)),
+        ("client", "client", ("-passout", "pass:p4ss")),
+    ):
+        openssl("req", *key, *protection, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={subject}")
+        (directory / "ext").write_text(f"subjectAltName=DNS:{subject}\n")
+        openssl(
+            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+            "-out", f"{name}.pem", "-extfile", "ext", "-days", "2",
+        )  # fmt: skip
+    return directory
+
+
+def tls_settings(certificates: Path, *more: str) -> tuple[str, ...]:
+    files = (f"cafile {certificates}/ca.pem", f"certfile {certificates}/server.pem", f"keyfile {certificates}/server.key")
+    return (*files, "allow_anonymous true", *more)
+
+
+def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certificates: Path) -> None:
+    port = mosquitto(*tls_settings(certificates)).port
+    tls = {"ca_file": certificates / "ca.pem"}
+    receiver = ready(link(port, version, "in", host="localhost", topic_filter="t", qos=1, tls=tls))
+    sender = ready(link(port, version, "out", host="localhost", tls=tls))
+    sizes = [1, 3_000_000, 0, 16384, 16385, 70_000]
+    assert sender.publish([Publication(topic="t", payload=b"x" * size, qos=1) for size in sizes]) == {}
+    assert [len(one.publication.payload) for one in receiver.take_all(len(sizes))] == sizes
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "why"),
+    [
+        pytest.param("localhost", {}, "CERTIFICATE_VERIFY_FAILED", id="authority of nobody's trust"),
+        pytest.param("127.0.0.1", {"ca_file": "ca.pem"}, "IP address mismatch", id="another host name"),
+        pytest.param("localhost", {"ca_file": "none.pem"}, "tls.ca_file", id="no such file"),
+        pytest.param("localhost", {"ca_file": "ca.key"}, "tls.ca_file", id="no certificate"),
+        pytest.param("localhost", {"certificate_file": "client.key"}, "tls.certificate_file", id="no own certificate"),
+        pytest.param(
+            "localhost",
+            {"certificate_file": "client.pem", "key_file": "client.key"},
+            "tls.key_password_variable",
+            id="no password",
+        ),
+        pytest.param(
+            "localhost",
+            {"certificate_file": "client.pem", "key_file": "client.key", "key_password_variable": "LINK_UNSET"},
+            "LINK_UNSET",
+            id="no variable",
+        ),
+    ],
+)
+def test_tls_that_fails_is_told(
+    mosquitto: MosquittoFactory,
+    link: LinkFactory,
+    certificates: Path,
+    host: str,
+    tls: dict[str, str],
+    why: str,
+    impatient: None,
+) -> None:
+    port = mosquitto(*tls_settings(certificates)).port
+    files = {name: certificates / value if name.endswith("file") else value for name, value in tls.items()}
+    assert why in link(port, host=host, tls=files).state_where(LinkPhase.WAITING).error
+
+
+def test_tls_without_a_host_name_to_check(mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path) -> None:
+    port = mosquitto(*tls_settings(certificates)).port
+    ready(link(port, host="127.0.0.1", tls={"ca_file": certificates / "ca.pem", "check_host_name": False}))
+
+
+def test_tls_with_a_certificate_of_its_own(
+    mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    monkeypatch.setenv("LINK_KEY", "p4ss")
+    port = mosquitto(*tls_settings(certificates, "require_certificate true")).port
+    trust = {"ca_file": certificates / "ca.pem"}
+    own = {"certificate_file": certificates / "client.pem", "key_file": certificates / "client.key"}
+    ready(link(port, "5", "with", host="localhost", tls=trust | own | {"key_password_variable": "LINK_KEY"}))
+    assert link(port, "5", "without", host="localhost", tls=trust).state_where(LinkPhase.WAITING).error
