@@ -6,7 +6,7 @@ unique ones too. Properties come as MQRFH2 headers, whatever PROPCTL of the queu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -116,8 +116,25 @@ def browse_messages(
     connection.close(handle)
 
 
-def remove(connection: Connection, queue: str, msg_ids: Iterable[bytes]) -> None:
+def present(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> list[bytes]:
+    """Those of some messages that are on a queue, in the order given; found in one pass over the queue."""
+    if not msg_ids:
+        return []
+    try:
+        handle = open_for_browse(connection, queue)
+    except MQError as error:
+        if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+            return []  # a subscription was removed, and its queue with it
+        raise
+    there = {seen.msg_id for seen in look(connection, handle)}
+    connection.close(handle)
+    return [msg_id for msg_id in msg_ids if msg_id in there]
+
+
+def remove(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> None:
     """Get messages for good, in units of work; those that are gone already are no error."""
+    if not msg_ids:
+        return
     handle = connection.open(MQOD(ObjectName=queue), _TAKE)
     waiting = iter(msg_ids)
     while part := list(islice(waiting, REMOVED_AT_ONCE)):

@@ -65,6 +65,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     #: of IBM MQ; an IbmQueueManagerConfig
     ibm: Any = None
 
+    @property
+    def asynchronous_puts(self) -> bool:
+        """Whether puts ask for no answer of their own, and the unit of work for that of all."""
+        return self.ibm is not None and bool(self.ibm.asynchronous_puts)
+
     def connect(self) -> Connection:
         """A new connection. Raises MQError; OSError when a password file cannot be read."""
         if self.ibm is not None:

@@ -1,0 +1,185 @@
+"""What a writer has put, kept in the unit of work that puts it: so a batch that is run again puts nothing twice.
+
+On SYSTEM.MQTT.MAPPING.STATE there are, for each partition of each query, an *anchor* that stays, and behind it a *state*:
+the batch that was put last, and whether all of it was. A unit of work takes the state, puts the messages and the next
+state. Who finds the anchor but no state knows that another attempt at the same partition (of a worker that was given up,
+but is alive) has it in a unit of work under way, and waits for its end: what it finds then says what there is left to do.
+
+A partition that is too long for one unit of work takes several. Each but the last leaves a *tally* of digests of its rows,
+because the rows of a batch that is run again are the same, but need not come in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.progress import MAPPING_STATE_QUEUE
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, encode_mqmd
+
+#: Milliseconds to wait for the end of another attempt's unit of work.
+PATIENCE: Final = 60_000
+_DIGEST: Final = 12
+_OPTIONS: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Whose rows are put: a query (or a batch write with a name) and a partition; and which batch."""
+
+    query: str
+    partition: int
+    batch: int
+
+
+class State(msgspec.Struct, array_like=True, frozen=True):
+    """What a partition has put: all batches before `batch`, and of that one `parts` units of work, or all of it."""
+
+    batch: int
+    complete: bool
+    parts: int
+    #: whose it is, for who browses the queue
+    query: str
+    partition: int
+
+
+class Superseded(Exception):
+    """Another attempt at the same partition goes on with it: this one has to end."""
+
+
+def digest(message: Message, destination: str) -> bytes:
+    """What tells one row of a batch from another."""
+    found = hashlib.blake2b(encode_mqmd(message.md), digest_size=_DIGEST)
+    found.update(destination.encode() + b"\0")
+    found.update(message.data)
+    return found.digest()
+
+
+class Marker:
+    """The state of one partition, held by one connection. Every method raises MQError."""
+
+    def __init__(self, connection: Connection, identity: Identity) -> None:
+        self._connection = connection
+        self._identity = identity
+        key = f"{identity.query}\0{identity.partition}".encode()
+        self._anchor_mark = b"SPKA" + hashlib.sha256(key).digest()[:20]
+        try:
+            self._handle = connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), _OPTIONS)
+        except MQError as error:
+            if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                raise MQError(
+                    error.reason,
+                    f"no queue {MAPPING_STATE_QUEUE}, where a writer keeps what it has put; deploy/mq/bridge.mqsc defines it",
+                ) from error
+            raise
+        self._state_mark, self._tally_mark = self._marks(self._anchor() or self._founded())
+        self._taken: State | None = None
+
+    def take(self) -> Counter[bytes] | None:
+        """Take the state in a unit of work: the rows of this batch that were put already; None when all of them were."""
+        state = self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_WAIT, self._state_mark, PATIENCE)
+        if state is None:
+            raise MQError(
+                cmqc.MQRC_UOW_IN_PROGRESS,
+                f"another attempt at partition {self._identity.partition} of {self._identity.query} has not ended in"
+                f" {PATIENCE // 1000} s",
+            )
+        found = msgspec.msgpack.decode(state, type=State)
+        if self._taken is not None and found != self._taken:
+            raise Superseded(f"partition {self._identity.partition} of {self._identity.query} is worked on elsewhere")
+        self._taken = found
+        if found.batch > self._identity.batch or (found.batch == self._identity.batch and found.complete):
+            return None
+        return self._tally() if found.batch == self._identity.batch and found.parts else Counter()
+
+    def leave(self, rows: Iterable[bytes] | None) -> None:
+        """Put the next state into the unit of work: `rows` were put, by their digests, or (None) all of the batch was."""
+        taken, identity = self._taken, self._identity
+        assert taken is not None
+        parts = taken.parts if taken.batch == identity.batch else 0
+        if rows is None:
+            for _ in range(taken.parts):
+                self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, self._tally_mark, room=0)
+            parts = 0
+        else:
+            self._put(self._tally_mark, b"".join(rows), cmqc.MQPMO_SYNCPOINT)
+            parts += 1
+        self._taken = State(identity.batch, rows is None, parts, identity.query, identity.partition)
+        self._put(self._state_mark, msgspec.msgpack.encode(self._taken), cmqc.MQPMO_SYNCPOINT)
+
+    def discard(self) -> None:
+        """Take all of it away, in the unit of work: for a write that nobody runs again."""
+        marks = (self._anchor_mark, self._state_mark, self._tally_mark)
+        for mark in marks:
+            while self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, mark, room=0) is not None:
+                pass
+
+    # The queue -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _marks(anchor: bytes) -> tuple[bytes, bytes]:
+        return b"SPKS" + anchor[4:], b"SPKT" + anchor[4:]
+
+    def _anchor(self) -> bytes | None:
+        """MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
+        try:
+            got = self._connection.get(
+                self._handle,
+                GetOptions(
+                    Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG,
+                    MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
+                    CorrelId=self._anchor_mark,
+                    MaxLength=0,
+                ),
+            )
+        except MQError as error:
+            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                return None
+            raise
+        return got.md.MsgId
+
+    def _founded(self) -> bytes:
+        """The anchor, after one was put, and a state before it that says that nothing was put yet."""
+        anchor = b"SPKA" + os.urandom(20)
+        first = State(-1, True, 0, self._identity.query, self._identity.partition)
+        self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first), cmqc.MQPMO_NO_SYNCPOINT)
+        self._put(self._anchor_mark, b"", cmqc.MQPMO_NO_SYNCPOINT, anchor)
+        found = self._anchor()
+        if found is None:
+            raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"what was put on {MAPPING_STATE_QUEUE} is gone: somebody gets it")
+        return found
+
+    def _tally(self) -> Counter[bytes]:
+        rows: Counter[bytes] = Counter()
+        how = cmqc.MQGMO_BROWSE_FIRST
+        while (data := self._get(how, self._tally_mark)) is not None:
+            rows.update(data[at : at + _DIGEST] for at in range(0, len(data), _DIGEST))
+            how = cmqc.MQGMO_BROWSE_NEXT
+        return rows
+
+    def _get(self, options: int, mark: bytes, wait: int = 0, room: int | None = None) -> bytes | None:
+        wanted = GetOptions(
+            Options=options | cmqc.MQGMO_FAIL_IF_QUIESCING,
+            WaitInterval=wait,
+            MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
+            CorrelId=mark,
+            MaxLength=room,
+        )
+        try:
+            return self._connection.get(self._handle, wanted).data
+        except MQError as error:
+            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                return None
+            raise
+
+    def _put(self, mark: bytes, data: bytes, options: int, msg_id: bytes = cmqc.MQMI_NONE) -> None:
+        md = MQMD(MsgId=msg_id, CorrelId=mark, Persistence=cmqc.MQPER_PERSISTENT)
+        self._connection.put(self._handle, Message(md, data), options | cmqc.MQPMO_FAIL_IF_QUIESCING)

@@ -1,0 +1,54 @@
+"""Offsets of streaming reads: the very messages of a batch, by their MsgIds.
+
+Spark keeps the offset of a batch in its checkpoint before the batch runs, and gives it back after a crash: so the batch
+that is run again has the same messages, whatever has come to the queue, or been put in front, meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+_ENTRY: Final = 25  # a MsgId, and a byte that is 1 for a message with an Expiry
+#: As an offset in JSON names a message: MsgId, and whether it may expire.
+Entry = tuple[bytes, bool]
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """A batch: its number, its messages by queue, and the parts that those of each queue are read in."""
+
+    #: makes two offsets differ, whatever their messages
+    number: int = 0
+    partitions: int = 1
+    messages: Mapping[str, Sequence[Entry]] = {}
+
+    def json(self) -> dict[str, Any]:
+        """The offset as Spark writes it into the checkpoint."""
+        return {
+            "number": self.number,
+            "partitions": self.partitions,
+            "messages": {queue: _packed(entries) for queue, entries in self.messages.items()},
+        }
+
+    @classmethod
+    def of(cls, json: Mapping[str, Any]) -> Offset:
+        """The offset that `json` wrote."""
+        return cls(
+            json["number"],
+            json["partitions"],
+            {queue: _entries(packed) for queue, packed in json["messages"].items()},
+        )
+
+
+def _packed(entries: Sequence[Entry]) -> str:
+    raw = b"".join([msg_id + (b"\1" if expires else b"\0") for msg_id, expires in entries])
+    return base64.b64encode(zlib.compress(raw)).decode()
+
+
+def _entries(packed: str) -> list[Entry]:
+    raw = zlib.decompress(base64.b64decode(packed))
+    return [(raw[at : at + _ENTRY - 1], raw[at + _ENTRY - 1] == 1) for at in range(0, len(raw), _ENTRY)]

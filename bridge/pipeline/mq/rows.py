@@ -1,0 +1,241 @@
+"""Rows to MQ messages: the columns that the writer takes, their types, and what each makes of a message.
+
+A row says its message in one of two ways. Where `headers` is not null, headers and body are the message data byte for
+byte, and `md` describes the first of them, as a read gave it. Where it is null or not there, the message has an MQRFH2 of
+the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
+body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from bridge.mapping.from_mq import HEADER_FORMATS
+from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.schema import MQ_SCHEMA
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
+
+_WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
+_TEXT_MAP: Final = MapType(StringType(), StringType())
+_CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
+_GROUP_NAMES: Final = tuple(name for name, _ in GROUP_FIELDS)
+
+#: Column -> (what it has to be, whether a type is that).
+_TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
+    "queue": ("string", lambda found: isinstance(found, StringType)),
+    "topic": ("string", lambda found: isinstance(found, StringType)),
+    "md": ("a struct of fields of the MQMD", lambda found: isinstance(found, StructType)),
+    "rfh2": (
+        "map<string, map<string, string>>",
+        lambda found: (
+            isinstance(found, MapType)
+            and isinstance(found.keyType, StringType)
+            and isinstance(found.valueType, MapType)
+            and isinstance(found.valueType.keyType, StringType)
+            and isinstance(found.valueType.valueType, StringType)
+        ),
+    ),
+    "headers": ("binary", lambda found: isinstance(found, BinaryType)),
+    "body": ("binary or string", lambda found: isinstance(found, BinaryType | StringType)),
+    "format": ("string", lambda found: isinstance(found, StringType)),
+    "ccsid": ("int", lambda found: isinstance(found, _WHOLE)),
+    "encoding": ("int", lambda found: isinstance(found, _WHOLE)),
+}
+#: Columns of a read that a write does not need: they repeat what others say.
+_IDLE: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
+#: What a header begins with -> the Format that announces it.
+_FORMAT_OF: Final = {
+    cmqc.MQRFH_STRUC_ID: cmqc.MQFMT_RF_HEADER_2,
+    cmqc.MQXQH_STRUC_ID: cmqc.MQFMT_XMIT_Q_HEADER,
+    cmqc.MQDLH_STRUC_ID: cmqc.MQFMT_DEAD_LETTER_HEADER,
+    cmqc.MQMDE_STRUC_ID: cmqc.MQFMT_MD_EXTENSION,
+}
+
+
+def check_columns(source: str, schema: StructType) -> None:
+    """Whether rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
+    wrong = []
+    for field in schema:
+        if field.name in _IDLE:
+            continue
+        if field.name not in _TAKEN:
+            wrong.append(f"column {field.name} is none of {', '.join(_TAKEN)}")
+            continue
+        expected, fits = _TAKEN[field.name]
+        if not fits(field.dataType):
+            wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
+        elif field.name == "md" and isinstance(field.dataType, StructType):
+            wrong += _wrong_fields(field.dataType)
+    if "body" not in schema.names:
+        wrong.append("column body is missing (binary or string)")
+    if wrong:
+        raise OptionError(f"{source} cannot put these rows: {'; '.join(wrong)}")
+
+
+def _wrong_fields(md: StructType) -> list[str]:
+    wrong = []
+    for field in md:
+        code = _CODES.get(field.name)
+        if code is None:
+            wrong.append(f"column md.{field.name} is no field of the MQMD")
+            continue
+        kinds: tuple[type[DataType], ...] = _WHOLE
+        expected = "int"
+        if code != "i":
+            kinds, expected = ((StringType,), "string") if code.endswith("s") else ((BinaryType,), "binary")
+        if not isinstance(field.dataType, kinds):
+            wrong.append(f"column md.{field.name}: expected {expected}, found {field.dataType.simpleString()}")
+    return wrong
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A message to put, and where to: a queue or a topic string, or neither where the option says it."""
+
+    message: Message
+    queue: str | None = None
+    topic: str | None = None
+
+
+def rows_of(batch: Any) -> Iterator[Row]:
+    """The messages that a record batch says. Raises ValueError for a value that no field of a message takes."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    count = batch.num_rows
+    mds = _descriptors(columns.get("md"), count)
+
+    def values(name: str) -> Sequence[Any]:
+        column = columns.get(name)
+        return [None] * count if column is None or column.null_count == count else column.to_pylist()
+
+    names = ("headers", "rfh2", "body", "format", "ccsid", "encoding", "queue", "topic")
+    rows = zip(mds, *map(values, names), strict=True)
+    for md, headers, rfh2, body, format_, ccsid, encoding, queue, topic in rows:
+        data = body.encode() if isinstance(body, str) else body or b""
+        described = {} if format_ is None else {"Format": _chars("Format", format_)}
+        if ccsid is not None:
+            described["CodedCharSetId"] = ccsid
+        if encoding is not None:
+            described["Encoding"] = encoding
+        message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or {}, data, described)
+        yield Row(message, queue or None, topic or None)
+
+
+def _exact(md: dict[str, Any], headers: bytes, body: bytes, described: dict[str, Any]) -> Message:
+    """Headers and body as they are; what `md` leaves out of their description is found in them or the body's."""
+    outer = {"Format": _FORMAT_OF.get(headers[:4], cmqc.MQFMT_NONE)} if headers else described
+    return Message(_md(outer | md), headers + body if headers else body)
+
+
+def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]) -> Message:
+    """Message data with an MQRFH2 of the folders given."""
+    inner = {name: md[name] for name in ("Format", "CodedCharSetId", "Encoding") if name in md} | described
+    if inner.get("Format") in HEADER_FORMATS and "Format" not in described:
+        del inner["Format"]  # it announced a header that the row does not have
+    folders = tuple(
+        _folder(name, tuple(dict(content).items())) for name, content in dict(rfh2).items() if content is not None
+    )
+    if not folders:
+        return Message(_md({**{name: value for name, value in md.items() if name != "Format"}, **inner}), body)
+    header = RFH2(
+        Format=inner.get("Format", cmqc.MQFMT_NONE),
+        CodedCharSetId=inner.get("CodedCharSetId", CCSID_UTF8),
+        Encoding=inner.get("Encoding", cmqc.MQENC_NATIVE),
+        folders=folders,
+    )
+    outer = {
+        "Format": cmqc.MQFMT_RF_HEADER_2,
+        "CodedCharSetId": CCSID_UTF8,
+        "Encoding": cmqc.MQENC_NATIVE,
+    }
+    return Message(_md(md | outer), encode_rfh2(header) + body)
+
+
+@lru_cache(maxsize=4096)
+def _folder(name: str, content: tuple[tuple[str, str | None], ...]) -> Folder:
+    """A folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
+    tree: dict[str, Any] = {}
+    for path, text in content:
+        *groups, last = (step.partition("[")[0] for step in path.split("."))
+        inside = tree
+        for group in groups:
+            inside = inside.setdefault(group, {})
+        if last in inside:
+            there = inside[last]
+            inside[last] = [*there, text] if isinstance(there, list) else [there, text]
+        else:
+            inside[last] = text
+    return Folder.build(name.partition("[")[0], tree)
+
+
+# The MQMD ------------------------------------------------------------------------------------------------------------
+
+
+def _md(fields: Mapping[str, Any]) -> MQMD:
+    if "Version" not in fields and any(name in fields for name in _GROUP_NAMES):
+        return MQMD(Version=cmqc.MQMD_VERSION_2, **fields)
+    return MQMD(**fields)
+
+
+def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
+    """The fields that each row gives its MQMD: those that are not null."""
+    if column is None or column.null_count == count:
+        return [{} for _ in range(count)]
+    names: list[str] = []
+    values: list[list[Any]] = []
+    for field, array in zip(column.type, column.flatten(), strict=True):
+        if array.null_count == count:
+            continue
+        names.append(field.name)
+        values.append([None if value is None else _CONVERT[field.name](value) for value in array.to_pylist()])
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in zip(*values, strict=True)
+    ] or [{} for _ in range(count)]
+
+
+@lru_cache(maxsize=65_536)
+def _chars(name: str, text: str) -> bytes:
+    """An MQCHAR field."""
+    value = text.encode()
+    width = int(_CODES[name][:-1])
+    if len(value) > width:
+        raise ValueError(f"md.{name} takes {width} bytes, {text!r} has {len(value)}")
+    return value
+
+
+def _bytes(name: str, value: bytes) -> bytes:
+    """An MQBYTE field; a shorter value is filled up with zeros, as MQ does."""
+    width = int(_CODES[name][:-1])
+    if len(value) > width:
+        raise ValueError(f"md.{name} takes {width} bytes, {value.hex()} has {len(value)}")
+    return value.ljust(width, b"\0")
+
+
+def _long(name: str, value: int) -> int:
+    """An MQLONG field."""
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"md.{name} takes a signed 32-bit number, not {value}")
+    return value
+
+
+_CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
+    name: partial(_long if code == "i" else _chars if code.endswith("s") else _bytes, name)
+    for name, code in _CODES.items()
+}

@@ -1,0 +1,143 @@
+"""Streaming reads: batches of messages that are browsed, and taken away once their batch is committed.
+
+Spark asks for the offset behind that of a batch only when the batch is in its commit log: so that is when the messages of
+the batch before are removed. It asks once more before an availableNow run ends, which leaves the queue empty, and again
+and again while there is nothing new; and after a restart, which removes what a crash left. Nothing waits for Spark's
+`commit`, which comes with the next batch that has messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from bridge.mq.interface import Connection
+from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.browsing import Seen
+from bridge.pipeline.mq.offset import Offset
+from bridge.pipeline.mq.origin import Origin
+from bridge.pipeline.mq.reader import parts, read
+
+
+class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads queues batch by batch."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._connection: Connection | None = None
+        #: queue -> handle to browse it
+        self._queues: dict[str, int] = {}
+        #: numbers of the offset that was planned last here, and of the one whose messages are known to be off the queues
+        self._planned: int | None = None
+        self._removed: int | None = None
+        #: what was there when an availableNow run began, and is not in a batch yet
+        self._target: list[tuple[str, Seen]] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first batch."""
+        return Offset().json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
+        return ReadMaxRows(self._origin.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix what is there now: the run ends when that is read."""
+        connection = self._connected()
+        self._target = list(self._look(connection))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The next batch; `start` when nothing is there. The messages of `start`, which is committed, are removed."""
+        last = Offset.of(start)
+        connection = self._connected()
+        self._remove(connection, last)
+        if self._target is None:
+            batch = self._cut(self._look(connection), limit)
+        else:
+            done = {(queue, msg_id) for queue, entries in last.messages.items() for msg_id, _ in entries}
+            self._target = [one for one in self._target if (one[0], one[1].msg_id) not in done]
+            batch = self._cut(self._target, limit)
+        if not batch:
+            return start
+        messages: dict[str, list[tuple[bytes, bool]]] = {}
+        for queue, seen in batch:
+            messages.setdefault(queue, []).append((seen.msg_id, seen.expires))
+        self._planned = last.number + 1
+        return Offset(self._planned, self._origin.partitions, messages).json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The messages of a batch, as many partitions for each queue as its offset says."""
+        if start == end:
+            return []
+        offset = Offset.of(end)
+        return [
+            part
+            for queue, entries in offset.messages.items()
+            for part in parts(queue, list(entries), offset.partitions)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The envelopes of a partition, as record batches."""
+        return read(self._origin, partition)
+
+    def stop(self) -> None:
+        """Disconnect."""
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How many messages are on each queue, for the progress of the query; it is no offset to start from."""
+        connection = self._connected()
+        return {queue: browsing.depth(connection, handle) for queue, handle in self._queues.items()}
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            connection = self._origin.place.connect()
+            queues = self._origin.queue_names(connection)
+            self._queues = {queue: browsing.open_for_browse(connection, queue) for queue in queues}
+            self._connection = connection
+        return self._connection
+
+    def _look(self, connection: Connection) -> Iterator[tuple[str, Seen]]:
+        """What is on the queues; a message of each in turn, so that a busy queue does not hide the others."""
+        looks = deque(
+            (queue, browsing.look(connection, handle)) for queue, handle in self._queues.items()
+        )
+        while looks:
+            queue, look = looks.popleft()
+            for seen in look:
+                yield queue, seen
+                looks.append((queue, look))
+                break
+
+    def _cut(self, waiting: Iterable[tuple[str, Seen]], limit: ReadLimit) -> list[tuple[str, Seen]]:
+        """The messages of the next batch: the first of those that wait, within the limits, but one at least."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        batch: list[tuple[str, Seen]] = []
+        size = 0
+        for queue, seen in waiting:
+            size += seen.length
+            if most is not None and batch and (len(batch) >= most or size > self._origin.max_bytes):
+                break
+            batch.append((queue, seen))
+        return batch
+
+    def _remove(self, connection: Connection, last: Offset) -> None:
+        """Take the messages of a committed batch off the queues.
+
+        Those that are gone are not looked for one by one, which would take long, when a process before this one may have
+        removed them.
+        """
+        if self._removed == last.number:
+            return
+        for queue, entries in last.messages.items():
+            msg_ids = [msg_id for msg_id, _ in entries]
+            if self._planned != last.number:
+                msg_ids = browsing.present(connection, queue, msg_ids)
+            browsing.remove(connection, queue, msg_ids)
+        self._removed = last.number

@@ -1,0 +1,183 @@
+"""Writes: rows put as messages in units of work, each with the state that says so (`bridge.pipeline.mq.marker`).
+
+A streaming query puts each batch exactly once, whatever is killed when: the identity is the query's, which its checkpoint
+keeps, the batch's and the partition's. A batch write puts each row once however often Spark runs its tasks again; that of
+a whole program run again is known by the option `writeId`, and without it puts all rows again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection
+from bridge.pipeline.mq.marker import Identity, Marker, digest
+from bridge.pipeline.mq.rows import rows_of
+from bridge.pipeline.mq.target import Target, opened
+from bridge.wire import cmqc
+
+#: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.
+UNIT_ROWS: Final = 5_000
+UNIT_BYTES: Final = 64 * 1024 * 1024
+#: Destinations that are kept open.
+_HANDLES: Final = 100
+
+
+class Put(WriterCommitMessage):
+    """What a task has put."""
+
+    def __init__(self, identity: Identity | None, messages: int) -> None:
+        self.identity = identity
+        self.messages = messages
+
+
+class MqStreamWriter(DataSourceStreamArrowWriter):
+    """Puts the batches of a streaming query, each exactly once."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Put a partition of a batch."""
+        task = _task()
+        query = task.getLocalProperty("sql.streaming.queryId")
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
+        return put_all(self._target, Identity(query, task.partitionId(), int(batch)), iterator)
+
+
+class MqWriter(DataSourceArrowWriter):
+    """Puts the rows of a batch write."""
+
+    def __init__(self, target: Target, write_id: str | None) -> None:
+        self._target = target
+        self._write_id = write_id
+        self._query = f"write {write_id}" if write_id is not None else f"one write {uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Put a partition."""
+        return put_all(self._target, Identity(self._query, _task().partitionId(), 0), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All rows are put: without a `writeId` nobody asks again what was."""
+        self._forget(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Some task failed for good. What others have put stays put; nobody asks for it without a `writeId`."""
+        self._forget(messages)
+
+    def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        identities = [one.identity for one in messages if isinstance(one, Put) and one.identity is not None]
+        if self._write_id is not None or not identities:
+            return
+        with self._target.place.connected() as connection:
+            for identity in identities:
+                Marker(connection, identity).discard()
+                connection.commit()
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise RuntimeError("not in a Spark task")
+    return task
+
+
+def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Put:
+    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Superseded."""
+    rows = iter(_messages(target, batches))
+    first = next(rows, None)
+    if first is None:
+        return Put(None, 0)
+    with target.place.connected() as connection:
+        marker = Marker(connection, identity)
+        already = marker.take()
+        if already is None:
+            connection.backout()  # the state goes back to where it was
+            return Put(identity, 0)
+        unit = Unit(connection, target)
+        messages = 0
+        row: Row | None = first
+        while row is not None:
+            if already and already[key := digest(row[2], row[1])] > 0:
+                already[key] -= 1
+            elif unit.full:
+                marker.leave([digest(message, name) for _, name, message in unit.rows])
+                unit.commit()
+                marker.take()
+                continue
+            else:
+                unit.put(row)
+                messages += 1
+            row = next(rows, None)
+        marker.leave(None)
+        unit.commit()
+    return Put(identity, messages)
+
+
+#: MQOT_ and name of its destination, and a message.
+Row = tuple[int, str, Message]
+
+
+def _messages(target: Target, batches: Iterable[Any]) -> Iterator[Row]:
+    for batch in batches:
+        for row in rows_of(batch):
+            yield (*target.descriptor(row), row.message)
+
+
+class Unit:
+    """Units of work, one after the other: what was put since the last commit."""
+
+    def __init__(self, connection: Connection, target: Target) -> None:
+        self._connection = connection
+        self._target = target
+        self._handles: dict[tuple[int, str], int] = {}
+        self.rows: list[Row] = []
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        """It has as much as one unit of work takes."""
+        return len(self.rows) >= UNIT_ROWS or self._size >= UNIT_BYTES
+
+    def put(self, row: Row) -> None:
+        """MQPUT in syncpoint."""
+        kind, name, message = row
+        try:
+            handle = self._handle(kind, name)
+            self._connection.put(handle, message, self._target.put_options(kind))
+        except MQError as error:
+            what = f"queue {name}" if kind == cmqc.MQOT_Q else f"topic {name!r}"
+            raise MQError(error.reason, f"{error.detail or 'put'} (to {what})", error.comp_code) from error
+        self.rows.append(row)
+        self._size += len(message.data)
+
+    def commit(self) -> None:
+        """MQCMIT, if the queue manager took all puts."""
+        if self._target.place.asynchronous_puts:
+            status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+            if status.PutFailureCount:
+                raise MQError(status.Reason, f"{status.PutFailureCount} puts, the first to {status.ObjectName}")
+        self._connection.commit()
+        self.rows = []
+        self._size = 0
+
+    def _handle(self, kind: int, name: str) -> int:
+        if (handle := self._handles.get((kind, name))) is not None:
+            return handle
+        if len(self._handles) >= _HANDLES:
+            self._connection.close(self._handles.pop(next(iter(self._handles))))
+        handle = self._connection.open(opened(kind, name), self._target.open_options)
+        self._handles[kind, name] = handle
+        return handle
