@@ -1,4 +1,4 @@
-"""The commands of `mqbridge` itself: run the bridge, check its configuration, tell its version."""
+"""The commands of `mqbridge` itself: run the bridge, check its configuration, try its mappings, tell its version."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options
+from bridge.cli import options, running
 from bridge.cli.applications import mq
 from bridge.cli.failures import WRONG_USAGE, Commands, Failure
+from bridge.cli.trial import try_mapping
 
 if TYPE_CHECKING:
     from bridge.config import Configuration
@@ -58,14 +59,19 @@ def run(
     ] = None,
 ) -> None:
     """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
-    from bridge.cli.queue_manager import configuration_in
+    from bridge.cli.queue_manager import configuration_in, read
 
-    configuration = configured(
-        configuration_in(config) if config is not None else None, data_dir, port, log_level.value if log_level else None
-    )
+    file = configuration_in(config) if config is not None else None
+    configuration = configured(file, data_dir, port, log_level.value if log_level else None)
     from bridge.service.lifecycle import run as serve
+    from bridge.service.reload import ConfigurationSource
 
-    raise typer.Exit(serve(configuration))
+    source = ConfigurationSource(config, file, read) if config is not None and file is not None else None
+    raise typer.Exit(serve(configuration, source))
+
+
+program.command()(running.reload)
+program.command()(running.mappings)
 
 
 def configured(
@@ -118,15 +124,38 @@ def check(
     """
     from bridge.cli.queue_manager import configuration_in
     from bridge.config import describe
+    from bridge.mapping.check import loops_of
 
     configuration = configuration_in(config)
     for line in describe(configuration):
         typer.echo(line)
+    for loop in loops_of(configuration):
+        typer.echo(f"loop: {loop}")
     if connect:
         from bridge.cli.requirements import check_queue_manager
 
         check_queue_manager(configuration)
     typer.echo(f"{config} is OK")
+
+
+program.command("try")(try_mapping)
+
+
+@program.command()
+def schema(
+    mapping_file: Annotated[
+        bool, typer.Option("--mapping-file", help="That of a mapping file, which `mappings:` may name.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of the configuration file, for editors.
+
+    Save it and let the first line of the file name it: # yaml-language-server: $schema=mqbridge.schema.json
+    """
+    import json
+
+    from bridge.config.json_schema import json_schema, mapping_file_schema
+
+    typer.echo(json.dumps(mapping_file_schema() if mapping_file else json_schema(), indent=2))
 
 
 @program.command()

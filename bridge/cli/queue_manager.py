@@ -22,12 +22,19 @@ CONFIGURATION_VARIABLE = "MQBRIDGE_CONFIG"
 
 def configuration_in(path: Path) -> Configuration:
     """The configuration in a file; a Failure that tells its mistakes, one to a line, when there are any."""
-    from bridge.config import ConfigurationError, load
+    from bridge.config import ConfigurationError
 
     try:
-        return load(path)
+        return read(path)
     except ConfigurationError as error:
         raise Failure(str(error), WRONG_USAGE) from error
+
+
+def read(path: Path) -> Configuration:
+    """The configuration in a file. Raises ConfigurationError."""
+    from bridge.config import load
+
+    return load(path)
 
 
 def data_directory(option: Path | None, configuration: Configuration | None) -> Path:

@@ -20,6 +20,7 @@ from bridge.mq.host import Host, HostError, host_of
 from bridge.mqtt.channel import Channel
 from bridge.service.control import Answer, ControlServer, Request, control_socket
 from bridge.service.log import configure
+from bridge.service.mappings.link_session import NoPassword
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.mappings.site import Site
 from bridge.service.reload import ConfigurationSource, Reload
@@ -85,7 +86,10 @@ class Bridge:
         self.mappings = Mappings(Site(self.host))
         self.reload = Reload(self._source, self.mappings)
         await self._listen()
-        await self.mappings.start(self.configuration.mappings, self.configuration.links)
+        try:
+            await self.mappings.start(self.configuration.mappings, self.configuration.links)
+        except NoPassword as error:
+            raise StartError(str(error)) from error
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()

@@ -1,0 +1,147 @@
+"""Mappings from MQ to a link, exactly once: QoS 2 with its two halves on either side of the commit.
+
+A batch goes through these steps. (1) A record of which message goes with which message id is committed, on a connection of
+its own. (2) The messages are published, and the broker answers with PUBREC: it has them, and takes no second one with that
+message id. (3) One unit of work takes the messages off the queue and turns the record into one of message ids to release.
+(4) PUBREL, PUBCOMP. Whatever breaks in between, the record says where to go on: before (3) the same messages are sent again
+under the same message ids, after it they are released.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from bridge.config import LinkConfig
+from bridge.config.mapping import ToMqttMapping
+from bridge.mapping.publication import Publication
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection, Got
+from bridge.mq.progress import Progress
+from bridge.mqtt.link import Refusal
+from bridge.service.mappings.link_outlet import LinkOutletRunner
+from bridge.service.mappings.site import Site
+from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.transfer import WAIT
+
+log = logging.getLogger(__name__)
+
+#: Message ids are used in turns, up to this one; the link has the highest for itself.
+LAST_MID = 60_000
+
+
+class Record(msgspec.Struct, array_like=True):
+    """What is on record of a batch: message ids with the MsgId of each while it is sent; message ids alone to release."""
+
+    sending: list[tuple[int, bytes]] = []
+    releasing: list[int] = []
+
+
+class ExactOutletRunner(LinkOutletRunner):
+    """Runs a mapping to a broker's topics, exactly once."""
+
+    sessionless = False
+
+    def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
+        super().__init__(name, config, link, site, status)
+        self._recording: Connection | None = None
+        #: a batch may be under way, as the record says
+        self._uncertain = True
+        self._mid = 0
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        self._progress = Progress(connection, self.mapping)
+        self._close_recording()
+        self._recording = self._site.connect(f"record of mapping {self.mapping}")
+        self._record = Progress(self._recording, self.mapping)
+        self._uncertain = True
+
+    def lost(self) -> None:
+        super().lost()
+        self._close_recording()
+
+    def join(self, timeout: float) -> bool:
+        ended = super().join(timeout)
+        if ended:
+            self._close_recording()
+        return ended
+
+    def _close_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            with contextlib.suppress(MQError):
+                recording.disconnect()
+
+    def back_out(self) -> None:
+        super().back_out()
+        self._uncertain = True
+
+    def unit(self, connection: Connection) -> None:
+        if self._uncertain:
+            self._go_on(connection)
+            self._uncertain = False
+        batch = self._config.batch
+        most = min(batch.messages, self._link.in_flight_limit)
+        items = self._intake.take(most, batch.size, batch.time, WAIT)
+        if not items:
+            self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        taken = self.mapped(items, tally)
+        numbered = [(self._next_mid(), item, publication) for item, publication in taken]
+        if numbered:
+            self._write_down(Record(sending=[(mid, item.md.MsgId) for mid, item, _ in numbered]))
+        self._send(connection, numbered, tally, dup=False)
+
+    def _write_down(self, record: Record) -> None:
+        assert self._recording is not None
+        self._record.save(msgspec.msgpack.encode(record))
+        self._recording.commit()
+
+    def _next_mid(self) -> int:
+        self._mid = self._mid % LAST_MID + 1
+        return self._mid
+
+    def _go_on(self, connection: Connection) -> None:
+        """Finish the batch that is on record."""
+        data = self._progress.load()
+        record = msgspec.msgpack.decode(data, type=Record) if data else Record()
+        if record.releasing:
+            self._link.release(record.releasing)
+            self._mid = record.releasing[-1]
+        if not record.sending:
+            return
+        mids = {msg_id: mid for mid, msg_id in record.sending}
+        self._mid = record.sending[-1][0]
+        items = self._intake.take_exactly(mids)
+        log.info("mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(items))
+        tally = Tally()
+        numbered = [(mids[item.md.MsgId], item, publication) for item, publication in self.mapped(items, tally)]
+        self._send(connection, numbered, tally, dup=True)
+
+    def _send(
+        self, connection: Connection, numbered: Sequence[tuple[int, Got, Publication]], tally: Tally, *, dup: bool
+    ) -> None:
+        """Steps (2) to (4) of a batch. Raises LinkLost."""
+        accepted: list[int] = []
+
+        def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
+            # `deliver` gives again those that were refused, the same objects.
+            mids = [mid_of[id(publication)] for publication in publications]
+            refusals = self._link.publish_exactly(publications, mids, dup)
+            accepted.extend(mid for index, mid in enumerate(mids) if index not in refusals)
+            return refusals
+
+        mid_of = {id(publication): mid for mid, _, publication in numbered}
+        self.deliver([(item, publication) for _, item, publication in numbered], tally, send)
+        if numbered:
+            self._progress.save(msgspec.msgpack.encode(Record(releasing=accepted)))
+        self.commit(connection, tally)
+        # From here on a failure is no reason to send again.
+        self._uncertain = True
+        self._link.release(accepted)
+        self._uncertain = False

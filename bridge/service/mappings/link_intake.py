@@ -1,0 +1,162 @@
+"""Mappings from a link to MQ: the broker gets its acknowledgement when the queue manager has the message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from bridge.config import LinkConfig
+from bridge.config.mapping import ToMqMapping
+from bridge.mapping.local_publication import message_of
+from bridge.mapping.message import Message
+from bridge.mapping.publication import MappedMessage
+from bridge.mapping.rule import ToMqRule
+from bridge.mq.interface import Connection
+from bridge.mq.progress import Progress
+from bridge.mqtt.link import LinkPhase, LinkState, Received
+from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
+from bridge.service.mappings.runner import PuttingRunner
+from bridge.service.mappings.site import Site
+from bridge.service.mappings.status import State, Status, Tally
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a round waits for a publication.
+WAIT = 1.0
+#: Seconds that a link has to say goodbye.
+FAREWELL = 5.0
+
+
+class LinkIntakeRunner(PuttingRunner[Received]):
+    """Runs a mapping from a broker's topics.
+
+    At most once: QoS 0. At least once: QoS 1, PUBACK after the commit. Exactly once: QoS 2; the message ids that are put and
+    not yet released are on record in the unit of work that puts them, so that a publication which the broker repeats is
+    known (method B of MQTT 3.1.1, figure 4.3).
+    """
+
+    def __init__(self, name: str, config: ToMqMapping, link: LinkConfig, site: Site, status: Status) -> None:
+        super().__init__(name, config, site, status)
+        self._rule = ToMqRule(name, config, site.queue_manager)
+        self._exactly = config.guarantee == "exactly-once"
+        self._link_name = config.source.link
+        self._source = f"{self._link_name}: {self._rule.source_filter}"
+        self._link_config = link
+        #: publications taken from the link and not yet committed
+        self._waiting: list[Received] = []
+        #: message ids of QoS 2 that are put and not released, as on record
+        self._received: set[int] = set()
+        self._released: list[int] = []
+        #: number of the connection since which the broker has had the session: as it is, and as it is on record
+        self._session = self._recorded_session = 0
+        self._link = link_connection(
+            name,
+            self._link_name,
+            link,
+            topic_filter=self._rule.source_filter,
+            qos=GUARANTEED_QOS[config.guarantee],
+            on_state=self._link_state,
+            on_session=self._session_told,
+        )
+
+    def start(self) -> None:
+        self._link.start()
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._link.interrupt()
+
+    def join(self, timeout: float) -> bool:
+        ended = super().join(timeout)
+        return self._link.stop(FAREWELL) and ended
+
+    def leave(self) -> None:
+        end_session(self.mapping, self._link_name, self._link_config)
+
+    def _link_state(self, state: LinkState) -> None:
+        if state.error:
+            self.status.wrong(f"link {self._link_name}: {state.error}")
+        if state.phase is not LinkPhase.CONNECTED and self.status.state in (State.RUNNING, State.STARTING):
+            self.status.state = State.WAITING_FOR_LINK
+
+    def _session_told(self, present: bool) -> None:
+        if not present:
+            self._session = self._link.generation
+
+    def lost(self) -> None:
+        super().lost()
+        if self._config.guarantee != "at-most-once" or not self._waiting:
+            return
+        # Whether they are committed cannot be known: putting them again might make two of one.
+        log.warning("mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting))
+        self._waiting = []
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        if self._exactly:
+            self._progress = Progress(connection, self.mapping)
+            record = self._progress.load()
+            self._received = set(msgspec.msgpack.decode(record, type=list[int])) if record else set()
+
+    def key(self, item: Received) -> bytes:
+        return b"%d/%d/%d" % (item.generation, item.mid, id(item))
+
+    def map(self, item: Received) -> MappedMessage | None:
+        return self._rule.map(item.publication)
+
+    def original(self, item: Received) -> Message:
+        return message_of(item.publication).message
+
+    def unit(self, connection: Connection, messages: int) -> None:
+        if not self._waiting:
+            self._take(connection)
+        items = self._waiting[:messages]
+        if not items and not self._released:
+            if self._link.state.phase is LinkPhase.CONNECTED:
+                self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        for item in items:
+            if not self._is_repeated(item):
+                self.move(item, tally)
+        if self._exactly:
+            self._save(items)
+        connection.commit()
+        del self._waiting[: len(items)]
+        self._link.acknowledge(items)
+        self._link.complete(self._released)
+        self._released = []
+        self.settled(tally)
+
+    def _take(self, connection: Connection) -> None:
+        batch = self._config.batch
+        self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, WAIT)
+        self._released = self._link.released()
+        session = self._session
+        if session == self._recorded_session:
+            return
+        self._recorded_session = session
+        if self._received:
+            log.warning(
+                "mapping %s: the broker of link %s has lost the session; what was not released it may send again",
+                self.mapping,
+                self._link_name,
+            )
+            # On record before anything of the new session is: its message ids begin anew.
+            self._received.clear()
+            self._progress.save(None)
+            connection.commit()
+
+    def _is_repeated(self, item: Received) -> bool:
+        return item.qos == 2 and item.generation >= self._recorded_session and item.mid in self._received
+
+    def _save(self, items: Sequence[Received]) -> None:
+        """Put the record of message ids into the unit of work."""
+        before = set(self._received)
+        self._received.update(item.mid for item in items if item.qos == 2 and item.generation >= self._recorded_session)
+        self._received.difference_update(self._released)
+        if self._received != before:
+            self._progress.save(msgspec.msgpack.encode(sorted(self._received)))

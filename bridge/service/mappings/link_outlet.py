@@ -1,0 +1,174 @@
+"""Mappings from MQ to a link: a message leaves the queue when the broker has it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from bridge.config import LinkConfig
+from bridge.config.mapping import ToMqttMapping
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rule import ToMqttRule
+from bridge.mq.intake import Intake
+from bridge.mq.interface import Connection, Got
+from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Refusal
+from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
+from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, Runner
+from bridge.service.mappings.site import Site
+from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.transfer import WAIT, intake_source
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a link has to say goodbye.
+FAREWELL = 5.0
+
+
+class LinkOutletRunner(Runner):
+    """Runs a mapping to a broker's topics, at most or at least once.
+
+    At least once: published with QoS 1 or 2, taken off the queue after the broker's answers. At most once: taken off first,
+    then published with QoS 0.
+    """
+
+    #: whether the session at the broker says nothing that is needed
+    sessionless = True
+
+    def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
+        super().__init__(name, config, site, status)
+        self._rule = ToMqttRule(name, config, site.queue_manager)
+        self._intake_source = intake_source(name, self._rule)
+        self._source = self._intake_source.queue or self._intake_source.topic_filter
+        self._link_name = config.destination.link
+        self._link_config = link
+        self._qos = GUARANTEED_QOS[config.guarantee]
+        self._link = link_connection(
+            name, self._link_name, link, clean=True if self.sessionless else None, on_state=self._link_state
+        )
+
+    def start(self) -> None:
+        self._link.start()
+        super().start()
+
+    def join(self, timeout: float) -> bool:
+        ended = super().join(timeout)
+        return self._link.stop(FAREWELL) and ended
+
+    def leave(self) -> None:
+        self._site.remove_subscription(self.mapping)
+        if not self.sessionless:
+            end_session(self.mapping, self._link_name, self._link_config)
+
+    def _link_state(self, state: LinkState) -> None:
+        if state.error:
+            self.status.wrong(f"link {self._link_name}: {state.error}")
+        if state.phase is not LinkPhase.CONNECTED and self.status.state in (State.RUNNING, State.STARTING):
+            self.status.state = State.WAITING_FOR_LINK
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        self._intake = Intake(connection, self._intake_source, lambda: self._ending)
+
+    def back_out(self) -> None:
+        super().back_out()
+        self._intake.ended()
+
+    def serve(self, connection: Connection) -> None:
+        if not self._link.wait_connected(WAIT):
+            # Opened all the same: what waits stays where it is.
+            return
+        try:
+            self.unit(connection)
+        except LinkLost as error:
+            self.back_out()
+            self.status.wrong(f"link {self._link_name}: {error}")
+            self.status.state = State.WAITING_FOR_LINK
+
+    def unit(self, connection: Connection) -> None:
+        """One unit of work, to its commit. Raises LinkLost."""
+        batch = self._config.batch
+        items = self._intake.take(batch.messages, batch.size, batch.time, WAIT)
+        if not items:
+            self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        taken = self.mapped(items, tally)
+        if self._qos:
+            self.deliver(taken, tally, self._link.publish)
+            self.commit(connection, tally)
+            return
+        self.commit(connection, tally)
+        refusals = self._link.publish([publication for _, publication in taken])
+        self.status.moved += len(taken) - len(refusals)
+        for refusal in refusals.values():
+            log.warning("mapping %s: a message is given up: %s", self.mapping, refusal.text)
+
+    def commit(self, connection: Connection, tally: Tally) -> None:
+        """What was taken is done with."""
+        connection.commit()
+        self._intake.ended()
+        self.status.state = State.RUNNING
+        tally.settle(self.status)
+
+    def deliver(
+        self,
+        taken: Sequence[tuple[Got, Publication]],
+        tally: Tally,
+        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
+    ) -> None:
+        """Publish until the broker has all, or has refused one often enough for the dead-letter queue. Raises LinkLost.
+
+        What it refuses is sent again within the unit of work: to back it out would send the others twice.
+        """
+        for attempt in itertools.count():
+            refusals = send([publication for _, publication in taken]) if taken else {}
+            tally.moved += len(taken) - len(refusals)
+            if not refusals:
+                return
+            refused = [(taken[index], refusals[index]) for index in sorted(refusals)]
+            taken = [one for one, _ in refused]
+            if attempt >= self._config.backouts:
+                for (item, publication), refusal in refused:
+                    self.bury_refused(item, publication, refusal, tally)
+                return
+            self.status.state = State.RETRYING
+            self.status.wrong(f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}")
+            self.pause(min(FIRST_RETRY * 4**attempt, LONGEST_RETRY))
+            if self._ending:
+                raise LinkLost("the mapping stops before the broker has taken all")
+
+    def bury_refused(self, item: Got, publication: Publication, refusal: Refusal, tally: Tally) -> None:
+        """A message that the broker does not take: to the dead-letter queue, in the unit of work."""
+        self._bury(
+            item,
+            tally,
+            cmqc.MQRC_PUBLICATION_FAILURE,
+            f"the broker of link {self._link_name} refuses the publication to {publication.topic!r}: {refusal.text}",
+        )
+
+    def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
+        """What is to be published of these; the rest is filtered, cut or dead-lettered, in the unit of work."""
+        taken = []
+        for item in items:
+            tally.taken += 1
+            try:
+                publication = self._rule.map(Message(item.md, item.data))
+            except Unmappable as error:
+                self._bury(item, tally, error.reason, str(error))
+                continue
+            if publication is None:
+                tally.filtered += 1
+            elif (through := self._site.guard.closes(publication.hops, self._link_name, publication.topic)) is not None:
+                self.cut(publication.topic, through, tally)
+            else:
+                publication.qos = max(publication.qos, self._qos) if self._qos else 0
+                taken.append((item, publication))
+        return taken
+
+    def _bury(self, item: Got, tally: Tally, reason: int, why: str) -> None:
+        self._dead_letters.put(item.md, item.data, reason, why)
+        tally.dead_lettered += 1
+        self.status.wrong(why)

@@ -1,0 +1,149 @@
+"""The mappings of a running bridge: started, stopped, and changed one by one while the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from bridge.config import LinkConfig
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mapping.loops import LoopGuard
+from bridge.service.mappings.link_session import password_of
+from bridge.service.mappings.runner import Runner
+from bridge.service.mappings.runners import runner_of
+from bridge.service.mappings.site import Site
+from bridge.service.mappings.status import State, Status
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a mapping may take to end its unit of work.
+STOP_TIMEOUT = 10.0
+
+AnyMapping = ToMqMapping | ToMqttMapping
+
+
+class Entry(msgspec.Struct):
+    """A mapping as it is configured, and the thread that runs it, if one does."""
+
+    config: AnyMapping
+    link: LinkConfig | None
+    status: Status
+    runner: Runner | None = None
+
+
+class Mappings:
+    """All mappings of the configuration. Everything is called on the event loop; what has to wait does so in threads."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._entries: dict[str, Entry] = {}
+        self._changing = asyncio.Lock()
+
+    async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+        """Start those that are enabled, and end what is left of mappings that are no more. Raises NoPassword."""
+        await asyncio.to_thread(self._site.forget_others, frozenset(mappings))
+        await self.apply(mappings, links)
+
+    async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
+        """Let the mappings be these from now on; lines that say what has changed. Those that have not go on meanwhile.
+
+        Raises NoPassword, before anything has changed, where a link's password cannot be had.
+        """
+        for name in {link_name(config) for config in mappings.values()} & set(links):
+            password_of(name, links[name])
+        async with self._changing:
+            self._site.guard = LoopGuard(mappings, self._site.queue_manager)
+            lines = []
+            for name in [name for name in self._entries if name not in mappings]:
+                await self._remove(name)
+                lines.append(f"mapping {name} removed")
+            for name, config in mappings.items():
+                link = links.get(link_name(config))
+                entry = self._entries.get(name)
+                if entry is not None and (entry.config, entry.link) == (config, link):
+                    continue
+                lines.append(f"mapping {name} {_change(entry, config)}")
+                await self._put_in_place(name, entry, config, link)
+            return lines or ["no mapping has changed"]
+
+    async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> None:
+        if old is not None:
+            await self._stop(name, old)
+            if _moves(old, config, link):
+                await self._leave(name, old)
+        entry = self._entries[name] = Entry(config, link, old.status if old is not None else Status(name=name))
+        if not config.enabled:
+            entry.status.state = State.DISABLED
+            return
+        entry.status.state = State.STARTING
+        entry.runner = runner_of(name, config, link, self._site, entry.status)
+        entry.runner.start()
+
+    async def _remove(self, name: str) -> None:
+        entry = self._entries.pop(name)
+        await self._stop(name, entry)
+        await self._leave(name, entry)
+
+    async def _leave(self, name: str, entry: Entry) -> None:
+        """End what takes messages for a mapping, where it took them until now."""
+        runner = entry.runner or runner_of(name, entry.config, entry.link, self._site, entry.status)
+        await asyncio.to_thread(runner.leave)
+
+    @staticmethod
+    async def _stop(name: str, entry: Entry) -> None:
+        if entry.runner is None:
+            return
+        entry.runner.stop()
+        if not await asyncio.to_thread(entry.runner.join, STOP_TIMEOUT):
+            log.warning("mapping %s has not ended its unit of work within %g s", name, STOP_TIMEOUT)
+        entry.status.state = State.STOPPED
+
+    async def stop(self) -> None:
+        """End all of them, each after its unit of work."""
+        async with self._changing:
+            running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
+            for _, entry in running:
+                assert entry.runner is not None
+                entry.runner.stop()
+            await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
+
+    def statuses(self) -> list[Status]:
+        """What each mapping is doing, in the order of the configuration."""
+        return [entry.status for entry in self._entries.values()]
+
+
+def link_name(config: AnyMapping) -> str:
+    """The link of a mapping's MQTT side; `local` for the bridge's own clients."""
+    return config.source.link if isinstance(config, ToMqMapping) else config.destination.link
+
+
+def _moves(old: Entry, config: AnyMapping, link: LinkConfig | None) -> bool:
+    """Whether a mapping takes messages elsewhere now, or from another session: where it took them, they would pile up."""
+
+    def session(link: LinkConfig | None) -> object:
+        return None if link is None else (link.host, link.broker_port, link.client_id)
+
+    def subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
+        """To a topic of the queue manager."""
+        return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
+
+    if session(old.link) != session(link):
+        return True
+    return subscribes(old.config, old.link) and not subscribes(config, link)
+
+
+def _change(entry: Entry | None, config: AnyMapping) -> str:
+    if entry is None:
+        return "added" if config.enabled else "added, disabled"
+    if entry.config.enabled != config.enabled:
+        return "enabled" if config.enabled else "disabled; what comes for it waits"
+    return "changed"
+
+
+def started(mapping: tuple[str, AnyMapping]) -> str:
+    """A line that tells a person of a mapping as it is configured."""
+    name, config = mapping
+    return f"mapping {name} runs, {config.guarantee}" if config.enabled else f"mapping {name} is disabled"

@@ -1,0 +1,201 @@
+"""The thread of one mapping: takes messages, maps them, puts them, many to a unit of work."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from typing import Generic, Never, TypeVar
+
+from bridge.config.mapping import MappingConfig
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, MappedMessage, Unmappable
+from bridge.mq.dead_letters import DeadLetters
+from bridge.mq.errors import MQError
+from bridge.mq.intake import OPENED_ELSEWHERE
+from bridge.mq.interface import Connection
+from bridge.mq.outlet import Outlet
+from bridge.mq.worker import LOST, Worker
+from bridge.service.mappings.site import Site
+from bridge.service.mappings.status import State, Status, Tally
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Seconds before a message that its destination refused is tried again: first, and at most.
+FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
+
+Item = TypeVar("Item")
+
+
+class Refused(Exception):
+    """A destination does not take a message; the unit of work is to be backed out."""
+
+    def __init__(self, key: bytes, error: MQError) -> None:
+        super().__init__(str(error))
+        self.key = key
+
+
+class Runner(Worker[Never]):
+    """What the threads of all mappings have in common: a connection of their own, their status, and how they wait."""
+
+    def __init__(self, name: str, config: MappingConfig, site: Site, status: Status) -> None:
+        super().__init__(f"mapping {name}", lambda: site.connect(f"mapping {name}"))
+        self.mapping = name
+        self._config = config
+        self._site = site
+        self.status = status
+        self.on_crash = self._crashed
+        #: what the queue manager's side is called in an MQDLH
+        self._source = ""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """The mapping is no more: end what still takes messages for it. Not called while the thread runs."""
+
+    def opened(self, connection: Connection) -> None:
+        self._dead_letters = DeadLetters(connection, self._site.dead_letter_queue, self.mapping, self._source)
+
+    def lost(self) -> None:
+        self.status.state = State.WAITING_FOR_QUEUE_MANAGER
+        self.status.wrong("the connection to the queue manager is lost")
+
+    def failed(self, error: MQError) -> None:
+        """What ends here is no destination's: the dead-letter queue, or the source itself, does not let it go on."""
+        self.back_out()
+        self.status.state = State.STUCK
+        self.status.wrong(str(error))
+        log.error("mapping %s cannot go on, and tries again in %g s: %s", self.mapping, LONGEST_RETRY, error)
+        self.pause(LONGEST_RETRY)
+
+    def back_out(self) -> None:
+        """Back the unit of work out. Raises MQError when the connection is lost."""
+        assert self.connection is not None
+        self.connection.backout()
+        self.status.backouts += 1
+
+    def is_temporary(self, error: BaseException) -> bool:
+        """Whatever the queue manager's side says may be mended by an administrator meanwhile: it is tried again."""
+        if not isinstance(error, MQError):
+            return False
+        away = error.reason in LOST or error.reason in OPENED_ELSEWHERE
+        self.status.state = State.WAITING_FOR_QUEUE_MANAGER if away else State.STUCK
+        self.status.wrong(str(error))
+        return True
+
+    def cut(self, destination: str, through: str, tally: Tally) -> None:
+        """A message has come round: it goes no further."""
+        log.debug(
+            "mapping %s: a message for %s came through mapping %s, which would take it again: the loop is cut here",
+            self.mapping,
+            destination,
+            through,
+        )
+        tally.cut += 1
+
+    def pause(self, seconds: float) -> None:
+        """Wait, or until the mapping is to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ending, seconds)
+
+    def _crashed(self, why: str) -> None:
+        self.status.state = State.STUCK
+        self.status.wrong(why)
+        log.critical("mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
+
+
+class PuttingRunner(Runner, Generic[Item]):
+    """A mapping that puts to MQ: each unit of work is committed before anything is acknowledged."""
+
+    def __init__(self, name: str, config: MappingConfig, site: Site, status: Status) -> None:
+        super().__init__(name, config, site, status)
+        #: message -> how often its destination has refused it
+        self._refusals: dict[bytes, int] = {}
+
+    @abstractmethod
+    def key(self, item: Item) -> bytes:
+        """What tells a message from the others when it comes again."""
+
+    @abstractmethod
+    def map(self, item: Item) -> MappedMessage | None:
+        """The message to put; None where the mapping does not take it. Raises Unmappable."""
+
+    @abstractmethod
+    def original(self, item: Item) -> Message:
+        """The message as it goes to the dead-letter queue, whole."""
+
+    @abstractmethod
+    def unit(self, connection: Connection, messages: int) -> None:
+        """One unit of work of at most so many messages, to its commit. Raises Refused."""
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        self._outlet = Outlet(connection)
+
+    def serve(self, connection: Connection) -> None:
+        # While a message is in trouble its unit of work is its own: the others are not backed out with it.
+        messages = 1 if self._refusals else self._config.batch.messages
+        try:
+            self.unit(connection, messages)
+        except Refused as refusal:
+            self.back_out()
+            count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
+            self.status.state = State.RETRYING
+            self.status.wrong(str(refusal))
+            if messages > 1:
+                return  # alone it may go through, and those before it certainly do
+            if count == 2:
+                log.warning("mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
+            self.pause(min(FIRST_RETRY * 4 ** (count - 1), LONGEST_RETRY))
+
+    def back_out(self) -> None:
+        super().back_out()
+        self._outlet.backed_out()
+
+    def move(self, item: Item, tally: Tally) -> None:
+        """Map a message and put it, in the unit of work. Raises Refused when the destination does not take it yet."""
+        tally.taken += 1
+        try:
+            mapped = self.map(item)
+            if mapped is None:
+                tally.filtered += 1
+                return
+            if self._comes_round(mapped, tally):
+                return
+        except Unmappable as error:
+            self._dead_letter(item, tally, error.reason, str(error), None)
+            return
+        try:
+            self._outlet.put(mapped)
+        except MQError as error:
+            if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
+                raise
+            key = self.key(item)
+            # A unit of work of many is backed out once before a message counts as one that is refused.
+            if self._refusals.get(key, 0) <= self._config.backouts:
+                raise Refused(key, error) from error
+            why = f"{error}, after {self._config.backouts} backouts"
+            self._dead_letter(item, tally, error.reason, why, mapped.destination)
+            return
+        tally.moved += 1
+
+    def _comes_round(self, mapped: MappedMessage, tally: Tally) -> bool:
+        destination = mapped.destination
+        place = "local" if destination.is_topic else "queue"
+        through = self._site.guard.closes(mapped.hops, place, destination.name)
+        if through is None:
+            return False
+        self.cut(destination.name, through, tally)
+        return True
+
+    def _dead_letter(self, item: Item, tally: Tally, reason: int, why: str, destination: Destination | None) -> None:
+        message = self.original(item)
+        self._dead_letters.put(message.md, message.data, reason, why, destination)
+        tally.dead_lettered += 1
+        self.status.wrong(why)
+
+    def settled(self, tally: Tally) -> None:
+        """The unit of work is committed."""
+        self._refusals.clear()
+        self.status.state = State.RUNNING
+        tally.settle(self.status)
+        self._outlet.committed()

@@ -1,0 +1,58 @@
+"""What the mappings of a bridge share: how to reach the queue manager, and who else maps."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Set
+
+from bridge.mapping.loops import LoopGuard
+from bridge.mq.errors import MQError
+from bridge.mq.host import Host
+from bridge.mq.intake import mapping_subscriptions, remove_subscription
+from bridge.mq.interface import Connection
+
+log = logging.getLogger(__name__)
+
+
+class Site:
+    """The bridge, as its mappings see it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.queue_manager = host.name
+        self.dead_letter_queue = host.dead_letter_queue
+        #: knows all mappings as they are configured now
+        self.guard = LoopGuard({}, host.name)
+
+    def connect(self, purpose: str) -> Connection:
+        """A connection for the calling thread. Raises MQError."""
+        return self._host.connect(purpose)
+
+    def remove_subscription(self, mapping: str) -> None:
+        """End what takes messages for a mapping that is no more."""
+        self._with_connection(lambda connection: remove_subscription(connection, mapping))
+
+    def forget_others(self, names: Set[str]) -> None:
+        """Remove the subscriptions of mappings that are no more in the configuration."""
+
+        def forget(connection: Connection) -> None:
+            for name in sorted(mapping_subscriptions(connection) - names):
+                remove_subscription(connection, name)
+
+        self._with_connection(forget)
+
+    def _with_connection(self, clean_up: Callable[[Connection], object]) -> None:
+        """What is left behind does no harm but to take up room: the bridge goes on, and the next start tries again."""
+        try:
+            connection = self.connect("mappings")
+        except MQError as error:
+            log.warning("subscriptions of mappings that are no more may be left: %s", error)
+            return
+        try:
+            clean_up(connection)
+        except MQError as error:
+            log.warning("subscriptions of mappings that are no more may be left: %s", error)
+        finally:
+            with contextlib.suppress(MQError):
+                connection.disconnect()

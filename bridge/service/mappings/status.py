@@ -1,0 +1,70 @@
+"""What a mapping is doing and has done, for people: counted by its thread, read by anybody."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where a mapping stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    #: the queue manager is away, or a queue is open elsewhere
+    WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
+    WAITING_FOR_LINK = "waiting for the link"
+    #: its destination refuses a message, which is tried again
+    RETRYING = "retrying"
+    #: not even the dead-letter queue takes a message
+    STUCK = "stuck"
+    DISABLED = "disabled"
+    STOPPED = "stopped"
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """Counts since the bridge started, and the last thing that went wrong."""
+
+    name: str
+    state: State = State.STARTING
+    #: messages taken from where the mapping takes them, in units of work that were committed
+    taken: int = 0
+    #: of them: put or published
+    moved: int = 0
+    #: passed by, because of the filter or a topic that the pattern does not take
+    filtered: int = 0
+    #: cut, because they had come round
+    cut: int = 0
+    dead_lettered: int = 0
+    #: units of work backed out
+    backouts: int = 0
+    commits: int = 0
+    last_error: str = ""
+    #: seconds since the epoch
+    last_error_at: float | None = None
+
+    def wrong(self, why: str) -> None:
+        """Note what went wrong."""
+        self.last_error = why
+        self.last_error_at = time.time()
+
+
+class Tally(msgspec.Struct):
+    """What happened in one unit of work; it counts once that is committed."""
+
+    taken: int = 0
+    moved: int = 0
+    filtered: int = 0
+    cut: int = 0
+    dead_lettered: int = 0
+
+    def settle(self, status: Status) -> None:
+        """The unit of work is committed."""
+        status.taken += self.taken
+        status.moved += self.moved
+        status.filtered += self.filtered
+        status.cut += self.cut
+        status.dead_lettered += self.dead_lettered
+        status.commits += 1

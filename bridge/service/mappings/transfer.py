@@ -1,0 +1,76 @@
+"""Mappings within the queue manager: from a queue or topic to a queue or topic, in one unit of work.
+
+To a mapping the bridge's own MQTT clients are MQ topics, so this is what mappings with `local` clients are. The unit of
+work holds get and put alike: exactly once, whatever breaks.
+"""
+
+from __future__ import annotations
+
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mapping.envelope import publication_of
+from bridge.mapping.local_publication import message_of
+from bridge.mapping.message import Message
+from bridge.mapping.publication import MappedMessage
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mq.intake import Intake, IntakeSource
+from bridge.mq.interface import Connection, Got
+from bridge.service.mappings.runner import PuttingRunner
+from bridge.service.mappings.site import Site
+from bridge.service.mappings.status import State, Status, Tally
+
+#: Seconds that a round waits for a message, which is how long a stop may take.
+WAIT = 0.25
+
+
+class TransferRunner(PuttingRunner[Got]):
+    """Runs a mapping whose MQTT side is the bridge's own clients."""
+
+    def __init__(self, name: str, config: ToMqMapping | ToMqttMapping, site: Site, status: Status) -> None:
+        super().__init__(name, config, site, status)
+        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.queue_manager)
+        self._intake_source = intake_source(name, self._rule)
+        self._source = self._intake_source.queue or self._intake_source.topic_filter
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        self._intake = Intake(connection, self._intake_source, lambda: self._ending)
+
+    def key(self, item: Got) -> bytes:
+        return item.md.MsgId
+
+    def map(self, item: Got) -> MappedMessage | None:
+        message = Message(item.md, item.data)
+        if isinstance(self._rule, ToMqRule):
+            return self._rule.map(publication_of(message))
+        publication = self._rule.map(message)
+        return None if publication is None else message_of(publication)
+
+    def original(self, item: Got) -> Message:
+        return Message(item.md, item.data)
+
+    def unit(self, connection: Connection, messages: int) -> None:
+        batch = self._config.batch
+        items = self._intake.take(messages, batch.size, batch.time, WAIT)
+        if not items:
+            self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        for item in items:
+            self.move(item, tally)
+        connection.commit()
+        self._intake.ended()
+        self.settled(tally)
+
+    def back_out(self) -> None:
+        super().back_out()
+        self._intake.ended()
+
+    def leave(self) -> None:
+        self._site.remove_subscription(self.mapping)
+
+
+def intake_source(name: str, rule: ToMqRule | ToMqttRule) -> IntakeSource:
+    """Where on the queue manager a mapping takes messages from."""
+    if isinstance(rule, ToMqttRule) and rule.queue is not None:
+        return IntakeSource(mapping=name, queue=rule.queue)
+    return IntakeSource(mapping=name, topic_filter=rule.source_filter or "")

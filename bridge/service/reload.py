@@ -1,0 +1,62 @@
+"""Reading the configuration file again while the bridge runs: mappings and links change, a bad file changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from bridge.config import Configuration, ConfigurationError
+from bridge.service.mappings.link_session import NoPassword
+from bridge.service.mappings.registry import Mappings
+
+log = logging.getLogger(__name__)
+
+#: Sections that a running bridge takes over.
+LIVE = frozenset({"mappings", "links"})
+
+
+class ConfigurationSource(msgspec.Struct, frozen=True):
+    """Where a configuration came from, and how to read it from there again."""
+
+    path: Path
+    #: the file as it was read, without what the command line adds to it
+    file: Configuration
+    #: raises ConfigurationError
+    load: Callable[[Path], Configuration]
+
+
+class Reload:
+    """What SIGHUP and `mqbridge reload` do."""
+
+    def __init__(self, source: ConfigurationSource | None, mappings: Mappings) -> None:
+        self._source = source
+        self._mappings = mappings
+
+    async def __call__(self) -> tuple[bool, list[str]]:
+        """Whether the file was taken over, and lines that say what has changed, or why nothing has."""
+        source = self._source
+        if source is None:
+            return self._told(False, ["the bridge was started without a configuration file; nothing is reloaded"])
+        try:
+            configuration = await asyncio.to_thread(source.load, source.path)
+        except ConfigurationError as error:
+            return self._told(False, [*str(error).splitlines(), "nothing has changed"])
+        try:
+            lines = await self._mappings.apply(configuration.mappings, configuration.links)
+        except NoPassword as error:
+            return self._told(False, [str(error), "nothing has changed"])
+        for section in type(configuration).model_fields:
+            if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):
+                lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")
+        self._source = msgspec.structs.replace(source, file=configuration)
+        return self._told(True, lines)
+
+    @staticmethod
+    def _told(ok: bool, lines: list[str]) -> tuple[bool, list[str]]:
+        for line in lines:
+            log.log(logging.INFO if ok else logging.ERROR, "reload: %s", line)
+        return ok, lines
