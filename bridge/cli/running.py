@@ -55,11 +55,7 @@ def mappings(
 
 def _print(statuses: list[Status]) -> None:
     heads = ("mapping", "state", "taken", "moved", "filtered", "cut", "dead letters", "backouts")
-    rows = [
-        (one.name, str(one.state))
-        + tuple(map(str, (one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts)))
-        for one in statuses
-    ]
+    rows = [(one.name, str(one.state), *map(str, _counts(one))) for one in statuses]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         cells = [
@@ -70,6 +66,10 @@ def _print(statuses: list[Status]) -> None:
         if one.last_error_at is not None:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.last_error_at))
             typer.echo(f"{one.name}: last error at {when}: {one.last_error}")
+
+
+def _counts(one: Status) -> tuple[int, ...]:
+    return one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts
 
 
 def _cells(row: tuple[str, ...], widths: list[int]) -> enumerate[tuple[str, int]]:

@@ -25,6 +25,7 @@ _OPTIONS = (
     | cmqc.MQSO_MANAGED
     | cmqc.MQSO_WILDCARD_TOPIC
     | cmqc.MQSO_ANY_USERID
+    | cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
     | cmqc.MQSO_FAIL_IF_QUIESCING
 )
 
