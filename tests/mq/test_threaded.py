@@ -58,7 +58,9 @@ class BreakableConnection:
 
     def __init__(self, queue_manager: QueueManager, purpose: str, fault: Fault) -> None:
         self._queue_manager = queue_manager
-        self._inner = LocalConnection(queue_manager, "mqbridge")
+        # Where authorities are enforced, it needs what any application needs (see `enforced`).
+        user = "bridge" if queue_manager.authorization is not None else ""
+        self._inner = LocalConnection(queue_manager, "mqbridge", user)
         self._purpose, self._fault = purpose, fault
         self._dead = False
 
@@ -111,9 +113,7 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     manager.close()
 
 
-def agent_of(
-    manager: QueueManager, fault: Fault, *, publishers: int = 1, asynchronous: bool = False
-) -> ThreadedAgent:
+def agent_of(manager: QueueManager, fault: Fault, *, publishers: int = 1, asynchronous: bool = False) -> ThreadedAgent:
     return ThreadedAgent(
         lambda purpose: BreakableConnection(manager, purpose, fault),  # type: ignore[arg-type,return-value]
         asyncio.get_running_loop(),
@@ -339,3 +339,99 @@ def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_man
         return recovered.states
 
     assert asyncio.run(run()) == {key: b"without 1"}
+
+
+# Authority ------------------------------------------------------------------------------------------------------------
+
+AUTHORITIES = f"""
+SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bridge') AUTHADD(CONNECT,INQ,ALTUSR,SETID)
+SET AUTHREC PROFILE('SYSTEM.MQTT.**') OBJTYPE(QUEUE) PRINCIPAL('bridge') AUTHADD(GET,BROWSE,PUT)
+SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('bridge') AUTHADD(SUB,RESUME,SETID)
+SET AUTHREC PROFILE('{TRANSMIT}') OBJTYPE(QUEUE) PRINCIPAL('alice','bob') AUTHADD(PUT)
+SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('alice') AUTHADD(PUB,SUB,RESUME)
+"""
+
+
+@pytest.fixture
+def enforced(queue_manager: QueueManager) -> QueueManager:
+    assert all(response.ok for response in LocalConnection(queue_manager).command(AUTHORITIES))
+    queue_manager.enforce_authorities()
+    return queue_manager
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_authority_is_asked_for_the_client(
+    enforced: QueueManager, caplog: pytest.LogCaptureFixture, asynchronous: bool
+) -> None:
+    """As an alternate user: whether it is admitted, may subscribe, may publish. A blank user is the bridge itself."""
+    refused = cmqc.MQRC_NOT_AUTHORIZED
+
+    async def run() -> dict[str, tuple[int, int, int]]:
+        agent = agent_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
+        await agent.open()
+        loop = asyncio.get_running_loop()
+        found = {}
+        for user in ("alice", "bob", "carol", ""):
+            admitted: asyncio.Future[int] = loop.create_future()
+            agent.admit("c", user, admitted.set_result)
+            subscribed: asyncio.Future[list[int]] = loop.create_future()
+            agent.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
+
+            def fill(unit: UnitOfWork, user: str = user) -> None:
+                identity = ClientIdentity("c", user.encode())
+                unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
+
+            reasons = await asyncio.wait_for(admitted, 20), (await asyncio.wait_for(subscribed, 20))[0]
+            found[user] = (*reasons, (await ended(agent, fill)).refusals.get(0, 0))
+        await stop(agent)
+        return found
+
+    assert asyncio.run(run()) == {
+        "alice": (0, 0, 0),
+        "bob": (0, refused, refused),
+        "carol": (refused, refused, refused),
+        "": (0, 0, refused),
+    }
+    said = [record.getMessage() for record in caplog.records if record.name != "bridge.mq.local.authorization"]
+    assert any("'c' as user 'carol' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
+    assert any("subscription c:t/c as user 'bob' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
+    assert any("topic 't/c' as user 'bob' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", range(1, 4))
+def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
+    enforced: QueueManager, number: int, after: bool
+) -> None:
+    async def run() -> list[tuple[str, int]]:
+        agent = agent_of(enforced, Fault("subscriptions", number, after=after))
+        await agent.open()
+        answers: list[tuple[str, int]] = []
+        last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        for user in ("alice", "carol", "bob"):
+            agent.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
+        agent.admit("c", "", last.set_result)
+        await asyncio.wait_for(last, 20)
+        await stop(agent)
+        return answers
+
+    assert asyncio.run(run()) == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
+
+
+def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
+    async def run() -> int:
+        opened = Fault("subscriptions", 0, after=False)
+        agent = agent_of(enforced, opened)
+        await agent.open()
+        before = opened.calls
+        answers: list[int] = []
+        last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        for number in range(100):
+            agent.admit(f"c{number}", "alice", answers.append)
+        agent.admit("last", "alice", last.set_result)
+        await asyncio.wait_for(last, 20)
+        await stop(agent)
+        assert answers == [0] * 100
+        return opened.calls - before
+
+    assert asyncio.run(run()) < 100

@@ -75,7 +75,9 @@ async def test_clients_without_an_identifier_get_one_each(bridge: Any) -> None:
         ({"mcauser": "mca", "use_client_id": True}, "user", b"sensor"),
     ],
 )
-async def test_identity_of_the_channel(bridge: Any, config: dict[str, Any], user_name: str | None, expected: bytes) -> None:
+async def test_identity_of_the_channel(
+    bridge: Any, config: dict[str, Any], user_name: str | None, expected: bytes
+) -> None:
     async with bridge(**config) as running:
         client = await running.connect("sensor", user_name=user_name)
         client.send(Publish("t", b"", 1, False, False, 1))
@@ -130,7 +132,9 @@ async def test_connack_2_identifier_rejected(bridge: Any, packet: Connect) -> No
         assert not running.service.sessions
 
 
-@pytest.mark.parametrize("packet", [Connect("x" * 23, "MQIsdp", 3), Connect("x" * 48), Connect("x" * 24), Connect("MQB2")])
+@pytest.mark.parametrize(
+    "packet", [Connect("x" * 23, "MQIsdp", 3), Connect("x" * 48), Connect("x" * 24), Connect("MQB2")]
+)
 async def test_identifiers_that_just_go(bridge: Any, packet: Connect) -> None:
     async with bridge() as running:
         client = await running.open()
@@ -224,14 +228,108 @@ async def test_connect_has_to_be_whole_within_its_time(bridge: Any) -> None:
         assert not client.packets
 
 
+# Authority ------------------------------------------------------------------------------------------------------------
+
+NOT_AUTHORIZED, NOT_CONNECTED = 2035, 2009
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("reason", "code"), [(NOT_AUTHORIZED, 5), (NOT_CONNECTED, 3), (2087, 3)])
+async def test_a_client_that_may_not_receive_messages(
+    bridge: Any, caplog: pytest.LogCaptureFixture, reason: int, code: int, at_once: bool
+) -> None:
+    """MQTT 3.1.1 table 3.1: 5 is "not authorized", 3 that the server is unavailable."""
+    async with bridge() as running:
+        running.agent.outsiders["carol"] = reason
+        running.agent.admits_at_once = at_once
+        assert await answers(running, Connect("c", user_name="carol")) == [Connack(code)]
+        assert not running.service.sessions and not running.agent.units
+    (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
+    assert "'carol'" in line and "SYSTEM.MQTT.TRANSMIT.QUEUE" in line and f"({reason})" in line
+
+
+@pytest.mark.parametrize(
+    ("config", "user"),
+    [({}, "carol"), ({"mcauser": "mca"}, "mca"), ({"use_client_id": True}, "c"), ({"mcauser": None}, "carol")],
+)
+async def test_whose_authority_is_asked_for(bridge: Any, config: dict[str, Any], user: str) -> None:
+    async with bridge(**config) as running:
+        await running.connect("c", user_name="carol")
+        assert running.agent.admitted == [("c", user)]
+
+
+@pytest.mark.parametrize("clean_session", [False, True])
+async def test_a_client_that_is_refused_does_no_harm_to_another(bridge: Any, clean_session: bool) -> None:
+    """Neither the connection nor the session of its client identifier ends."""
+    async with bridge() as running:
+        running.agent.outsiders["carol"] = NOT_AUTHORIZED
+        first = await running.connect("c", clean_session=False, user_name="alice", will=Will("will", b""))
+        first.send(Subscribe(1, (("t", 1),)))
+        assert await first.receive() == Suback(1, (1,))
+        assert await answers(running, Connect("c", clean_session=clean_session, user_name="carol")) == [Connack(5)]
+        await first.silent()
+        running.agent.deliver(running.agent.publication(1, 1))
+        assert await first.receive() == Publish("t", b"1", 1, False, False, 1)
+        assert not running.agent.unsubscribed and not running.agent.payloads()
+
+
+async def test_a_client_that_is_gone_before_it_is_admitted(bridge: Any) -> None:
+    """It takes nothing over, and leaves nothing behind."""
+    async with bridge() as running:
+        first = await running.connect("c", clean_session=False)
+        running.agent.admits_at_once = running.agent.automatic = False
+        client = await running.open()
+        client.send(Connect("c", will=Will("will", b"")))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        client.vanish()
+        await running.until(lambda: len(running.channel.connections) == 1)
+        running.agent.complete_all()
+        running.agent.automatic = True
+        await first.silent()
+        assert running.service.sessions["c"].durable and not running.agent.payloads()
+
+
+async def test_two_clients_of_one_identifier_wait_to_be_admitted(bridge: Any) -> None:
+    """The second takes over from the first, as if neither had waited (MQTT-3.1.4-2)."""
+    async with bridge() as running:
+        running.agent.admits_at_once = running.agent.automatic = False
+        first, second = await running.open(), await running.open()
+        for number, client in enumerate((first, second), 1):
+            client.send(Connect("c", clean_session=False))
+            await running.agent.until(lambda number=number: len(running.agent.admitted) == number)
+        running.agent.automatic = True
+        running.agent.complete_all()
+        assert await second.receive() in (ACCEPTED, PRESENT)
+        assert [one for one in await first.rest() if one not in (ACCEPTED, PRESENT)] == []
+        await second.silent()
+
+
+async def test_packets_sent_before_a_client_is_admitted(bridge: Any) -> None:
+    async with bridge() as running:
+        running.agent.admits_at_once = running.agent.automatic = False
+        client = await running.open()
+        client.send(Connect("c"), Publish("t", b"1", 1, False, False, 2))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        assert not running.agent.units
+        running.agent.automatic = True
+        running.agent.complete_all()
+        assert [await client.receive() for _ in range(2)] == [ACCEPTED, Puback(2)]
+
+
 # Right behind CONNECT -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clean_session", [False, True])
 @pytest.mark.parametrize("together", [False, True], ids=["in segments", "in one segment"])
-async def test_packets_sent_before_connack_are_worked_on_after_it(bridge: Any, clean_session: bool, together: bool) -> None:
+async def test_packets_sent_before_connack_are_worked_on_after_it(
+    bridge: Any, clean_session: bool, together: bool
+) -> None:
     """MQTT 3.1.1 section 3.1.4: clients may send at once, without waiting for CONNACK."""
-    packets = [Connect("c", clean_session=clean_session), Subscribe(1, (("t", 1),)), Publish("t", b"1", 1, False, False, 2)]
+    packets = [
+        Connect("c", clean_session=clean_session),
+        Subscribe(1, (("t", 1),)),
+        Publish("t", b"1", 1, False, False, 2),
+    ]
     async with bridge() as running:
         running.agent.automatic = False
         client = await running.open()
