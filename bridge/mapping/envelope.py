@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 
 import msgspec
 
@@ -12,7 +15,16 @@ from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.property_name import user_name
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, MalformedHeader, Value, decode_chain
+from bridge.wire.mq import MQMD, MQXQH, RFH2, ByteOrder, Folder, MalformedHeader, Value, decode_chain
+
+#: A folder of text and integers without groups, references or other attributes, in ASCII; and an element of it.
+_SIMPLE = re.compile(
+    rb"<(\w++)>((?:<(\w++)(?: dt='i4'>[0-9]{1,9}|>[ !-%'-;=-~]*+)</\3>)*+)</\1> *+"
+)
+_ELEMENT = re.compile(rb"<(\w++)(?: dt='i4'>([0-9]++)|>([^<]*+))<")
+#: name -> value as text; or why the folder cannot be read
+_Properties = Mapping[str, str] | str
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Envelope:
@@ -26,8 +38,8 @@ class Envelope:
 
     def __init__(self, message: Message) -> None:
         md = message.md
-        self._properties: dict[str, Mapping[str, str]] = {}
-        self._folders: list[Folder] = []
+        self._folders: tuple[Folder, ...] = ()
+        self._properties: dict[str, _Properties] | None = None
         if md.Format not in HEADER_FORMATS:
             self._set(md, message.data, md.Format, md.Encoding, md.CodedCharSetId)
             return
@@ -52,24 +64,11 @@ class Envelope:
         A property in a group is `group.name`; of one that is there twice the last value counts; one that is nil is
         none. Names in the usr folder are as the bridge reads them (:mod:`bridge.mapping.property_name`).
         """
-        found = self._properties.get(folder)
-        if found is None:
-            found = self._properties[folder] = self._read(folder) if self._folders else {}
-        return found
-
-    def _read(self, name: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for folder in self._folders:
-            if folder.name != name:
-                continue
-            try:
-                content = folder.content
-            except MalformedHeader as error:
-                why = f"folder {name} of the RFH2 cannot be read: {error}"
-                raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, why) from error
-            _flatten(content, "", found)
-        if name == "usr":
-            return {user_name(element): value for element, value in found.items()}
+        if self._properties is None:
+            self._properties = _properties_of(self._folders)
+        found = self._properties.get(folder, _NONE)
+        if isinstance(found, str):
+            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, found)
         return found
 
     @property
@@ -146,6 +145,39 @@ def publication_of(
         properties=dict(envelope.properties("usr")),
         hops=envelope.hops,
     )
+
+
+def _properties_of(folders: Iterable[Folder]) -> dict[str, _Properties]:
+    found: dict[str, _Properties] = {}
+    for folder in folders:
+        name, properties = _read(folder.NameValueData, folder.NameValueCCSID, folder.byte_order)
+        before = found.get(name, properties)
+        if before is not properties and not isinstance(before, str) and not isinstance(properties, str):
+            properties = {**before, **properties}
+        found[name] = before if isinstance(before, str) else properties
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Properties]:
+    """(name, properties) of a folder; why it cannot be read is for those who need it to know."""
+    simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None
+    found: dict[str, str] = {}
+    if simple is not None:
+        # Such are all folders that the bridge writes; the mqtt folder, with its message id, is never twice the same.
+        name = simple[1].decode()
+        for element, integer, text in _ELEMENT.findall(simple[2]):
+            found[element.decode()] = str(int(integer)) if integer else text.decode()
+    else:
+        folder = Folder(data, ccsid, byte_order)
+        name = folder.name
+        try:
+            _flatten(folder.content, "", found)
+        except MalformedHeader as error:
+            return name, f"folder {name} of the RFH2 cannot be read: {error}"
+    if name == "usr":
+        found = {user_name(element): value for element, value in found.items()}
+    return name, found
 
 
 def _flatten(content: Mapping[str, Value], prefix: str, found: dict[str, str]) -> None:

@@ -34,7 +34,7 @@ class Loop(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     #: whatever one of them takes comes round
     certain: bool
-    #: nothing cuts it at run time: it goes through links of MQTT 3.1.1, which carry no hop mark
+    #: nothing cuts it at run time: hop marks are lost on its way, at links of MQTT 3.1.1
     uncut: bool = False
 
     def __str__(self) -> str:
@@ -152,11 +152,11 @@ def _back(node: _Node, start: _Node, before: Mapping[str, _Node]) -> Iterator[_N
 def _loop(cycle: list[_Node]) -> Loop:
     edges = list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
     certain = all(not node.filtered and node.surely_feeds(other) for node, other in edges)
-    unmarked = sum(
+    lost = sum(
         node.destination not in (LOCAL, QUEUES) and not (node.marks_kept and other.marks_kept) for node, other in edges
     )
     # A mark that is lost once on the way round is made anew by those behind, and cuts the loop on the next round.
-    return Loop(tuple(node.name for node in cycle), certain, unmarked > (len(cycle) > 1))
+    return Loop(tuple(node.name for node in cycle), certain, lost > (len(cycle) > 1))
 
 
 class LoopGuard:
