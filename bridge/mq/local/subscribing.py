@@ -168,6 +168,10 @@ class Subscribing(Handles):
         if authorization is None:
             return
         handle = self._handles.get(number) if number is not None else None
+        acting = self.asked if alternate is None else alternate
+        profile = ""
+        if isinstance(handle, QueueHandle) and (handle.queue.owner is None or handle.queue.owner != acting):
+            profile = handle.profile
         profile = handle.profile if isinstance(handle, QueueHandle) and handle.queue.owner != self.asked else ""
         alternate = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else None
         authorization.subscribing(self.asked, alternate, topic_filter, authority, profile)
