@@ -249,7 +249,7 @@ class Definitions:
     def _remove(self, kind: str, name: str) -> None:
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
-            queue_manager.queues.pop(name, None)
+            queue_manager.queues.pop(name).end()
         else:
             self._queue_manager.held(kind).pop(name, None)
             queue_manager.topics.forget_routes()
@@ -264,8 +264,11 @@ class Definitions:
         if kind == "QLOCAL":
             self.check_unused(name, queue_manager.queues[name])
         own = ("", queue_manager.name)
+        # A durable subscription that nobody has open keeps no queue: its publications go nowhere until there is one again.
         for subscription in queue_manager.topics.subscriptions.values():
             named = subscription.destination == name and subscription.destination_manager in own
+            if named and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
+                continue
             way = subscription.destination_manager == name and kind == "QREMOTE"
             if named or way or subscription.queue.name == name:
                 detail = f"subscription {subscription.name} puts to it"

@@ -236,7 +236,7 @@ def _subscription(subscription: Subscription) -> Shown:
         "SUBLEVEL": subscription.level,
         "SUBUSER": subscription.user,
         "EXPIRY": expiry,
-        "WSCHEMA": "TOPIC",
+        "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
         "SELECTOR": subscription.selector,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from bridge.mq.local.authorization import AuthorizationService
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.topics import Subscription, TopicTree
 from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
 
 
 class Destination(msgspec.Struct, gc=False):
@@ -170,10 +173,21 @@ class Objects:
             return base
         return f"{base}/{object_string}" if base else object_string
 
-    def make_subscription(self, name: str, attributes: dict[str, Any]) -> Subscription:
-        """A subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them). Raises MQError."""
+    def make_subscription(self, name: str, attributes: dict[str, Any], *, stored: bool = False) -> Subscription:
+        """A subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them).
+
+        Raises MQError; the destination of a stored one may be missing, though, as it may when a queue is deleted.
+        """
         topic_filter = self.topic_string(str(attributes.get("TOPICOBJ") or ""), str(attributes.get("TOPICSTR") or ""))
-        destination = self.resolve(str(attributes["DEST"]), str(attributes.get("DESTQMGR") or ""))
+        try:
+            destination = self.resolve(str(attributes["DEST"]), str(attributes.get("DESTQMGR") or ""))
+        except MQError as error:
+            if not stored:
+                raise
+            log.error("the destination of subscription %s cannot be resolved: %s", name, error)
+            destination = Destination(Queue(str(attributes["DEST"]), defaults("QLOCAL")))
+            assert destination.queue is not None
+            destination.queue.end()
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"destination {attributes['DEST']} is a topic")
         correl_id = str(attributes.get("DESTCORL") or "")
@@ -199,6 +213,7 @@ class Objects:
             grouped=bool(attributes.get("GROUPED")),
             any_user=bool(attributes.get("ANYUSER")),
             on_request=bool(attributes.get("REQUEST")),
+            characters=attributes.get("WSCHEMA") == "CHAR",
             identity=_identity(attributes.get("IDENTITY")),
             retain_as_published=bool(attributes.get("RETAIN")),
         )
@@ -222,6 +237,7 @@ class Objects:
             "GROUPED": subscription.grouped,
             "ANYUSER": subscription.any_user,
             "REQUEST": subscription.on_request,
+            "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
             "RETAIN": subscription.retain_as_published,
         }
         if subscription.identity is not None:

@@ -133,6 +133,11 @@ class Queue:
         self.high_depth = self.depth
         self.reset_at = time.monotonic()
 
+    def end(self) -> None:
+        """Take no message from now on: the queue is deleted, though a subscription may still name it."""
+        self.deleted = True
+        self.put_enabled = False
+
     def refresh(self) -> None:
         """Take over attributes after an ALTER."""
         attributes = self.attributes
@@ -144,6 +149,8 @@ class Queue:
 
     def refusal(self, length: int) -> int:
         """The reason code for which a message of `length` bytes cannot be put, or MQRC_NONE."""
+        if self.deleted:
+            return cmqc.MQRC_UNKNOWN_OBJECT_NAME
         if not self.put_enabled:
             return cmqc.MQRC_PUT_INHIBITED
         if self.depth >= self.max_depth:

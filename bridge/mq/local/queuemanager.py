@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
 #: PCF commands are put to it.
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
+_COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 #: Depth of queues that the queue manager makes for itself.
 SYSTEM_MAX_DEPTH = 999_999_999
@@ -98,14 +99,14 @@ class QueueManager(Objects):
                 RETAINED_QUEUE, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
             )
         if COMMAND_QUEUE not in self.queues:
-            self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | {"SHARE": "NO"})
+            self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | _COMMAND_QUEUE)
         for name, own in MODEL_QUEUES.items():
             self.models.setdefault(name, defaults("QMODEL") | own)
         for name, own in NAMELISTS.items():
             self.namelists.setdefault(name, defaults("NAMELIST") | own)
         for name, attributes in subscriptions:
             try:
-                subscription = self.make_subscription(name, attributes)
+                subscription = self.make_subscription(name, attributes, stored=True)
                 subscription.selection = selection_of(self, subscription.selector)
                 self.topics.add(subscription)
             except MQError as error:
@@ -320,7 +321,7 @@ class QueueManager(Objects):
 
     def put_retained(self, unit: Unit, subscription: Subscription) -> None:
         """Put the retained publications that a new subscription names to its destination."""
-        for topic in self.topics.retained_matching(subscription.topic_filter, self.retained):  # type: ignore[arg-type]
+        for topic in self.topics.retained_for(subscription, self.retained):  # type: ignore[arg-type]
             kept = self.retained[topic]
             if kept.expired or subscription.queue.refusal(kept.message.length):
                 continue

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.mq.local.property import USER_FOLDER, split
-from bridge.mq.local.selector import Value, selector
+from bridge.mq.local.selector import selector
+from bridge.mq.local.selector_logic import Value
 from bridge.mq.local.stored import Appearance, StoredMessage
 from bridge.wire.mq import MQMD
 

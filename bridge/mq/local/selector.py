@@ -23,15 +23,27 @@ selector syntax"; Java Message Service, "Message selector syntax".
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from bridge.mq.errors import MQError
+from bridge.mq.local.selector_logic import (
+    BOOLEAN,
+    BYTES,
+    COMPARISONS,
+    NUMBER,
+    STRING,
+    Value,
+    calculate,
+    compare,
+    conjunction,
+    disjunction,
+    like_pattern,
+    negation,
+)
 from bridge.wire import cmqc
 
-Value: TypeAlias = "str | bytes | bool | int | float | None"
 #: Gives the value of an identifier.
 Lookup: TypeAlias = Callable[[str], Value]
 #: True, False, or None for unknown.
@@ -57,21 +69,8 @@ _TOKEN: Final = re.compile(
 )
 #: Words that are no identifiers ("Property name restrictions").
 RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
 #: What an expression is: known when it is read, but for identifiers.
-_IDENTIFIER, _NUMBER, _STRING, _BYTES, _CONDITION = "identifier", "number", "string", "byte string", "condition"
+_IDENTIFIER, _CONDITION = "identifier", BOOLEAN
 
 
 class _Node(NamedTuple):
@@ -81,78 +80,12 @@ class _Node(NamedTuple):
     literal: Any = None
 
 
-def _kind(value: Value) -> str:
-    if isinstance(value, bool):
-        return _CONDITION
-    if isinstance(value, (int, float)):
-        return _NUMBER
-    return _STRING if isinstance(value, str) else _BYTES
-
-
-def _compare(sign: str, left: Value, right: Value) -> bool | None:
-    if left is None or right is None:
-        return None
-    kind = _kind(left)
-    if kind != _kind(right) or (kind != _NUMBER and sign not in ("=", "<>")):
-        return False
-    return bool(_COMPARISONS[sign](left, right))
-
-
-def _calculate(sign: str, left: Value, right: Value) -> int | float | None:
-    if left is None or right is None or _kind(left) != _NUMBER or _kind(right) != _NUMBER:
-        return None
-    assert isinstance(left, (int, float)) and isinstance(right, (int, float))
-    try:
-        if sign != "/":
-            return _ARITHMETIC[sign](left, right)  # type: ignore[no-any-return]
-        if isinstance(left, int) and isinstance(right, int):
-            quotient = abs(left) // abs(right)  # toward zero, as Java and C divide
-            return quotient if (left < 0) == (right < 0) else -quotient
-        return left / right
-    except (ZeroDivisionError, OverflowError):
-        return None
-
-
-def _not(value: bool | None) -> bool | None:
-    return None if value is None else not value
-
-
-def _and(left: bool | None, right: bool | None) -> bool | None:
-    if left is False or right is False:
-        return False
-    return None if left is None or right is None else True
-
-
-def _or(left: bool | None, right: bool | None) -> bool | None:
-    if left is True or right is True:
-        return True
-    return None if left is None or right is None else False
-
-
 def _both(join: Callable[[bool | None, bool | None], bool | None], left: Selector, right: Selector) -> _Node:
     return _Node(_CONDITION, lambda lookup: join(left(lookup), right(lookup)))
 
 
 def _calculation(sign: str, left: Callable[[Lookup], Any], right: Callable[[Lookup], Any]) -> _Node:
-    return _Node(_NUMBER, lambda lookup: _calculate(sign, left(lookup), right(lookup)))
-
-
-def _pattern(pattern: str, escape: str | None) -> re.Pattern[str] | None:
-    """The regular expression of a LIKE pattern; None when it ends in its escape character, or escapes something else."""
-    parts: list[str] = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == escape:
-            escaped = next(characters, None)
-            if escaped not in ("%", "_", escape):
-                return None
-            parts.append(re.escape(escaped or ""))
-        elif character == "%":
-            if parts[-1:] != [".*"]:
-                parts.append(".*")
-        else:
-            parts.append("." if character == "_" else re.escape(character))
-    return re.compile("".join(parts), re.DOTALL)
+    return _Node(NUMBER, lambda lookup: calculate(sign, left(lookup), right(lookup)))
 
 
 def selector(text: str) -> Selector:
@@ -222,13 +155,13 @@ class _Reader:
     def _or(self) -> _Node:
         node = self._and()
         while self._accept("OR"):
-            node = _both(_or, self._condition(node), self._condition(self._and()))
+            node = _both(disjunction, self._condition(node), self._condition(self._and()))
         return node
 
     def _and(self) -> _Node:
         node = self._not()
         while self._accept("AND"):
-            node = _both(_and, self._condition(node), self._condition(self._not()))
+            node = _both(conjunction, self._condition(node), self._condition(self._not()))
         return node
 
     def _not(self) -> _Node:
@@ -237,7 +170,7 @@ class _Reader:
         self._enter()
         operand = self._condition(self._not())
         self._depth -= 1
-        return _Node(_CONDITION, lambda lookup: _not(operand(lookup)))
+        return _Node(_CONDITION, lambda lookup: negation(operand(lookup)))
 
     def _enter(self) -> None:
         self._depth += 1
@@ -246,7 +179,7 @@ class _Reader:
 
     def _predicate(self) -> _Node:
         left = self._sum()
-        sign = self._accept(*_COMPARISONS)
+        sign = self._accept(*COMPARISONS)
         if sign:
             return self._comparison(sign, left, self._sum())
         if self._accept("IS"):
@@ -266,7 +199,7 @@ class _Reader:
         else:
             return left
         evaluate = node.evaluate
-        return _Node(_CONDITION, lambda lookup: _not(evaluate(lookup))) if negated else node
+        return _Node(_CONDITION, lambda lookup: negation(evaluate(lookup))) if negated else node
 
     def _identifier(self, node: _Node, what: str) -> _Node:
         if node.kind != _IDENTIFIER:
@@ -277,13 +210,13 @@ class _Reader:
         kinds = {left.kind, right.kind} - {_IDENTIFIER}
         if len(kinds) > 1:
             self._fail(f"a {left.kind} is not compared with a {right.kind}")
-        if kinds and kinds != {_NUMBER} and sign not in ("=", "<>"):
+        if kinds and kinds != {NUMBER} and sign not in ("=", "<>"):
             self._fail(f"{sign} compares numbers")
         one, other = left.evaluate, right.evaluate
-        return _Node(_CONDITION, lambda lookup: _compare(sign, one(lookup), other(lookup)))
+        return _Node(_CONDITION, lambda lookup: compare(sign, one(lookup), other(lookup)))
 
     def _number(self, node: _Node) -> Callable[[Lookup], Any]:
-        if node.kind not in (_NUMBER, _IDENTIFIER):
+        if node.kind not in (NUMBER, _IDENTIFIER):
             self._fail(f"a {node.kind} is no number")
         return node.evaluate
 
@@ -295,7 +228,7 @@ class _Reader:
 
         def is_between(lookup: Lookup) -> bool | None:
             middle = value(lookup)
-            return _and(_compare(">=", middle, low(lookup)), _compare("<=", middle, high(lookup)))
+            return conjunction(compare(">=", middle, low(lookup)), compare("<=", middle, high(lookup)))
 
         return _Node(_CONDITION, is_between)
 
@@ -309,13 +242,13 @@ class _Reader:
 
         def is_in(lookup: Lookup) -> bool | None:
             value = evaluate(lookup)
-            return None if value is None else any(_compare("=", value, item) for item in items)
+            return None if value is None else any(compare("=", value, item) for item in items)
 
         return _Node(_CONDITION, is_in)
 
     def _literal(self) -> Value:
         node = self._unary()
-        if node.literal is None or node.kind not in (_STRING, _NUMBER, _BYTES):
+        if node.literal is None or node.kind not in (STRING, NUMBER, BYTES):
             self._fail("expected a string or number")
         value: Value = node.literal
         return value
@@ -326,7 +259,7 @@ class _Reader:
         escape = self._string() if self._accept("ESCAPE") else None
         if escape is not None and len(escape) != 1:
             self._fail("ESCAPE takes one character")
-        pattern = _pattern(text, escape)
+        pattern = like_pattern(text, escape)
         if pattern is None:
             self._fail("the escape character stands before `%`, `_` or itself")
 
@@ -365,10 +298,10 @@ class _Reader:
         node = self._unary()
         self._depth -= 1
         value = self._number(node)
-        if node.literal is not None and node.kind == _NUMBER:
+        if node.literal is not None and node.kind == NUMBER:
             number = -node.literal if sign == "-" else node.literal
-            return _Node(_NUMBER, lambda _: number, number)
-        return _Node(_NUMBER, lambda lookup: _calculate(sign, 0, value(lookup)))
+            return _Node(NUMBER, lambda _: number, number)
+        return _Node(NUMBER, lambda lookup: calculate(sign, 0, value(lookup)))
 
     def _primary(self) -> _Node:
         kind, token = self._kind, self._token
@@ -380,7 +313,7 @@ class _Reader:
             return node
         if kind == "string":
             text = self._string()
-            return _Node(_STRING, lambda _: text, text)
+            return _Node(STRING, lambda _: text, text)
         if kind == "key" and token in ("TRUE", "FALSE"):
             self._advance()
             return _Node(_CONDITION, lambda _: token == "TRUE")
@@ -399,4 +332,4 @@ class _Reader:
         else:
             self._fail("expected a value")
         self._advance()
-        return _Node(_BYTES if kind == "bytes" else _NUMBER, lambda _: value, value)
+        return _Node(BYTES if kind == "bytes" else NUMBER, lambda _: value, value)

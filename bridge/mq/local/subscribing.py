@@ -69,8 +69,6 @@ def check_subscribe(sd: MQSD) -> None:
         or (options & cmqc.MQSO_NEW_PUBLICATIONS_ONLY and (on_request or not options & cmqc.MQSO_CREATE))
     ):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQSO options 0x{options:x}")
-    if options & cmqc.MQSO_WILDCARD_CHAR:
-        raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "the character-based wildcard scheme")
     if (options & cmqc.MQSO_DURABLE and not sd.SubName) or len(sd.SubName) > cmqc.MQ_SUB_NAME_LENGTH:
         raise MQError(cmqc.MQRC_SUB_NAME_ERROR, "a durable subscription has a name, of at most 10240 characters")
     if len(sd.SubUserData) > _USER_DATA_LENGTH:
@@ -150,6 +148,7 @@ class Subscribing(Handles):
             grouped=bool(options & cmqc.MQSO_GROUP_SUB),
             any_user=not options & cmqc.MQSO_FIXED_USERID and bool(options & cmqc.MQSO_ANY_USERID),
             on_request=bool(options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST),
+            characters=bool(options & cmqc.MQSO_WILDCARD_CHAR),
             identity=(sd.PubAccountingToken, sd.PubApplIdentityData)
             if options & cmqc.MQSO_SET_IDENTITY_CONTEXT
             else None,
@@ -168,12 +167,11 @@ class Subscribing(Handles):
         if authorization is None:
             return
         handle = self._handles.get(number) if number is not None else None
+        alternate = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else None
         acting = self.asked if alternate is None else alternate
         profile = ""
         if isinstance(handle, QueueHandle) and (handle.queue.owner is None or handle.queue.owner != acting):
             profile = handle.profile
-        profile = handle.profile if isinstance(handle, QueueHandle) and handle.queue.owner != self.asked else ""
-        alternate = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else None
         authorization.subscribing(self.asked, alternate, topic_filter, authority, profile)
 
     def _check_group(self, sd: MQSD, topic_filter: str, destination: Destination) -> None:
@@ -218,6 +216,8 @@ class Subscribing(Handles):
         alters = sd.Options & cmqc.MQSO_ALTER
         self._ask(sd, existing.topic_filter, "SUB" if alters else "RESUME", number if alters else None)
         if number is None:
+            if existing.queue.deleted:
+                raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {existing.destination!r}")
             destination = Destination(
                 existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name
             )
@@ -266,7 +266,18 @@ class Subscribing(Handles):
 
 
 def _describe(subscription: Subscription, sd: MQSD) -> None:
-    """Tell who resumes a subscription what it is."""
+    """Tell who resumes a subscription what it is. What its options are is told as well (IBM MQ, "Options (MQLONG)")."""
+    told = {
+        cmqc.MQSO_DURABLE: subscription.durable,
+        cmqc.MQSO_MANAGED: subscription.managed,
+        cmqc.MQSO_GROUP_SUB: subscription.grouped,
+        cmqc.MQSO_ANY_USERID: subscription.any_user,
+        cmqc.MQSO_FIXED_USERID: not subscription.any_user,
+        cmqc.MQSO_PUBLICATIONS_ON_REQUEST: subscription.on_request,
+        cmqc.MQSO_WILDCARD_CHAR: subscription.characters,
+        cmqc.MQSO_WILDCARD_TOPIC: not subscription.characters,
+    }
+    sd.Options = sd.Options & ~sum(told) | sum(option for option, is_so in told.items() if is_so)
     sd.ResObjectString = subscription.topic_filter
     sd.SubUserData = subscription.user_data or ""
     sd.SubCorrelId = subscription.correl_id or cmqc.MQCI_NONE

@@ -178,12 +178,6 @@ def _destination_class(parameters: list[Parameter]) -> tuple[bool, list[Paramete
 def _check(attributes: dict[str, Value], command: Command) -> None:
     if not attributes["TOPICSTR"] and not attributes["TOPICOBJ"]:
         raise MQSCSyntaxError("DEFINE SUB needs TOPICSTR or TOPICOBJ", command.where)
-    if attributes["WSCHEMA"] != "TOPIC":
-        raise CommandRefused(
-            "AMQ8101E",
-            detail="WSCHEMA(CHAR), the character-based wildcard scheme, is not supported",
-            reason=cmqc.MQRC_FUNCTION_NOT_SUPPORTED,
-        )
     correl_id = str(attributes["DESTCORL"])
     try:
         bytes.fromhex(correl_id)
@@ -204,6 +198,6 @@ def _attributes(subscription: Subscription) -> dict[str, Value]:
         "USERDATA": subscription.user_data or "",
         "SUBLEVEL": subscription.level,
         "EXPIRY": "UNLIMITED",
-        "WSCHEMA": "TOPIC",
+        "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
         "SUBUSER": subscription.user,
     }

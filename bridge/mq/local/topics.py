@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bridge.mapping.topic import is_wildcard, matches
+from bridge.mq.local import character_wildcards
 from bridge.mq.local.attributes import BASE_TOPIC, Value
 from bridge.wire import cmqc
 
@@ -74,8 +75,16 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     identity: tuple[bytes, str] | None = None
     #: a live publication is marked as retained when it was put with MQPMO_RETAIN (MQTT 5, Retain As Published)
     retain_as_published: bool = False
+    #: WSCHEMA(CHAR): its topic string has character-based wildcards
+    characters: bool = False
     #: the application that has it open
     owner: Any = None
+
+    def names(self, topic: str) -> bool:
+        """Whether it is for a topic string."""
+        if self.characters:
+            return character_wildcards.matches(self.topic_filter, topic)
+        return matches(self.topic_filter, topic)
 
     @property
     def selective(self) -> bool:
@@ -138,7 +147,7 @@ class TopicTree:
         #: subscription name -> subscription
         self.subscriptions: dict[str, Subscription] = {}
         self._root = _Level()
-        #: filters with `#` before their end, which only MQ applications use
+        #: those with `#` before the end or with character-based wildcards, which only MQ applications use
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
         #: another number after each change of the objects
@@ -154,7 +163,7 @@ class TopicTree:
         self.remove(subscription.name)
         self.subscriptions[subscription.name] = subscription
         levels = subscription.topic_filter.split("/")
-        if "#" in levels[:-1]:
+        if "#" in levels[:-1] or subscription.characters:
             self._irregular[subscription.name] = subscription
         else:
             level = self._root
@@ -202,9 +211,9 @@ class TopicTree:
         levels = topic.split("/")
         found: list[Subscription] = []
         self._collect(self._root, levels, 0, found)
-        found += [candidate for candidate in self._irregular.values() if matches(candidate.topic_filter, topic)]
+        found += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
-        found = [one for one in found if not any(_is_blocked(one.topic_filter, block) for block in blocks)]
+        found = [one for one in found if not any(_is_blocked(one, block) for block in blocks)]
         found = [one for one in found if one.level <= level and not one.on_request]
         if any(one.level != 1 for one in found):
             # IBM MQ, "Intercepting publications": only the highest SubLevel that the PubLevel reaches takes part.
@@ -259,6 +268,12 @@ class TopicTree:
                     effective[keyword] = attributes[keyword]
         return effective
 
+    def retained_for(self, subscription: Subscription, retained: dict[str, object]) -> list[str]:
+        """Topic strings of `retained` that a subscription is for."""
+        if not subscription.characters:
+            return self.retained_matching(subscription.topic_filter, retained)
+        return [topic for topic in retained if subscription.names(topic)]
+
     def retained_matching(self, topic_filter: str, retained: dict[str, object]) -> list[str]:
         """Topic strings of `retained` that a filter names."""
         if not is_wildcard(topic_filter):
@@ -275,8 +290,12 @@ def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:
     return tuple(chosen.values())
 
 
-def _is_blocked(topic_filter: str, block: str) -> bool:
+def _is_blocked(subscription: Subscription, block: str) -> bool:
     """Whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
+    topic_filter = subscription.topic_filter
+    if subscription.characters:
+        before = character_wildcards.literal(topic_filter)
+        return before is not None and not before.startswith(block + "/")
     if not is_wildcard(topic_filter):
         return False
     literal = []

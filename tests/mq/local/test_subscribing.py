@@ -271,3 +271,15 @@ def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager, connection):
         properties = [Property(name="size", type=cmqc.MQTYPE_INT8, value=value)]
         publish(connection, "a", b"%d" % value, properties=properties)
     assert [(got.data, got.md.Priority) for got in received(connection, queue)] == [(b"1", 6)]
+
+
+def test_who_resumes_is_told_what_the_subscription_is(connection):
+    options = DURABLE | MANAGED | cmqc.MQSO_ANY_USERID | cmqc.MQSO_WILDCARD_CHAR
+    handle, queue = subscribe(connection, "a/*", options, SubName="s")
+    connection.close(handle)
+    connection.close(queue)
+    sd = MQSD(Options=RESUME, SubName="s")
+    handle, queue = connection.subscribe(sd)
+    assert sd.Options == RESUME | options
+    publish(connection, "a/b/c")
+    assert bodies(connection, queue) == [b"x"]

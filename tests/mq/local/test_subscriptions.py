@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge.mq.interface import MQOD, MQSD
+from bridge.mq.local.character_wildcards import matches
 from bridge.mq.local.script import prepare
 from bridge.wire import cmqc
 
@@ -67,7 +68,6 @@ def test_a_topic_object_gives_the_beginning_of_the_topic_string(manager: Manager
         ("TOPICSTR('a') DEST(A) DESTCORL(XYZ)", "AMQ8405I"),
         ("TOPICSTR('a') DEST(A) DESTCLAS(MINE)", "AMQ8405I"),
         ("TOPICSTR('a') DEST(A) DESTCLAS(MANAGED)", "AMQ8405I"),
-        ("TOPICSTR('a') DEST(A) WSCHEMA(CHAR)", "AMQ8101E"),
         ("TOPICSTR('closed') DEST(A)", "AMQ8101E"),
         ("TOPICSTR('fleeting') DEST(A)", "AMQ8101E"),
     ],
@@ -191,3 +191,50 @@ def test_the_subscription_of_an_application_can_be_altered_and_deleted(manager: 
     assert manager.attribute("SUB('app')", "SUBTYPE") == "API"
     manager.ok("DELETE SUB('app')")
     manager.refused("DISPLAY SUB('app')", "AMQ8147E")
+
+
+def test_a_subscription_outlives_its_queue(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.ok("DEFINE SUB(S) TOPICSTR('a') DEST(A)")
+    manager.ok("DELETE QLOCAL(A)")
+    manager.ok("DEFINE QLOCAL(DEAD)")
+    manager.ok("ALTER QMGR DEADQ(DEAD)")
+    manager.publish("a", b"nowhere")
+    assert [data[-7:] for data in manager.get_all("DEAD")] == [b"nowhere"]
+    manager.restart()
+    assert manager.attribute("SUB(S)", "DEST") == "A"
+    manager.publish("a", b"nowhere")
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.publish("a", b"there")
+    assert [data[-5:] for data in manager.get_all("A")] == [b"there"]
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "names", "not_those"),
+    [
+        ("price/*/fru?t", ("price/a/fruit", "price/a/b/frust", "price//fruit"), ("price/fruit", "price/a/frut")),
+        ("*", ("a", "a/b", ""), ("$SYS/x",)),
+        ("a/+/#", ("a/+/#",), ("a/b/c", "a/b")),
+        ("50%%/%*/*", ("50%/*/x", "50%/*/"), ("50%%/*/x", "50%/y/x")),
+        ("a%b*", ("a%b", "a%bc"), ("ab",)),
+    ],
+)
+def test_character_based_wildcards(topic_filter: str, names: tuple[str, ...], not_those: tuple[str, ...]) -> None:
+    assert all(matches(topic_filter, topic) for topic in names)
+    assert not any(matches(topic_filter, topic) for topic in not_those)
+
+
+def test_wildcard_schemes(manager: Manager) -> None:
+    for name in ("BY.TOPIC", "BY.CHAR"):
+        manager.ok(f"DEFINE QLOCAL({name})")
+    manager.ok("DEFINE TOPIC(SECRET) TOPICSTR('a/secret') WILDCARD(BLOCK)")
+    manager.publish("a/kept", b"retained", retain=True)
+    manager.ok("DEFINE SUB(T) TOPICSTR('a/*') DEST(BY.TOPIC) WSCHEMA(TOPIC)")
+    manager.ok("DEFINE SUB(C) TOPICSTR('a/*') DEST(BY.CHAR) WSCHEMA(CHAR)")
+    manager.restart()
+    assert [manager.attribute(f"SUB({name})", "WSCHEMA") for name in "TC"] == ["TOPIC", "CHAR"]
+    for topic in ("a/b", "a/*", "a/b/c", "a/secret/x"):
+        manager.publish(topic, topic.encode())
+    assert [data.rpartition(b">")[2].strip() for data in manager.get_all("BY.TOPIC")] == [b"a/*"]
+    found = [data.rpartition(b">")[2].strip() for data in manager.get_all("BY.CHAR")]
+    assert found == [b"retained", b"a/b", b"a/*", b"a/b/c"]

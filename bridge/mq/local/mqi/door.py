@@ -237,7 +237,9 @@ class MqiConversation(Conversation):
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
         (subscription, queue), unit = application.subscribe(sd, given)
-        changed = {name: getattr(sd, name) for name in ("SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")}
+        changed = {
+            name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")
+        }
         writer = Writer().long(FIRST_HANDLE + queue).long(FIRST_HANDLE + subscription)
         writer.raw(structures.MQSD.written(raw, **changed))
         writer.text(sd.ObjectString or sd.ResObjectString)

@@ -92,7 +92,6 @@ CREATE, CHANGE, DELETE, INQUIRE = (
             cmqc.MQIA_INHIBIT_GET,
         ),
         (DELETE, {MQCA_Q_NAME: "NEW"}, cmqc.MQRC_UNKNOWN_OBJECT_NAME, MQCA_Q_NAME),
-        (DELETE, {MQCA_Q_NAME: "APP.IN"}, cmqcfc.MQRCCF_OBJECT_OPEN, None),
         (DELETE, {MQCA_Q_NAME: "REPLIES"}, cmqcfc.MQRCCF_OBJECT_OPEN, None),
         (DELETE, {MQCA_Q_NAME: COMMAND_QUEUE}, cmqcfc.MQRCCF_OBJECT_OPEN, None),
         (cmqcfc.MQCMD_CLEAR_Q, {MQCA_Q_NAME: "NEW"}, cmqc.MQRC_UNKNOWN_OBJECT_NAME, None),

@@ -73,7 +73,6 @@ def test_copy(admin: Administrator) -> None:
         (CREATE, NEW | {MQCACF_DESTINATION: "NONE"}, cmqc.MQRC_UNKNOWN_OBJECT_NAME, None),
         (CREATE, NEW | {MQCA_TOPIC_NAME: "NONE"}, cmqc.MQRC_UNKNOWN_OBJECT_NAME, None),
         (CREATE, NEW | {MQCA_TOPIC_STRING: "prices/fruit"}, cmqc.MQRC_SUB_INHIBITED, None),
-        (CREATE, NEW | {cmqcfc.MQIACF_WILDCARD_SCHEMA: cmqc.MQWS_CHAR}, cmqc.MQRC_FUNCTION_NOT_SUPPORTED, None),
         (CREATE, NEW | {cmqcfc.MQIACF_SUB_LEVEL: 10}, cmqcfc.MQRCCF_ATTR_VALUE_ERROR, cmqcfc.MQIACF_SUB_LEVEL),
         (
             CREATE,
