@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from typing import Any
 
 _CHUNK = 65536
 
+_QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""Linux alone has it."""
+
 
 class Stream:
     """A connected, non-blocking socket, plain or TLS, as paho wants it, and the bytes that have come and wait."""
 
-    def __init__(self, socket: Any) -> None:
+    def __init__(self, connected: Any) -> None:
         # socket.socket or ssl.SSLSocket, which paho has no common type for either.
-        self._socket = socket
-        self._tls = isinstance(socket, ssl.SSLSocket)
+        self._socket = connected
+        self._tls = isinstance(connected, ssl.SSLSocket)
         self._gathering = bytearray()
         #: whole bytes to read packets from, and how far they are read
         self.buffer = b""
@@ -44,6 +48,10 @@ class Stream:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
+        if _QUICK_ACK is not None:
+            # A broker that leaves Nagle's algorithm on (mosquitto does) holds answers back until TCP acknowledges those
+            # before, which TCP delays by 40 ms where nothing is sent. The option has to be set anew after each read.
+            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
         if len(gathering) >= self.needed or self.ended:
             self.buffer = bytes(gathering)
             gathering.clear()

@@ -48,7 +48,7 @@ class Mosquitto:
         if not Path(command).exists():
             pytest.fail("mosquitto is not installed; `make test` installs it (tests/system-packages.sh)")
         log = (self.directory / "mosquitto.log").open("ab")
-        self.process = subprocess.Popen([command, "-v", "-c", str(self._file)], stdout=log, stderr=log)
+        self.process = subprocess.Popen([command, "-c", str(self._file)], stdout=log, stderr=log)
         log.close()
         before = time.monotonic() + PATIENCE
         while True:
@@ -67,5 +67,5 @@ class Mosquitto:
 
     @property
     def log(self) -> str:
-        """What it wrote so far: each packet, with -v."""
+        """What it wrote so far."""
         return (self.directory / "mosquitto.log").read_text(errors="replace")
