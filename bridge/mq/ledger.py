@@ -8,7 +8,9 @@ under way, its presence after the reconnect says that the unit of work was commi
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import time
 
 import msgspec
 
@@ -19,9 +21,15 @@ from bridge.mq.interface import MQOD, Connection, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
+log = logging.getLogger(__name__)
+
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
 RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
+
+#: Seconds after which a queue manager has noticed that a connection is lost, and has backed out its unit of work: by
+#: heartbeats, which a server-connection channel sends each 300 s by default (HBINT).
+LONGEST_DOUBT = 600.0
 
 _OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
@@ -104,10 +112,12 @@ class Ledger:
         self._connection.commit()
         return receipt
 
-    def was_committed(self, receipt: bytes, before: bytes) -> bool:
+    def was_committed(self, receipt: bytes, before: bytes, lost: float) -> bool:
         """Whether the unit of work that puts `receipt` and takes `before` away was committed.
 
-        Its connection is lost, but the queue manager may be at it still. Then neither is to be seen: MQError, look later.
+        Its connection is lost, since `lost` (time.monotonic()), but the queue manager may be at it still. Then neither is
+        to be seen: MQError, look later. After `LONGEST_DOUBT` the queue manager is through with it, and somebody else has
+        taken `before` away: it was backed out, or its receipt would be there.
         """
         if self.holds(receipt):
             return True
@@ -115,6 +125,9 @@ class Ledger:
             return False
         if self.holds(receipt):
             return True  # between the two looks
+        if time.monotonic() - lost >= LONGEST_DOUBT:
+            log.warning("messages of the bridge are missing on %s: a unit of work in doubt is put again", STATE_QUEUE)
+            return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
     def read(self) -> tuple[dict[StateKey, tuple[bytes, Entry]], list[bytes]]:

@@ -237,6 +237,8 @@ class Remover(Worker[Removal]):
         #: of the last unit of work committed; the next takes it away
         self._old_receipt = b""
         self._doubtful: tuple[list[Removal], dict[StateKey, bytes | None], bytes] | None = None
+        #: time.monotonic() when the connection was lost
+        self._lost = 0.0
         self._opened_once = False
         self._standing_by = False
 
@@ -261,7 +263,7 @@ class Remover(Worker[Removal]):
         if doubtful is not None:
             removals, changes, receipt = doubtful
             try:
-                committed = self.ledger.was_committed(receipt, self._old_receipt)
+                committed = self.ledger.was_committed(receipt, self._old_receipt, self._lost)
             except MQError:
                 self._doubtful = doubtful
                 raise
@@ -290,7 +292,7 @@ class Remover(Worker[Removal]):
     def lost(self) -> None:
         batch, self._batch = self._batch, []
         if batch and self._receipt:
-            self._doubtful = (batch, self._changes, self._receipt)
+            self._doubtful, self._lost = (batch, self._changes, self._receipt), time.monotonic()
         else:
             self.give_back(batch)
         self._receipt = b""

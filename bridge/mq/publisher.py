@@ -110,6 +110,8 @@ class Publisher(Worker[Part]):
         self._topics: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._batch: Batch | None = None
         self._doubtful: Batch | None = None
+        #: time.monotonic() when the connection was lost
+        self._lost = 0.0
         #: of the last unit of work committed; the next takes it away
         self._old_receipt = b""
         #: sizes of the batches committed, for who measures: number of publications -> times
@@ -136,7 +138,7 @@ class Publisher(Worker[Part]):
         if doubtful is None:
             return
         try:
-            committed = self._ledger.was_committed(doubtful.receipt, self._old_receipt)
+            committed = self._ledger.was_committed(doubtful.receipt, self._old_receipt, self._lost)
             log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
             if committed:
                 self._committed(doubtful)
@@ -151,7 +153,7 @@ class Publisher(Worker[Part]):
         if batch is None:
             return
         if batch.receipt:
-            self._doubtful = batch
+            self._doubtful, self._lost = batch, time.monotonic()
         else:
             self.give_back(batch.parts)
 

@@ -16,7 +16,7 @@ import pytest
 
 from bridge.mapping.message import Message, PublicationMessage
 from bridge.mapping.to_mq import ClientIdentity
-from bridge.mq import poller, worker
+from bridge.mq import ledger, poller, worker
 from bridge.mq.agent import Side, StateKey, UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
@@ -339,6 +339,44 @@ def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_man
         return recovered.states
 
     assert asyncio.run(run()) == {key: b"without 1"}
+
+
+# What somebody else does to the state queue ---------------------------------------------------------------------------
+
+
+class LostCommit(Fault):
+    """Breaks the connection of a purpose at its n-th commit, which is not done."""
+
+    def strikes(self, purpose: str, verb: str) -> bool:
+        return verb == "commit" and super().strikes(purpose, verb)
+
+
+@pytest.mark.parametrize("purpose", ["publisher", "poller"])
+def test_a_receipt_that_somebody_took_away(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, purpose: str
+) -> None:
+    """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
+    monkeypatch.setattr(ledger, "LONGEST_DOUBT", 0.05)
+
+    async def run() -> list[int]:
+        fault = LostCommit(purpose, 4, after=False)
+        agent = agent_of(queue_manager, fault)
+        await agent.open()
+        failures = []
+        for number in range(4):
+
+            def fill(unit: UnitOfWork, number: int = number) -> None:
+                unit.publications = [(publication("a", number), False)]
+                unit.states[StateKey(Side.SENT, "a")] = b"%d" % number
+
+            failures.append((await ended(agent, fill)).failure)
+            drain(queue_manager, ledger.STATE_QUEUE)
+        assert fault.struck == "commit"
+        await stop(agent)
+        return failures
+
+    assert asyncio.run(run()) == [0, 0, 0, 0]
+    assert payloads(queue_manager) == {"a": [0, 1, 2, 3]}
 
 
 # Authority ------------------------------------------------------------------------------------------------------------
