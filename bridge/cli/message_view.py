@@ -50,12 +50,16 @@ class MessageView:
             view["body"], view["bodyEncoding"] = base64.b64encode(self.body).decode(), "base64"
         return view
 
-    def text(self, *, verbose: bool = False) -> str:
-        """The body as text, or as a hex dump when it is none; `verbose` puts MQMD and headers in front."""
-        body = _body_text(self.body)
+    def text(self, *, verbose: bool = False, defaults: bool = True) -> str:
+        """The body as text, or as a hex dump when it is none; `verbose` puts MQMD and headers in front.
+
+        `defaults` says whether fields of the MQMD are shown that have their default value.
+        """
+        body = body_text(self.body)
         if not verbose:
             return body
-        lines = ["MQMD", *_lines(md_json(self.md))]
+        md, usual = md_json(self.md), {} if defaults else md_json(MQMD())
+        lines = ["MQMD", *_lines({name: value for name, value in md.items() if usual.get(name) != value})]
         for header in self.headers:
             match header:
                 case RFH2():
@@ -161,7 +165,7 @@ def _lines(view: Json, prefix: str = "") -> Iterator[str]:
             yield f"  {prefix}{name:<{max(0, 20 - len(prefix))}} {shown}".rstrip()
 
 
-def _body_text(body: bytes) -> str:
+def body_text(body: bytes) -> str:
     """The body if it is text that a terminal shows as such, else a hex dump."""
     try:
         text = body.decode()

@@ -33,8 +33,9 @@ def configuration_in(path: Path) -> Configuration:
 def read(path: Path) -> Configuration:
     """The configuration in a file. Raises ConfigurationError."""
     from bridge.config import load
+    from bridge.mapping.check import problems
 
-    return load(path)
+    return load(path, problems)
 
 
 def data_directory(option: Path | None, configuration: Configuration | None) -> Path:

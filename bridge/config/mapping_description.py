@@ -26,7 +26,7 @@ def describe_link(name: str, link: LinkConfig) -> str:
     if link.user is not None:
         parts.append(f"as user {link.user}, {_password(link)}")
     parts.append(f"{link.session} session {link.client_id!r}")
-    parts.append(f"at most {link.in_flight} publications in flight")
+    parts.append(f"at most {_counted(link.in_flight, 'publication')} in flight")
     return ", ".join(parts)
 
 
@@ -41,11 +41,11 @@ def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     if mapping.batch != MappingBatchConfig():
         batch = mapping.batch
         lines.append(
-            f"  units of work of at most {batch.messages} messages, {values.size_text(batch.size)},"
+            f"  units of work of at most {_counted(batch.messages, 'message')}, {values.size_text(batch.size)},"
             f" {values.duration_text(batch.time)}"
         )
     if mapping.backouts != type(mapping).model_fields["backouts"].default:
-        lines.append(f"  to the dead-letter queue after {mapping.backouts} backouts")
+        lines.append(f"  to the dead-letter queue after {_counted(mapping.backouts, 'backout')}")
     return lines
 
 
@@ -107,6 +107,10 @@ def _attribute(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return values.listing([f"{key}: {_shown(one)}" for key, one in value.items()], "and")
     return values.duration_text(value) if name == "expiry" and isinstance(value, float) else _shown(value)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _shown(value: object) -> str:

@@ -291,5 +291,5 @@ def test_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
         "1:9: limits:",
         "2:28: links.l.port:",
         "4:49: mappings.a.bakouts:",
-        "5:26: mappings.b.from.link:",
+        "5:29: mappings.b.from.link:",
     ]

@@ -1,0 +1,101 @@
+"""A message in a file: as `mqbridge mq get --json` prints it, or its data as they are."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from bridge.cli.body import CCSID_UTF8, descriptor
+from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.mapping.message import Message
+from bridge.mapping.scope import BYTE_FIELDS
+from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
+
+_HEADERS = {"xqh": "MQXQH", "dlh": "MQDLH", "mde": "MQMDE"}
+
+
+def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
+    """The message in a file. Raises Failure where it is none, OSError where it cannot be read.
+
+    JSON with `md` in it is what `mqbridge mq get --json` printed, unless a format or CCSID is given; all else is the
+    data of a message, headers included.
+    """
+    data = file.read_bytes()
+    if format_ is None and ccsid is None:
+        try:
+            view = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            view = None
+        if isinstance(view, dict) and isinstance(view.get("md"), dict):
+            return _message_of(view, file)
+    return message_of(data, format_, ccsid)
+
+
+def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
+    """A message of these data: of this Format and CCSID, or as `mqbridge mq put` would put it."""
+    md = descriptor(data, persistent=False, priority=None, expiry=None)
+    if format_ is not None:
+        md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
+    if ccsid is not None:
+        md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
+    return Message(md, data)
+
+
+def _message_of(view: dict[str, Any], file: Path) -> Message:
+    for key, header in _HEADERS.items():
+        if key in view:
+            _refuse(file, f"a message without an {header}, which JSON does not show in full (give its bytes, and --format)")
+    md = MQMD(**{name: _field(name, value, file) for name, value in view["md"].items()})
+    try:
+        headers = [_rfh2(one, file) for one in view.get("rfh2", [])]
+        format_, encoding, ccsid, data = encode_chain(headers, _body(view, file))
+    except (MalformedHeader, TypeError) as error:
+        _refuse(file, f"an RFH2 that can be written ({error})")
+    if headers:
+        md = msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid)
+    return Message(md, data)
+
+
+def _body(view: dict[str, Any], file: Path) -> bytes:
+    body = view.get("body", "")
+    if not isinstance(body, str):
+        _refuse(file, "text as body")
+    if view.get("bodyEncoding", "utf-8") != "base64":
+        return body.encode()
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error as error:
+        _refuse(file, f"base64 as body, as bodyEncoding says ({error})")
+
+
+def _rfh2(view: Any, file: Path) -> RFH2:
+    folders = view.get("folders") if isinstance(view, dict) else None
+    if not isinstance(folders, dict) or not all(isinstance(content, dict | list) for content in folders.values()):
+        _refuse(file, "folders in each of rfh2, each with its properties")
+    built = []
+    for name, contents in folders.items():
+        built += [Folder.build(name, one) for one in (contents if isinstance(contents, list) else [contents])]
+    said = {key: view[key] for key in ("Encoding", "CodedCharSetId", "Flags", "NameValueCCSID") if key in view}
+    return RFH2(Format=str(view.get("Format", "")).encode(), folders=tuple(built), **said)
+
+
+def _field(name: str, value: Any, file: Path) -> Any:
+    """A field of the MQMD as it is in an MQMD."""
+    if name not in MQMD.__struct_fields__:
+        _refuse(file, f"fields of the MQMD only in md, not {name}")
+    if not isinstance(getattr(MQMD(), name), bytes):
+        return value if type(value) is int else _refuse(file, f"a number as md.{name}")
+    if not isinstance(value, str):
+        _refuse(file, f"text as md.{name}")
+    try:
+        return bytes.fromhex(value) if name in BYTE_FIELDS else value.encode()
+    except ValueError as error:
+        _refuse(file, f"hexadecimal digits as md.{name} ({error})")
+
+
+def _refuse(file: Path, expected: str) -> NoReturn:
+    raise Failure(f"{file}: expected {expected}", WRONG_USAGE)

@@ -1,0 +1,254 @@
+"""`mqbridge try`: what a mapping makes of one message, without a queue manager."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+
+if TYPE_CHECKING:
+    from bridge.config import ToMqMapping, ToMqttMapping
+    from bridge.mapping.message import Message
+    from bridge.mapping.publication import MappedMessage, Publication
+    from bridge.mapping.rule import Rule
+
+#: The mapping does not take the message: it would pass it by.
+NOT_TAKEN = 3
+
+
+def try_mapping(
+    mapping: Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", show_default=False)],
+    config: options.ConfigurationFile = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Topic that it is published to.", show_default=False)
+    ] = None,
+    payload: Annotated[str | None, typer.Option(metavar="TEXT", help="The payload, or body.", show_default=False)] = None,
+    payload_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the payload.", show_default=False)
+    ] = None,
+    message: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="To MQTT: the message, as `mqbridge mq get --json` prints it, or its bytes, headers included.",
+            show_default=False,
+        ),
+    ] = None,
+    qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
+    retain: Annotated[bool, typer.Option("--retain", help="Publish it with RETAIN.")] = False,
+    client_id: Annotated[
+        str, typer.Option(metavar="NAME", help="Client identifier of who publishes it.")
+    ] = "mqbridge-try",
+    user: Annotated[str, typer.Option(metavar="NAME", help="Its user name.", show_default=False)] = "",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A user property; any number of times.", show_default=False),
+    ] = None,
+    response_topic: Annotated[str, typer.Option(metavar="TOPIC", help="Response Topic.", show_default=False)] = "",
+    correlation_data: Annotated[str, typer.Option(metavar="TEXT", help="Correlation Data.", show_default=False)] = "",
+    content_type: Annotated[str, typer.Option(metavar="TEXT", help="Content Type.", show_default=False)] = "",
+    expiry: Annotated[
+        float | None, typer.Option(min=0, metavar="S", help="Seconds until it expires.", show_default=False)
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Format of bytes in --message, such as MQHRF2.", show_default=False)
+    ] = None,
+    ccsid: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="CCSID of bytes in --message.", show_default=False)
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Print what a mapping makes of a message, without a queue manager.
+
+    For a mapping to MQ, give the publication (--topic, --payload and so on): it prints the message that would
+    be put. For a mapping to MQTT, give the message (--message): it prints the publication.
+
+    Exit status 1 when the mapping refuses the message, which would then go to the dead-letter queue; 3 when it
+    does not take it, so that it would pass it by.
+    """
+    rule = _rule(mapping, config)
+    body = _payload(payload, payload_file)
+    from bridge.config import ToMqMapping
+
+    if isinstance(rule.config, ToMqMapping):
+        if topic is None or message is not None or format is not None or ccsid is not None:
+            raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
+        from bridge.mapping.publication import Publication
+
+        _print_message(
+            rule,
+            Publication(
+                topic=topic,
+                payload=body or b"",
+                qos=qos,
+                retain=retain,
+                message_id=1 if qos else 0,
+                client_id=client_id,
+                user=user.encode()[:12],
+                expiry=expiry,
+                response_topic=response_topic,
+                correlation_data=correlation_data.encode(),
+                content_type=content_type,
+                properties=_properties(properties or []),
+            ),
+            json,
+        )
+        return
+    if (message is None) == (body is None):
+        raise Failure(
+            f"mapping {mapping} is one to MQTT: it needs --message FILE, or its body as --payload", WRONG_USAGE
+        )
+    from bridge.cli.message_file import message_in, message_of
+
+    made = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
+    _print_publication(rule, made, topic, json)
+
+
+def _rule(name: str, file: Path | None) -> Rule:
+    from bridge.cli.output import note
+    from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_of
+    from bridge.config.problems import suggestion
+    from bridge.mapping.rule import rule_of
+
+    configuration = configuration_of(file, None)
+    if configuration is None:
+        raise Failure(f"no configuration file: give --config, or name it in {CONFIGURATION_VARIABLE}", WRONG_USAGE)
+    config = configuration.mappings.get(name)
+    if config is None:
+        known = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there is none"
+        raise Failure(f"no mapping {name} in the configuration ({known})", WRONG_USAGE)
+    if not config.enabled:
+        note(f"mapping {name} is not enabled: what comes for it waits")
+    return rule_of(name, config, configuration.queue_manager.name)
+
+
+def _payload(text: str | None, file: Path | None) -> bytes | None:
+    if text is not None and file is not None:
+        raise Failure("--payload and --payload-file: one of them", WRONG_USAGE)
+    if file is not None:
+        return file.read_bytes()
+    return text.encode("utf-8", "surrogateescape") if text is not None else None
+
+
+def _properties(written: list[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in written]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise Failure(f"--property: expected NAME=VALUE, found {name + equals!r}", WRONG_USAGE)
+    return {name: value for name, _, value in pairs}
+
+
+def _print_message(rule: Any, publication: Publication, json: bool) -> None:
+    from bridge.cli.output import write, write_json
+
+    mapped = _mapped(rule, rule.map, publication)
+    if mapped is None:
+        from bridge.mapping.topic_pattern import TopicPattern
+
+        source = rule.config.source.mqtt
+        if not TopicPattern(source).matches(publication.topic):
+            raise _not_taken(rule, f"topic {publication.topic} does not match {source}")
+        raise _not_taken(rule, "its filter does not let it through")
+    if json:
+        write_json(_message_json(mapped))
+        return
+    write("\n".join(_message_lines(mapped)))
+
+
+def _mapped(rule: Rule, map_: Any, *arguments: Any, **named: Any) -> Any:
+    """What the rule makes of a message; None where it does not take it. A Failure where it refuses it."""
+    from bridge.mapping.publication import Unmappable
+    from bridge.wire import cmqc
+
+    try:
+        return map_(*arguments, **named)
+    except Unmappable as error:
+        reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
+        text = f"mapping {rule.name} refuses it: {error}\nit would go to the dead-letter queue with {reason}"
+        raise Failure(text, FAILED) from error
+
+
+def _not_taken(rule: Rule, why: str) -> Failure:
+    return Failure(f"mapping {rule.name} does not take it: {why}", NOT_TAKEN)
+
+
+def _message_json(mapped: MappedMessage) -> dict[str, Any]:
+    from bridge.cli.message_view import MessageView
+
+    to = mapped.destination
+    where = {"topic": to.name} if to.is_topic else {"queue": to.name, "queueManager": to.queue_manager}
+    view = MessageView(mapped.message.md, mapped.message.data)
+    return {
+        "destination": where,
+        "retain": mapped.retain,
+        "clear": mapped.clear,
+        "properties": mapped.properties,
+        **view.json(),
+    }
+
+
+def _message_lines(mapped: MappedMessage) -> Iterator[str]:
+    from bridge.cli.message_view import MessageView
+
+    to = mapped.destination
+    manager = f" at queue manager {to.queue_manager}" if to.queue_manager else ""
+    yield f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}{manager}"
+    if mapped.clear:
+        yield "it clears the retained publication of that topic"
+    elif mapped.retain:
+        yield "it becomes the retained publication of that topic (MQPMO_RETAIN)"
+    if mapped.properties:
+        yield "message properties"
+        yield from (f"  {name:<20} {value}" for name, value in mapped.properties.items())
+    yield MessageView(mapped.message.md, mapped.message.data).text(verbose=True, defaults=False)
+
+
+def _print_publication(rule: Any, message: Message, topic: str | None, json: bool) -> None:
+    from bridge.cli.output import write, write_json
+
+    publication = _mapped(rule, rule.map, message, topic=topic)
+    if publication is None:
+        raise _not_taken(rule, "its topic or its filter does not let it through")
+    view = _publication_json(rule.config, publication)
+    if json:
+        write_json(view)
+        return
+    from bridge.cli.message_view import body_text
+
+    where = "" if rule.config.destination.link == "local" else f" of link {rule.config.destination.link}"
+    said = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
+    said |= {"retain": "true" if publication.retain else "false"}
+    said |= {f"properties.{name}": value for name, value in publication.properties.items()}
+    shown = [f"  {name:<20} {value}" for name, value in said.items()]
+    head = f"published to MQTT topic {publication.topic}{where}"
+    write("\n".join([head, *shown, f"body ({len(publication.payload)} bytes)", body_text(publication.payload)]))
+
+
+#: What the text form of a publication says elsewhere.
+_APART = ("topic", "link", "properties", "body", "bodyEncoding")
+
+
+def _publication_json(config: ToMqMapping | ToMqttMapping, publication: Publication) -> dict[str, Any]:
+    view: dict[str, Any] = {
+        "topic": publication.topic,
+        "link": getattr(config.destination, "link", ""),
+        "qos": publication.qos,
+        "retain": publication.retain,
+        "expiry": publication.expiry,
+        "responseTopic": publication.response_topic,
+        "correlationData": publication.correlation_data.hex().upper(),
+        "contentType": publication.content_type,
+        "clientId": publication.client_id,
+        "properties": publication.properties,
+        "hops": ",".join(publication.hops),
+    }
+    try:
+        return {**view, "body": publication.payload.decode(), "bodyEncoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {**view, "body": base64.b64encode(publication.payload).decode(), "bodyEncoding": "base64"}
