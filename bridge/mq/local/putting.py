@@ -112,6 +112,8 @@ class Putting(Handles):
             return self._put(topic, message, pmo, properties)
         if od.ObjectType != cmqc.MQOT_Q:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"object type {od.ObjectType}")
+        if od.ObjectQMgrName in ("", self.queue_manager.name) and od.ObjectName in self.queue_manager.models:
+            raise MQError(cmqc.MQRC_Q_TYPE_ERROR, f"{od.ObjectName} is a model queue: open it")
         destination = self.queue_manager.resolve(od.ObjectName, od.ObjectQMgrName)
         self._ask_queue(od, open_options(pmo.Options), od.ObjectName, destination)
         if destination.topic is not None:

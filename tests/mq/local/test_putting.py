@@ -254,6 +254,11 @@ def test_a_report_for_nowhere_is_dead_lettered(manager, connection):
     assert b"NOWHERE" in got.data
 
 
+def test_put1_takes_no_model_queue(connection):
+    od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE")
+    assert reason_of(connection.put1, od, Message(MQMD(), b"")) == cmqc.MQRC_Q_TYPE_ERROR
+
+
 # Groups --------------------------------------------------------------------------------------------------------------
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from bridge.mq.local.attribute_selectors import selector
 from bridge.mq.local.attributes import Value
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.display import Display
+from bridge.mq.local.pcf.defined import Defined
 from bridge.mq.local.pcf.inquiry import attributes, inquire, known_of
 from bridge.mq.local.pcf.operation import Operation
-from bridge.mq.local.pcf.queues import replace
 from bridge.mq.local.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.subscriptions import UNALTERABLE
@@ -24,6 +25,17 @@ _TYPES: dict[int, tuple[str, ...]] = {
     cmqcfc.MQSUBTYPE_API: ("API",),
     cmqcfc.MQSUBTYPE_PROXY: ("PROXY",),
 }
+#: A subscription that a command makes is administrative and durable: there is nothing else to choose.
+_SUBSCRIPTION = Defined(
+    "SUB",
+    cmqcfc.MQCACF_SUB_NAME,
+    cmqcfc.MQCACF_FROM_SUB_NAME,
+    cmqcfc.MQCACF_TO_SUB_NAME,
+    (
+        (cmqcfc.MQIACF_SUB_TYPE, cmqcfc.MQSUBTYPE_ADMIN),
+        (cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, cmqc.MQSUB_DURABLE_YES),
+    ),
+)
 #: What Inquire Subscription Status tells; the rest is the subscription's own.
 _STATUS = frozenset(
     (
@@ -44,25 +56,13 @@ class SubscriptionCommands:
         self._commands = commands
         self._display = Display(queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
-            cmqcfc.MQCMD_CREATE_SUBSCRIPTION: self._create,
+            cmqcfc.MQCMD_CREATE_SUBSCRIPTION: partial(_SUBSCRIPTION.create, commands),
             cmqcfc.MQCMD_CHANGE_SUBSCRIPTION: self._change,
-            cmqcfc.MQCMD_COPY_SUBSCRIPTION: self._copy,
+            cmqcfc.MQCMD_COPY_SUBSCRIPTION: partial(_SUBSCRIPTION.copy, commands),
             cmqcfc.MQCMD_DELETE_SUBSCRIPTION: self._delete,
             cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION: self._inquire,
             cmqcfc.MQCMD_INQUIRE_SUB_STATUS: self._status,
         }
-
-    def _create(self, request: Request) -> Reply:
-        operation = Operation("DEFINE", "SUB", request.name(cmqcfc.MQCACF_SUB_NAME))
-        replace(request, operation)
-        return self._define(request, operation)
-
-    def _copy(self, request: Request) -> Reply:
-        model = request.name(cmqcfc.MQCACF_FROM_SUB_NAME)
-        operation = Operation("DEFINE", "SUB", request.name(cmqcfc.MQCACF_TO_SUB_NAME))
-        operation.add("LIKE", model)
-        replace(request, operation)
-        return self._define(request, operation)
 
     def _change(self, request: Request) -> Reply:
         name = self._named(request)
@@ -71,15 +71,7 @@ class SubscriptionCommands:
                 attribute = selector("SUB", one.Parameter)
                 if attribute is not None and attribute.keyword == keyword:
                     raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_FIXED, one.Parameter)
-        return self._define(request, Operation("ALTER", "SUB", name))
-
-    def _define(self, request: Request, operation: Operation) -> Reply:
-        # A subscription that a command makes is administrative and durable: there is nothing else to choose.
-        request.choice(cmqcfc.MQIACF_SUB_TYPE, (cmqcfc.MQSUBTYPE_ADMIN,))
-        request.choice(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, (cmqc.MQSUB_DURABLE_YES,))
-        operation.take(request)
-        request.finish()
-        return Reply(unit=operation.run(self._commands))
+        return _SUBSCRIPTION.change(self._commands, request, name)
 
     def _delete(self, request: Request) -> Reply:
         name = self._named(request)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from bridge.mq.local.attributes import Value
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.display import Display, subscription_id
+from bridge.mq.local.pcf.defined import Defined
 from bridge.mq.local.pcf.inquiry import Attributes, attributes, inquire, known_of
 from bridge.mq.local.pcf.operation import Operation
-from bridge.mq.local.pcf.queues import replace
 from bridge.mq.local.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFST, string_list
 
 _TYPES = (cmqc.MQTOPT_LOCAL, cmqc.MQTOPT_ALL, cmqc.MQTOPT_CLUSTER)
+_TOPIC = Defined(
+    "TOPIC",
+    cmqc.MQCA_TOPIC_NAME,
+    cmqcfc.MQCACF_FROM_TOPIC_NAME,
+    cmqcfc.MQCACF_TO_TOPIC_NAME,
+    ((cmqc.MQIA_TOPIC_TYPE, cmqc.MQTOPT_LOCAL),),
+)
 
 
 class TopicCommands:
@@ -26,42 +34,15 @@ class TopicCommands:
         self._commands = commands
         self._display = Display(queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
-            cmqcfc.MQCMD_CREATE_TOPIC: self._create,
-            cmqcfc.MQCMD_CHANGE_TOPIC: self._change,
-            cmqcfc.MQCMD_COPY_TOPIC: self._copy,
-            cmqcfc.MQCMD_DELETE_TOPIC: self._delete,
+            cmqcfc.MQCMD_CREATE_TOPIC: partial(_TOPIC.create, commands),
+            cmqcfc.MQCMD_CHANGE_TOPIC: partial(_TOPIC.change, commands),
+            cmqcfc.MQCMD_COPY_TOPIC: partial(_TOPIC.copy, commands),
+            cmqcfc.MQCMD_DELETE_TOPIC: partial(_TOPIC.delete, commands),
             cmqcfc.MQCMD_INQUIRE_TOPIC: self._inquire,
             cmqcfc.MQCMD_INQUIRE_TOPIC_NAMES: self._names,
             cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS: self._status,
             cmqcfc.MQCMD_CLEAR_TOPIC_STRING: self._clear,
         }
-
-    def _create(self, request: Request) -> Reply:
-        operation = Operation("DEFINE", "TOPIC", request.name(cmqc.MQCA_TOPIC_NAME))
-        replace(request, operation)
-        return self._define(request, operation)
-
-    def _copy(self, request: Request) -> Reply:
-        model = request.name(cmqcfc.MQCACF_FROM_TOPIC_NAME)
-        operation = Operation("DEFINE", "TOPIC", request.name(cmqcfc.MQCACF_TO_TOPIC_NAME))
-        operation.add("LIKE", model)
-        replace(request, operation)
-        return self._define(request, operation)
-
-    def _change(self, request: Request) -> Reply:
-        return self._define(request, Operation("ALTER", "TOPIC", request.name(cmqc.MQCA_TOPIC_NAME)))
-
-    def _define(self, request: Request, operation: Operation) -> Reply:
-        request.choice(cmqc.MQIA_TOPIC_TYPE, _TYPES[:1])
-        operation.take(request)
-        request.finish()
-        return Reply(unit=operation.run(self._commands))
-
-    def _delete(self, request: Request) -> Reply:
-        name = request.name(cmqc.MQCA_TOPIC_NAME)
-        request.ignore(cmqcfc.MQIACF_REMOVE_AUTHREC)
-        request.finish()
-        return Reply(unit=Operation("DELETE", "TOPIC", name).run(self._commands))
 
     def _topics(self, request: Request) -> Iterator[dict[str, Value]]:
         name = request.name(cmqc.MQCA_TOPIC_NAME)
