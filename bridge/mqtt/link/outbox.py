@@ -263,6 +263,7 @@ class Outbox:
         if not over() and not self._changed.wait_for(over, max(deadline - time.monotonic(), 0)):
             # Their message ids cannot be used again on this connection, so that it is of no use any more.
             error = f"the broker left {len(self._waiting) or 'all'} publications unanswered until the time was over"
+            self._generation, self._error = 0, error
             self._abandon(generation, error)
             raise LinkLost(error)
         if self._generation != generation:

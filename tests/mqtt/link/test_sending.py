@@ -304,6 +304,8 @@ def test_a_broker_that_does_not_answer_is_left(
     sender, peer = connected(broker, link)
     with pytest.raises(LinkLost, match="2 publications unanswered"):
         sender.publish(publications(2, 1), timeout=0.01)
+    with pytest.raises(LinkLost, match="unanswered"):
+        sender.publish(publications(1, 1))
     peer.published(2, 2)
     with pytest.raises(EOFError):
         peer.packet()
