@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from bridge.config import Configuration
@@ -45,8 +46,8 @@ class Host(Protocol):
     async def stop(self) -> None:
         """End in order, once every unit of work given to the agent has ended."""
 
-    def hint(self) -> str:
-        """Options by which `mqbridge mq` finds it."""
+    def hint(self, file: Path | None) -> str:
+        """Options by which `mqbridge mq` finds it; `file` is the configuration file, None where there is none."""
 
 
 def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:

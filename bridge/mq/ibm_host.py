@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 from bridge.config import Configuration, IbmQueueManagerConfig
 from bridge.mq.errors import MQError
@@ -82,5 +84,5 @@ class IbmHost:
     async def stop(self) -> None:
         return None
 
-    def hint(self) -> str:
-        return "--config bridge.yaml"
+    def hint(self, file: Path | None) -> str:
+        return f"--config {shlex.quote(str(file))}" if file is not None else ""

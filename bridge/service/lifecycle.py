@@ -212,9 +212,10 @@ class Bridge:
             return
         address, port = next(iter(self.addresses.values()))
         host = "" if address in ("127.0.0.1", "0.0.0.0") else f" -h {address}"
+        hint = self.host.hint(self._source.path if self._source is not None else None)
         self.announce("try next, each in a terminal of its own:")
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
-        self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' {self.host.hint()}")
+        self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' {hint}")
 
 
 def run(configuration: Configuration, source: ConfigurationSource | None = None) -> int:

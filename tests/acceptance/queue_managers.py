@@ -18,6 +18,7 @@ EMBEDDED_ONLY: dict[str, str] = {
 
 #: Tests of what only a queue manager elsewhere has, and why.
 ELSEWHERE_ONLY: dict[str, str] = {
+    "test_the_line_to_try_next_names_the_configuration_file": "the embedded queue manager's names the data directory",
     "test_what_check_says_of_the_bridge": "the bridge of the embedded queue manager is asked for no authority",
 }
 

@@ -47,6 +47,15 @@ def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
         assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
 
 
+def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess]) -> None:
+    bridge = new_bridge("data of QM1").start()
+    publish = bridge.printed[-1].strip()
+    with Subscriber(bridge.port, "demo/#") as subscriber:
+        command = publish.replace(".venv/bin/mqbridge", str(MQBRIDGE), 1)
+        subprocess.run(["sh", "-c", command], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL)
+        assert subscriber.message()["payload"] == "hello from MQ"
+
+
 def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
     addresses = set()
     for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,5 +98,5 @@ class EmbeddedHost:
         await self._server.close()
         await asyncio.get_running_loop().run_in_executor(None, self.queue_manager.close)
 
-    def hint(self) -> str:
-        return f"--data-dir {self.queue_manager.data_directory}"
+    def hint(self, file: Path | None) -> str:
+        return f"--data-dir {shlex.quote(str(self.queue_manager.data_directory))}"
