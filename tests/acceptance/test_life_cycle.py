@@ -48,7 +48,7 @@ def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
 
 
 def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess]) -> None:
-    bridge = new_bridge("data of QM1").start()
+    bridge = new_bridge().start()
     publish = bridge.printed[-1].strip()
     with Subscriber(bridge.port, "demo/#") as subscriber:
         command = publish.replace(".venv/bin/mqbridge", str(MQBRIDGE), 1)
