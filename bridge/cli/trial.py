@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,10 +14,11 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
-    from bridge.config import ToMqMapping, ToMqttMapping
     from bridge.mapping.message import Message
     from bridge.mapping.publication import MappedMessage, Publication
-    from bridge.mapping.rule import Rule
+    from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule
+
+Made = TypeVar("Made")
 
 #: The mapping does not take the message: it would pass it by.
 NOT_TAKEN = 3
@@ -74,9 +76,9 @@ def try_mapping(
     """
     rule = _rule(mapping, config)
     body = _payload(payload, payload_file)
-    from bridge.config import ToMqMapping
+    from bridge.mapping.rule import ToMqRule
 
-    if isinstance(rule.config, ToMqMapping):
+    if isinstance(rule, ToMqRule):
         if topic is None or message is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.mapping.publication import Publication
@@ -144,10 +146,10 @@ def _properties(written: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _print_message(rule: Any, publication: Publication, json: bool) -> None:
+def _print_message(rule: ToMqRule, publication: Publication, json: bool) -> None:
     from bridge.cli.output import write, write_json
 
-    mapped = _mapped(rule, rule.map, publication)
+    mapped = _mapped(rule, partial(rule.map, publication))
     if mapped is None:
         from bridge.mapping.topic_pattern import TopicPattern
 
@@ -161,13 +163,13 @@ def _print_message(rule: Any, publication: Publication, json: bool) -> None:
     write("\n".join(_message_lines(mapped)))
 
 
-def _mapped(rule: Rule, map_: Any, *arguments: Any, **named: Any) -> Any:
+def _mapped(rule: Rule, map_message: Callable[[], Made | None]) -> Made | None:
     """What the rule makes of a message; None where it does not take it. A Failure where it refuses it."""
     from bridge.mapping.publication import Unmappable
     from bridge.wire import cmqc
 
     try:
-        return map_(*arguments, **named)
+        return map_message()
     except Unmappable as error:
         reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
         text = f"mapping {rule.name} refuses it: {error}\nit would go to the dead-letter queue with {reason}"
@@ -209,19 +211,21 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
     yield MessageView(mapped.message.md, mapped.message.data).text(verbose=True, defaults=False)
 
 
-def _print_publication(rule: Any, message: Message, topic: str | None, json: bool) -> None:
+def _print_publication(rule: ToMqttRule, message: Message, topic: str | None, json: bool) -> None:
     from bridge.cli.output import write, write_json
 
-    publication = _mapped(rule, rule.map, message, topic=topic)
+    publication = _mapped(rule, partial(rule.map, message, topic=topic))
     if publication is None:
         raise _not_taken(rule, "its topic or its filter does not let it through")
-    view = _publication_json(rule.config, publication)
+    link = rule.config.destination.link
+    view = _publication_json(link, publication)
     if json:
         write_json(view)
         return
     from bridge.cli.message_view import body_text
+    from bridge.config import LOCAL
 
-    where = "" if rule.config.destination.link == "local" else f" of link {rule.config.destination.link}"
+    where = "" if link == LOCAL else f" of link {link}"
     said = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
     said |= {"retain": "true" if publication.retain else "false"}
     said |= {f"properties.{name}": value for name, value in publication.properties.items()}
@@ -234,10 +238,10 @@ def _print_publication(rule: Any, message: Message, topic: str | None, json: boo
 _APART = ("topic", "link", "properties", "body", "bodyEncoding")
 
 
-def _publication_json(config: ToMqMapping | ToMqttMapping, publication: Publication) -> dict[str, Any]:
+def _publication_json(link: str, publication: Publication) -> dict[str, Any]:
     view: dict[str, Any] = {
         "topic": publication.topic,
-        "link": getattr(config.destination, "link", ""),
+        "link": link,
         "qos": publication.qos,
         "retain": publication.retain,
         "expiry": publication.expiry,

@@ -18,7 +18,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Configuration]:
     configurations: list[Configuration] = []
     lifecycle = types.ModuleType("bridge.service.lifecycle")
 
-    def run(configuration: Configuration) -> int:
+    def run(configuration: Configuration, source: object) -> int:
         configurations.append(configuration)
         return 7
 

@@ -1,0 +1,256 @@
+"""`mqbridge try`: the message that a mapping would put, and the publication that it would make."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cli.message_view import MessageView
+from bridge.cli.trial import NOT_TAKEN
+from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, encode_chain
+
+CONFIGURATION = """\
+queue_manager: {name: QM1}
+links: {hive: {host: broker.example.com}}
+mappings:
+  plant:
+    from: {mqtt: 'plant/{line}/{metric...}'}
+    to: {queue: 'PLANT.{line|upper}', queue_manager: QM2}
+    filter: {qos: [1, 2]}
+    attributes: {priority: 4, properties: {site: '{usr.site}'}}
+  copy:
+    from: {mqtt: 'copy/#'}
+    to: {topic: '{topic}'}
+    payload: json
+    enabled: false
+  bare: {from: {mqtt: 'bare/#'}, to: {queue: B}, attributes: {rfh2: false}}
+  commands: {from: {queue: COMMANDS}, to: {mqtt: 'commands/{usr.device}', link: hive}, payload: text}
+  prices: {from: {topic: 'prices/{symbol}'}, to: {mqtt: 'p/{symbol}'}, filter: {min_size: 2}}
+"""
+
+
+@pytest.fixture
+def attempt(invoke: Any, tmp_path: Path) -> Any:
+    """Try a mapping of the configuration: `attempt("plant", "--topic", "t")`."""
+    file = tmp_path / "bridge.yaml"
+    file.write_text(CONFIGURATION)
+
+    def call(*arguments: object) -> Any:
+        return invoke("try", *arguments, "--config", file)
+
+    return call
+
+
+PUBLISHED = ("--topic", "plant/l1/temp/in", "--payload", "21.5", "--qos", 1, "--property", "site=north")
+
+
+def test_message(attempt: Any) -> None:
+    result = attempt("plant", *PUBLISHED, "--client-id", "dev-1", "--user", "operator")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[0] == "put to queue PLANT.L1 at queue manager QM2"
+    assert lines[1:6] == ["MQMD", "Format MQHRF2", "Priority 4", "Persistence 1", "UserIdentifier operator"]
+    assert {"folders.mqtt.clientId dev-1", "folders.mqtt.qos 1", "folders.mqps.Top plant/l1/temp/in"} <= set(lines)
+    assert {"folders.usr.site north", "folders.mqbridge.hops QM1/plant"} <= set(lines)
+    assert lines[-2:] == ["body (4 bytes)", "21.5"]
+
+
+def test_message_as_json(attempt: Any) -> None:
+    view = json.loads(attempt("plant", *PUBLISHED, "--json").stdout)
+    assert view["destination"] == {"queue": "PLANT.L1", "queueManager": "QM2"}
+    assert (view["md"]["Priority"], view["md"]["Persistence"], view["body"]) == (4, 1, "21.5")
+    assert view["rfh2"][0]["folders"]["usr"] == {"site": "north"}
+    assert (view["retain"], view["clear"], view["properties"]) == (False, False, {})
+
+
+def test_retained_publication_of_a_topic(attempt: Any) -> None:
+    told = attempt("copy", "--topic", "copy/a", "--payload", "1", "--retain")
+    assert told.stdout.splitlines()[:2] == [
+        "published to topic copy/a",
+        "it becomes the retained publication of that topic (MQPMO_RETAIN)",
+    ]
+    assert told.stderr == "mapping copy is not enabled: what comes for it waits\n"
+    cleared = attempt("copy", "--topic", "copy/a", "--payload", "", "--retain")
+    assert cleared.stdout.splitlines()[1] == "it clears the retained publication of that topic"
+
+
+def test_message_properties_without_an_rfh2(attempt: Any) -> None:
+    lines = [" ".join(line.split()) for line in attempt("bare", "--topic", "bare/a").stdout.splitlines()]
+    assert lines[:2] == ["put to queue B", "message properties"]
+    assert "mqtt.clientId mqbridge-try" in lines
+    assert "MQRFH2" not in lines
+
+
+def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
+    (tmp_path / "payload").write_bytes(b"\x00\xff")
+    view = json.loads(attempt("bare", "--topic", "bare/a", "--payload-file", tmp_path / "payload", "--json").stdout)
+    assert (view["body"], view["bodyEncoding"]) == ("AP8=", "base64")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (
+            ("plant", "--topic", "plant/l1", "--qos", 1),
+            NOT_TAKEN,
+            "mapping plant does not take it: topic plant/l1 does not match plant/{line}/{metric...}\n",
+        ),
+        (
+            ("plant", "--topic", "plant/l1/x", "--qos", 0),
+            NOT_TAKEN,
+            "mapping plant does not take it: its filter does not let it through\n",
+        ),
+        (
+            ("plant", "--topic", "plant/l1/x", "--qos", 1),
+            1,
+            "mapping plant refuses it: '{usr.site}' cannot be filled: the message has no usr.site\n"
+            "it would go to the dead-letter queue with MQRC_PROPERTY_NOT_AVAILABLE (2471)\n",
+        ),
+        (("prices", "--payload", "1", "--topic", "prices/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
+        (("prices", "--payload", "12", "--topic", "price/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
+        (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
+        (("nothing",), 2, "no mapping nothing in the configuration (plant, copy, bare, commands, prices)\n"),
+        (("plant",), 2, "mapping plant is one to MQ: it needs --topic, and takes no --message\n"),
+        (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is one to MQ: it needs --topic"),
+        (("commands",), 2, "mapping commands is one to MQTT: it needs --message FILE, or its body as --payload\n"),
+        (("plant", "--topic", "a", "--payload", "a", "--payload-file", "b"), 2, "--payload and --payload-file: one of them"),
+        (("plant", "--topic", "a", "--property", "site"), 2, "--property: expected NAME=VALUE, found 'site'\n"),
+        (("commands", "--message", "missing"), 1, "missing: No such file or directory\n"),
+    ],
+)
+def test_no_message(arguments: tuple[object, ...], status: int, told: str, attempt: Any) -> None:
+    result = attempt(*arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert result.stderr.startswith(told)
+
+
+def test_no_configuration(invoke: Any) -> None:
+    result = invoke("try", "plant", "--topic", "a")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--config" in result.stderr and "MQBRIDGE_CONFIG" in result.stderr
+
+
+def message_file(directory: Path, *headers: Any, body: bytes = b"start", md: MQMD | None = None) -> Path:
+    """A message as `mqbridge mq get --json` prints it."""
+    format_, encoding, ccsid, data = encode_chain(headers, body)
+    described = MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1) if headers else md or MQMD()
+    file = directory / "message.json"
+    file.write_text(json.dumps(MessageView(described, data).json()))
+    return file
+
+
+DEVICE = RFH2(CodedCharSetId=1208, Format=b"MQSTR", folders=(Folder.build("usr", {"device": "dev-1", "n": 5}),))
+
+
+def test_publication(attempt: Any, tmp_path: Path) -> None:
+    result = attempt("commands", "--message", message_file(tmp_path, DEVICE))
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[0] == "published to MQTT topic commands/dev-1 of link hive"
+    assert {"qos 2", "retain false", "hops QM1/commands", "properties.device dev-1", "properties.n 5"} <= set(lines)
+    assert lines[-2:] == ["body (5 bytes)", "start"]
+
+
+def test_publication_as_json(attempt: Any, tmp_path: Path) -> None:
+    result = attempt("commands", "--message", message_file(tmp_path, DEVICE), "--json")
+    assert json.loads(result.stdout) == {
+        "topic": "commands/dev-1",
+        "link": "hive",
+        "qos": 2,
+        "retain": False,
+        "expiry": None,
+        "responseTopic": "",
+        "correlationData": "",
+        "contentType": "",
+        "clientId": "",
+        "properties": {"device": "dev-1", "n": "5"},
+        "hops": "QM1/commands",
+        "body": "start",
+        "bodyEncoding": "utf-8",
+    }
+
+
+def test_a_message_as_its_bytes(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(encode_chain([DEVICE], b"start").data)
+    view = json.loads(attempt("commands", "--message", file, "--format", "MQHRF2", "--json").stdout)
+    assert (view["topic"], view["body"]) == ("commands/dev-1", "start")
+
+
+def test_bytes_in_a_character_set(attempt: Any, tmp_path: Path) -> None:
+    header = RFH2(CodedCharSetId=500, Format=b"MQSTR", folders=(Folder.build("usr", {"device": "d"}),))
+    view = json.loads(
+        attempt("commands", "--message", message_file(tmp_path, header, body="grün".encode("cp500")), "--json").stdout
+    )
+    assert view["body"] == "grün"
+
+
+def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
+    file = tmp_path / "body"
+    file.write_text('{"price": 5}')
+    view = json.loads(attempt("prices", "--message", file, "--topic", "prices/IBM", "--json").stdout)
+    assert (view["topic"], view["body"]) == ("p/IBM", '{"price": 5}')
+
+
+def test_what_is_no_text(attempt: Any, tmp_path: Path) -> None:
+    file = message_file(tmp_path, body=b"\x00\xff")
+    view = json.loads(attempt("prices", "--message", file, "--topic", "prices/IBM", "--json").stdout)
+    assert (base64.b64decode(view["body"]), view["bodyEncoding"]) == (b"\x00\xff", "base64")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"md": {"Foo": 1}}, "fields of the MQMD only in md, not Foo"),
+        ({"md": {"Priority": "4"}}, "a number as md.Priority"),
+        ({"md": {"Priority": True}}, "a number as md.Priority"),
+        ({"md": {"Format": 5}}, "text as md.Format"),
+        ({"md": {"MsgId": "XY"}}, "hexadecimal digits as md.MsgId ("),
+        ({"rfh2": [5]}, "folders in each of rfh2, each with its properties"),
+        ({"rfh2": [{"folders": {"usr": "a"}}]}, "folders in each of rfh2, each with its properties"),
+        ({"rfh2": [{"folders": {"a b": {"c": "d"}}}]}, "an RFH2 that can be written ("),
+        ({"body": 5}, "text as body"),
+        ({"body": "!", "bodyEncoding": "base64"}, "base64 as body, as bodyEncoding says ("),
+    ],
+)
+def test_a_file_that_is_no_message(changed: dict[str, Any], told: str, attempt: Any, tmp_path: Path) -> None:
+    file = message_file(tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    result = attempt("prices", "--message", file, "--topic", "prices/IBM")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"{file}: expected {told}")
+
+
+def test_headers_that_json_does_not_show_in_full(attempt: Any, tmp_path: Path) -> None:
+    file = message_file(tmp_path, MQXQH(RemoteQName=b"T", RemoteQMgrName=b"dev-1"))
+    result = attempt("prices", "--message", file, "--topic", "prices/IBM")
+    assert result.exit_code == 2
+    assert "expected a message without an MQXQH" in result.stderr
+
+
+def test_schema(invoke: Any) -> None:
+    configuration, mapping_file = invoke("schema"), invoke("schema", "--mapping-file")
+    assert configuration.exit_code == mapping_file.exit_code == 0
+    assert {"queue_manager", "mappings", "links"} <= set(json.loads(configuration.stdout)["properties"])
+    assert set(json.loads(mapping_file.stdout)["properties"]) == {"mappings", "links", "standard"}
+
+
+def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("mappings: {a: {from: {mqtt: 'a/#'}, to: {topic: b/x}}, b: {from: {mqtt: 'b/#'}, to: {topic: a/x}}}")
+    result = invoke("check", file)
+    assert result.exit_code == 0
+    (loop,) = [line for line in result.stdout.splitlines() if line.startswith("loop: ")]
+    assert "a → b → a" in loop
+
+
+def test_check_tells_mistakes_in_templates(invoke: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("mappings: {a: {from: {mqtt: 'a/#'}, to: {queue: '{'}}}")
+    result = invoke("check", file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"{file}:1:49: mappings.a.to.queue: expected a template")
