@@ -14,6 +14,7 @@ from bridge.mapping.attribute import check_known, located
 from bridge.mapping.publication import Unmappable
 from bridge.mapping.rule_error import FilterError
 from bridge.mapping.template import check_name
+from bridge.wire import cmqc
 
 _ENVIRONMENT = JSONPathEnvironment()
 #: What stands before a filter expression to make it a query (RFC 9535, section 2.3.5).
@@ -127,7 +128,10 @@ def _of_json(text: str) -> Test:
             document = message.document
         except Unmappable:
             return False  # no JSON, so nothing in it is as the filter wants it
-        return expression.evaluate(FilterContext(env=_ENVIRONMENT, current=document, root=document))
+        try:
+            return expression.evaluate(FilterContext(env=_ENVIRONMENT, current=document, root=document))
+        except JSONPathError as error:
+            raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}") from error
 
     return test
 

@@ -1,0 +1,42 @@
+"""User property names as names of message properties, and back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.property_name import property_name, user_name
+
+
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [
+        ("site", "site"),
+        ("_x", "_x"),
+        ("site-id", "site_x002D_id"),
+        ("a.b", "a_x002E_b"),
+        ("1st", "_x0031_st"),
+        ("", "_x0000_"),
+        ("_x002D_", "_x005F_x002D_"),
+        ("ü", "_x00FC_"),
+        ("😀", "_x0001F600_"),
+    ],
+)
+def test_names(name: str, element: str) -> None:
+    assert property_name(name) == element
+    assert user_name(element) == name
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.text("_x0F5A1-", max_size=30))
+def test_any_name_is_legal_and_comes_back(name: str) -> None:
+    element = property_name(name)
+    assert re.fullmatch(r"[A-Za-z_$][A-Za-z0-9_$]*", element)
+    assert user_name(element) == name
+
+
+@given(st.text())
+def test_any_element_has_a_name(element: str) -> None:
+    user_name(element)

@@ -1,0 +1,116 @@
+"""Templates: how they are read, filled and refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.publication import Unmappable
+from bridge.mapping.rule_error import TemplateError
+from bridge.mapping.template import Template
+from bridge.mapping.topic_pattern import TopicPattern
+
+VALUES = {
+    "line": "a/b",
+    "mixed": " Ab ",
+    "usr.site": "Ulm",
+    "empty": "",
+    "hex": b"ORDER-7\0\0".hex(),
+    "blank": b"ORDER  ".hex(),
+    "notext": "ff",
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("PLANT", "PLANT"),
+        ("PLANT.{line|upper}", "PLANT.A/B"),
+        ("PLANT.{line|mqname|upper}", "PLANT.A.B"),
+        ("{usr.site|lower}", "ulm"),
+        ("[{mixed|trim}]", "[Ab]"),
+        ("{mixed|mqname}", "_Ab_"),
+        ("{hex|text}", "ORDER-7"),
+        ("{blank|text}", "ORDER"),
+        ("{nothing|default:'x y'}", "x y"),
+        ("{empty|default:'none'}", "none"),
+        ("{nothing|default:''}", ""),
+        ("{line|default:'none'}", "a/b"),
+        ("{nothing|upper|default:'a'|upper}", "A"),
+        ("{{{line}}}", "{a/b}"),
+        ("{{line}}", "{line}"),
+        ("{ line | upper }", "A/B"),
+    ],
+)
+def test_filled(template: str, expected: str) -> None:
+    compiled = Template(template)
+    assert compiled.render(VALUES.get) == expected
+    assert pickle.loads(pickle.dumps(compiled)).render(VALUES.get) == expected
+
+
+def test_names() -> None:
+    assert Template("{a}.{usr.b|upper}/{{c}}").names == {"a", "usr.b"}
+
+
+@pytest.mark.parametrize(
+    ("template", "reason", "part"),
+    [
+        ("{nothing}", 2471, "the message has no nothing"),
+        ("{nothing|upper|trim}", 2471, "the message has no nothing"),
+        ("{notext|text}", 2119, "ff"),
+        ("{line|text}", 2119, "hexadecimal"),
+    ],
+)
+def test_unfilled(template: str, reason: int, part: str) -> None:
+    with pytest.raises(Unmappable, match=part) as raised:
+        Template(template).render(VALUES.get)
+    assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("template", "column", "part"),
+    [
+        ("a{", 3, "name is missing"),
+        ("a{}", 3, "name is missing"),
+        ("a}", 2, "no partner"),
+        ("{line", 6, "is missing after {line"),
+        ("{line|}", 7, "a filter follows"),
+        ("{line|shout}", 7, "'shout' is no filter"),
+        ("{line|upper:'x'}", 7, "takes no value"),
+        ("{line|default}", 7, "default:'none'"),
+        ("x{md.correlid}", 3, "did you mean md.CorrelId"),
+        ("{md.Nothing}", 2, "no field 'Nothing'"),
+        ("{usr..a}", 2, "no name"),
+        ("a\ud800", 2, "surrogate"),
+    ],
+)
+def test_errors_say_what_and_where(template: str, column: int, part: str) -> None:
+    with pytest.raises(TemplateError, match=part) as raised:
+        Template(template)
+    assert raised.value.column == column
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_a_template_once_its_braces_are_doubled(text: str) -> None:
+    template = Template(text.replace("{", "{{").replace("}", "}}"))
+    assert template.literal == template.render(VALUES.get) == text
+
+
+@given(st.text(max_size=30))
+def test_whatever_is_written_is_a_template_or_an_error(text: str) -> None:
+    try:
+        Template(text).render({}.get)
+    except (TemplateError, Unmappable):
+        return
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="/+#\0$", exclude_categories=["Cs"])), min_size=1, max_size=4))
+def test_what_a_pattern_captures_a_template_puts_back(levels: list[str]) -> None:
+    names = "/".join(f"{{c{index}}}" for index in range(len(levels)))
+    topic = "/".join(levels)
+    captures = TopicPattern(names).captures(topic)
+    assert captures is not None
+    assert Template(names).render(captures.get) == topic

@@ -1,0 +1,129 @@
+"""Topic filters with captures: what they match, what they name, and what is wrong with those that cannot be read."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.rule_error import PatternError
+from bridge.mapping.topic import matches
+from bridge.mapping.topic_pattern import TopicPattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic_filter", "topic", "captures"),
+    [
+        ("plant/{line}/+/{metric...}", "plant/+/+/#", "plant/1/x/a/b", {"line": "1", "metric": "a/b"}),
+        ("plant/{line}/+/{metric...}", "plant/+/+/#", "plant/1/x/a", {"line": "1", "metric": "a"}),
+        ("plant/{line}/+/{metric...}", "plant/+/+/#", "plant/1/x", None),
+        ("plant/#", "plant/#", "plant", {}),
+        ("plant/#", "plant/#", "plant/a/b", {}),
+        ("plant/#", "plant/#", "plants", None),
+        ("plant/{rest...}", "plant/#", "plant", None),
+        ("plant/{rest...}", "plant/#", "plant/", {"rest": ""}),
+        ("a/{x}", "a/+", "a/", {"x": ""}),
+        ("a/{x}", "a/+", "a/b/c", None),
+        ("{all...}", "#", "a/b", {"all": "a/b"}),
+        ("{all...}", "#", "$SYS/x", None),
+        ("#", "#", "$SYS/x", None),
+        ("+/x", "+/x", "$SYS/x", None),
+        ("$SYS/{x}", "$SYS/+", "$SYS/x", {"x": "x"}),
+        ("a/{{b}}/{c}", "a/{b}/+", "a/{b}/d", {"c": "d"}),
+        ("a.b/+", "a.b/+", "aXb/c", None),
+        ("a/\n{x", None, None, None),
+        ("line\n/{x}", "line\n/+", "line\n/a\nb", {"x": "a\nb"}),
+        ("a/b", "a/b", "a/b", {}),
+        ("a/b", "a/b", "a/c", None),
+    ],
+)
+def test_captures(pattern: str, topic_filter: str | None, topic: str, captures: dict[str, str] | None) -> None:
+    if topic_filter is None:
+        with pytest.raises(PatternError):
+            TopicPattern(pattern)
+        return
+    compiled = TopicPattern(pattern)
+    assert compiled.filter == topic_filter
+    assert compiled.captures(topic) == captures
+    assert pickle.loads(pickle.dumps(compiled)).captures(topic) == captures
+
+
+@pytest.mark.parametrize(
+    ("pattern", "column", "part"),
+    [
+        ("", None, "at least one character"),
+        ("a/\0", 3, "holds no"),
+        ("{a}/x/{a}", 7, "twice"),
+        ("a{b}", 2, "whole level"),
+        ("a/{{{x}}}", 5, "whole level"),
+        ("a/{b", 3, "has no partner"),
+        ("a/b}", 4, "has no partner"),
+        ("a/{}/b", 4, "no name for a capture"),
+        ("a/{9}", 4, "no name for a capture"),
+        ("a/{b-c}", 4, "no name for a capture"),
+        ("a/#/b", 3, "only at the end"),
+        ("{x...}/b", 1, "only at the end"),
+        ("a/b+", 4, "stands alone"),
+        ("a/b#c", 4, "stands alone"),
+    ],
+)
+def test_errors_say_what_and_where(pattern: str, column: int | None, part: str) -> None:
+    with pytest.raises(PatternError, match=part) as raised:
+        TopicPattern(pattern)
+    assert raised.value.column == column
+
+
+LEVEL = st.sampled_from(["", "a", "b", "$x", "ü", "a b", "{", "}"])
+TOPIC = st.lists(LEVEL, min_size=1, max_size=5).map("/".join)
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> list[tuple[str, str]]:
+    """(kind, text) level by level."""
+    levels = draw(st.lists(st.sampled_from(["literal", "+", "capture"]), min_size=1, max_size=4))
+    end = draw(st.sampled_from([None, "#", "several"]))
+    made = [
+        (kind, draw(LEVEL) if kind == "literal" else f"c{index}" if kind == "capture" else "+")
+        for index, kind in enumerate(levels)
+    ]
+    return made + ([(end, "rest")] if end else [])
+
+
+def written(levels: list[tuple[str, str]]) -> str:
+    forms = {
+        "literal": lambda text: text.replace("{", "{{").replace("}", "}}"),
+        "+": lambda text: "+",
+        "#": lambda text: "#",
+        "capture": lambda text: f"{{{text}}}",
+        "several": lambda text: f"{{{text}...}}",
+    }
+    return "/".join(forms[kind](text) for kind, text in levels)
+
+
+@given(patterns(), TOPIC)
+def test_a_topic_is_matched_as_the_filter_matches_it(levels: list[tuple[str, str]], topic: str) -> None:
+    if written(levels) == "":
+        return
+    pattern = TopicPattern(written(levels))
+    expected = matches(pattern.filter, topic)
+    if levels[-1][0] == "several":
+        # one level at least, where # takes its parent, too
+        expected = expected and len(topic.split("/")) >= len(levels)
+    assert pattern.matches(topic) == expected
+
+
+@given(patterns(), st.data())
+def test_what_captures_name_makes_the_topic_again(levels: list[tuple[str, str]], data: st.DataObject) -> None:
+    if written(levels) == "" or levels[-1][0] == "#":
+        return
+    values = {
+        text: "/".join(data.draw(st.lists(LEVEL, min_size=1, max_size=3))) if kind == "several" else data.draw(LEVEL)
+        for kind, text in levels
+        if kind in ("capture", "several")
+    }
+    topic = "/".join("x" if kind == "+" else values.get(text, text) for kind, text in levels)
+    if topic.startswith("$") and levels[0][0] != "literal":
+        return
+    assert TopicPattern(written(levels)).captures(topic) == values
