@@ -49,7 +49,9 @@ def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
 
 def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess]) -> None:
     bridge = new_bridge().start()
-    publish = bridge.printed[-1].strip()
+    while not (publish := next((line.strip() for line in bridge.printed if " mq pub " in line), "")):
+        assert bridge.running
+    assert f"--config {bridge.config}" in publish
     with Subscriber(bridge.port, "demo/#") as subscriber:
         command = publish.replace(".venv/bin/mqbridge", str(MQBRIDGE), 1)
         subprocess.run(["sh", "-c", command], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL)
