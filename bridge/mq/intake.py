@@ -20,6 +20,7 @@ from bridge.mq.mapping_subscription import (
     remove_subscription,
     resume,
 )
+from bridge.mq.overlap import Overlap
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
 
@@ -52,8 +53,8 @@ class Intake:
     (no conversion), properties in an RFH2.
 
     When the topic filter of the mapping has changed, what waits for the one before comes first. Its subscription goes
-    once nothing is left of it; until then publications reach the mapping by the old filter. Should the bridge be killed
-    in the moment of the change, both go on, and what is published meanwhile to a topic that both match comes twice.
+    once nothing is left of it; until then publications reach the mapping by the old filter. Should the mapping end, or its
+    connection break, in the moment of the change, what is published then to a topic that both match may come twice.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Intake:
         self._former: list[MappingSubscription] = []
         self._subscription: MappingSubscription | None = None
         self._queues: list[int] = []
-        #: something was got from a former subscription and is not committed
+        #: while one subscription takes the place of another: what has come by both
+        self._overlap: Overlap | None = None
+        #: something was got meanwhile and is not committed
         self._unsettled = False
         if source.queue:
             self._queues = [connection.open(MQOD(ObjectName=source.queue), _QUEUE)]
@@ -117,23 +120,23 @@ class Intake:
         again (at most once). Raises MQError; what was got by then is in the unit of work.
         """
         until = time.monotonic() + wait
+        pause = 0.0
         while True:
-            left = until - time.monotonic()
+            left = max(0.0, until - time.monotonic())
             changing = bool(self._former) and not self._unsettled
-            taken = self._take(messages, size, seconds, 0.0 if changing else max(0.0, min(left, SLICE)))
+            taken = self._take(messages, size, seconds, min(left, pause if changing else SLICE))
+            if self._former or self._overlap is not None:
+                taken = self._once(taken)
             if taken:
-                self._unsettled = bool(self._former)
                 if for_good:
                     self._connection.commit()
                     self.ended()
                 return taken
-            if changing:
-                self._succeed()
-                if not self._former:
-                    continue
-                time.sleep(max(0.0, min(left, SLICE)))
+            if changing and self._succeed():
+                continue
             if left <= 0 or self._interrupted():
                 return []
+            pause = SLICE
 
     def _take(self, messages: int, size: int, seconds: float, wait: float) -> list[Got]:
         queue = self._queues[0]
@@ -185,26 +188,39 @@ class Intake:
 
     # A change of the topic filter ------------------------------------------------------------------------------------
 
-    def _succeed(self) -> None:
-        """Nothing waits for a former subscription: let it go, once the one that takes its place is there.
+    def _once(self, taken: list[Got]) -> list[Got]:
+        """What is taken during a change, without what the former subscription has delivered already."""
+        if not taken:
+            if not self._former and not self._unsettled:
+                self._overlap = None  # whatever came by both has come
+            return taken
+        self._unsettled = True
+        if self._overlap is None:
+            return taken
+        if self._former:
+            self._overlap.note(taken)
+            return taken
+        return self._overlap.fresh(taken)
 
-        Something that came while that was made is on both, so the new one is given up again: it has not begun yet.
+    def _succeed(self) -> bool:
+        """Nothing waits for a former subscription: make the one that takes its place, or let it go. False: not yet.
+
+        From the one step to the other, publications come by both. Those that were put before the first and not committed
+        come by the former only: the depth counts them.
         """
         former = self._former[0]
-        made = None
         if self._subscription is None and len(self._former) == 1:
             free = next(name for name in names(self._source.mapping) if name != former.name)
-            made = create(self._connection, free, self._source.topic_filter)
-        if depth(self._connection, former.queue):
-            if made is not None:
-                remove(self._connection, made)
-            return
-        remove(self._connection, former)
-        self._former.pop(0)
-        if made is not None:
-            self._subscription = made
-            log.info("mapping %s takes from topics %s now", self._source.mapping, made.topic_filter)
+            self._subscription = create(self._connection, free, self._source.topic_filter)
+            self._overlap = Overlap()
+        elif depth(self._connection, former.queue):
+            return False
+        else:
+            remove(self._connection, former)
+            self._former.pop(0)
+            log.info("mapping %s takes no more from topics %s", self._source.mapping, former.topic_filter)
         self._arrange()
+        return True
 
     # The end ---------------------------------------------------------------------------------------------------------
 

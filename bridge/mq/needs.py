@@ -14,6 +14,7 @@ from bridge.config import Configuration, IbmQueueManagerConfig
 from bridge.mq.interface import MQOD
 from bridge.mq.ledger import STATE_QUEUE
 from bridge.mq.poller import REMOVALS
+from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.mq.subscriber import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 
@@ -40,13 +41,15 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     identities: tuple[str, ...] = ()
     #: messages put and got in one unit of work
     uncommitted: int = 3 * REMOVALS
+    #: a mapping is to move messages exactly once
+    mapping_state: bool = False
 
     def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
         """The local queues needed, beside those of the command server.
 
         `dead_letter_queue` is the queue manager's own, blank for none.
         """
-        transmission, state = MQOD(ObjectName=self.transmission_queue), MQOD(ObjectName=STATE_QUEUE)
+        transmission = MQOD(ObjectName=self.transmission_queue)
         found = [
             QueueRequirement(
                 "transmission queue",
@@ -58,13 +61,10 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                     Probe(client_destination(), _OUTPUT, "PUT"),
                 ),
             ),
-            QueueRequirement(
-                "state queue",
-                STATE_QUEUE,
-                (_NORMAL, _SHARE, _PUT, _GET),
-                (Probe(state, _SHARED, "GET"), Probe(state, _BROWSE, "BROWSE"), Probe(state, _OUTPUT, "PUT")),
-            ),
+            _state_queue("state queue", STATE_QUEUE),
         ]
+        if self.mapping_state:
+            found.append(_state_queue("state queue of exactly-once mappings", MAPPING_STATE_QUEUE))
         for name in dict.fromkeys(filter(None, (dead_letter_queue, self.dead_letter_queue))):
             put = Probe(MQOD(ObjectName=name), _OUTPUT, "PUT")
             found.append(QueueRequirement("dead-letter queue", name, (_NORMAL, _PUT), (put,)))
@@ -79,16 +79,26 @@ def client_destination(user: str = "") -> MQOD:
 def requirements_of(configuration: Configuration) -> Requirements:
     """What the bridge of a configuration needs."""
     settings = configuration.queue_manager
+    mappings = configuration.mappings.values()
+    exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
     identities = tuple(channel.mcauser or "" for channel in configuration.channels if not channel.use_client_id)
     if not isinstance(settings, IbmQueueManagerConfig):
-        return Requirements(transmission_queue=configuration.transmission_queue, identities=identities, user=_user())
+        return Requirements(
+            transmission_queue=configuration.transmission_queue,
+            identities=identities,
+            user=_user(),
+            mapping_state=exactly_once,
+        )
     return Requirements(
         transmission_queue=configuration.transmission_queue,
         dead_letter_queue=settings.dead_letter_queue,
         user=settings.user or _user(),
         identities=identities,
-        # Of each publication there may be a record, which takes the place of another.
-        uncommitted=3 * max(REMOVALS, settings.batch.messages),
+        # Of each publication there may be a record, which takes the place of another. A mapping gets, puts, and saves one.
+        uncommitted=max(
+            3 * max(REMOVALS, settings.batch.messages), *(2 * one.batch.messages + 2 for one in mappings), 0
+        ),
+        mapping_state=exactly_once,
     )
 
 
@@ -141,6 +151,16 @@ class QueueRequirement(msgspec.Struct, frozen=True):
         """The MQSC that defines it."""
         words = [one.mqsc for one in self.attributes if not one.mqsc.endswith("(ENABLED)")]
         return " ".join([f"DEFINE QLOCAL('{self.name}')", *words, "MAXDEPTH(10000000) MAXMSGL(104857600)"])
+
+
+def _state_queue(purpose: str, name: str) -> QueueRequirement:
+    od = MQOD(ObjectName=name)
+    return QueueRequirement(
+        purpose,
+        name,
+        (_NORMAL, _SHARE, _PUT, _GET),
+        (Probe(od, _SHARED, "GET"), Probe(od, _BROWSE, "BROWSE"), Probe(od, _OUTPUT, "PUT")),
+    )
 
 
 _XMITQ = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_TRANSMISSION, "USAGE(XMITQ)")

@@ -29,3 +29,20 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         dead_letter_queue="DLQ",
         uncommitted=15_000,
     )
+
+
+@pytest.mark.parametrize(
+    ("mapping", "needed"),
+    [
+        ({}, False),
+        ({"guarantee": "at-most-once"}, False),
+        ({"guarantee": "exactly-once"}, True),
+        ({"guarantee": "exactly-once", "enabled": False}, False),
+    ],
+)
+def test_the_state_queue_of_mappings_is_needed_for_exactly_once(mapping: dict[str, object], needed: bool) -> None:
+    described = {"from": {"queue": "Q"}, "to": {"mqtt": "t"}, **mapping}
+    requirements = requirements_of(Configuration.model_validate({"mappings": {"m": described}}))
+    assert requirements.mapping_state is needed
+    names = [one.name for one in requirements.queues("")]
+    assert ("SYSTEM.MQTT.MAPPING.STATE" in names) is needed

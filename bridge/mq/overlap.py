@@ -1,0 +1,50 @@
+"""One publication by two subscriptions: what comes while a mapping's new subscription takes the place of the former one.
+
+The two deliveries have nothing in common that names the publication: MsgId and CorrelId are each their own. They are alike
+in all that the publisher made, and publications that are alike are as good as one another, so counting them is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+
+from bridge.mq.interface import Got
+
+
+class Overlap:
+    """What the former subscription has delivered since there is a new one."""
+
+    def __init__(self) -> None:
+        #: MsgId -> what it is like; one that is backed out comes again, and counts once
+        self._delivered: dict[bytes, bytes] = {}
+        #: MsgIds of the new subscription's deliveries that were left out, which may come again, too
+        self._left_out: set[bytes] = set()
+        self._alike: Counter[bytes] | None = None
+
+    def note(self, taken: Iterable[Got]) -> None:
+        """The former subscription delivers these."""
+        for got in taken:
+            self._delivered[got.md.MsgId] = _likeness(got)
+
+    def fresh(self, taken: Iterable[Got]) -> list[Got]:
+        """Of what the new subscription delivers, in its order: all that the former one has not delivered already."""
+        if self._alike is None:
+            self._alike = Counter(self._delivered.values())
+        found = []
+        for got in taken:
+            if got.md.MsgId not in self._left_out:
+                likeness = _likeness(got)
+                if not self._alike[likeness]:
+                    found.append(got)
+                    continue
+                self._alike[likeness] -= 1
+                self._left_out.add(got.md.MsgId)
+        return found
+
+
+def _likeness(got: Got) -> bytes:
+    md = got.md
+    made = (md.PutDate, md.PutTime, md.PutApplName, md.UserIdentifier, md.Format, md.ReplyToQ)
+    return hashlib.blake2b(b"\0".join((*made, got.data)), digest_size=16).digest()

@@ -1,0 +1,95 @@
+"""What mappings put to the dead-letter queue: the MQDLH, and behind it the message byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mapping.publication import Destination
+from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
+from bridge.mq.intake import Intake, IntakeSource
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqdlh
+
+BODY = bytes(range(256))
+LENGTH = 172
+
+
+@pytest.fixture
+def source(mq):
+    return mq.queue()
+
+
+@pytest.fixture
+def letters(mq):
+    return mq.queue()
+
+
+@pytest.fixture
+def got(app, other, source):
+    """A message that a mapping has taken."""
+    other.put(
+        source,
+        BODY,
+        Format=b"MYFMT",
+        CodedCharSetId=500,
+        Encoding=cmqc.MQENC_NATIVE,
+        CorrelId=b"c" * 24,
+        MsgId=b"m" * 24,
+        Persistence=1,
+        Priority=3,
+        ReplyToQ=b"ANSWERS",
+    )
+    (taken,) = Intake(app.connection, IntakeSource(mapping="m", queue=source)).take(1, 1, 1.0, 0.0)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("destination", "queue", "manager"),
+    [
+        (None, None, ""),
+        (Destination("SOME.QUEUE"), "SOME.QUEUE", ""),
+        (Destination("SOME.QUEUE", queue_manager="FAR"), "SOME.QUEUE", "FAR"),
+        (Destination("t" * 47 + "ä", True), "t" * 47, ""),
+    ],
+)
+def test_the_message_stands_whole_behind_its_header(mq, app, other, source, letters, got, destination, queue, manager):
+    reason = cmqc.MQRC_Q_FULL
+    DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, reason, "full", destination)
+    assert other.all(letters) == []
+    app.commit()
+
+    letter = other.take(letters)
+    header = decode_mqdlh(letter.data)
+    assert letter.data[LENGTH:] == BODY
+    assert (letter.md.Format, header.Format) == (cmqc.MQFMT_DEAD_LETTER_HEADER, b"MYFMT")
+    assert (header.CodedCharSetId, header.Encoding, header.Reason) == (500, cmqc.MQENC_NATIVE, reason)
+    assert header.DestQName.decode() == (source if queue is None else queue)
+    assert header.DestQMgrName.decode() == (manager or mq.manager)
+    assert (header.PutApplName, len(header.PutDate), len(header.PutTime)) == (b"prices", 8, 8)
+    kept = ("MsgId", "CorrelId", "Persistence", "Priority", "ReplyToQ", "UserIdentifier", "PutDate", "PutTime")
+    assert [getattr(letter.md, one) for one in kept] == [getattr(got.md, one) for one in kept]
+
+
+def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(mq, app, other, letters, got):
+    mq.alter(DEADQ=letters)
+    DeadLetters(app.connection, "", "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
+    app.commit()
+    assert other.take(letters).data[LENGTH:] == BODY
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ("MAXDEPTH(0)", cmqc.MQRC_Q_FULL),
+        ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED),
+        (None, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    ],
+)
+def test_where_the_dead_letter_queue_refuses_the_message_is_not_lost(mq, app, other, source, got, attributes, reason):
+    queue = mq.name("NONE") if attributes is None else mq.queue(attributes)
+    with pytest.raises(DeadLetterRefused, match=f"dead-letter queue {queue}") as error:
+        DeadLetters(app.connection, queue, "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
+    assert error.value.reason == reason
+    app.backout()
+    app.connection.disconnect()
+    assert other.all(source) == [BODY]

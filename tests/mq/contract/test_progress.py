@@ -1,0 +1,55 @@
+"""The record of an exactly-once mapping: one for each mapping, replaced in a unit of work."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+
+
+@pytest.fixture
+def record(mq, app):
+    """The record of a mapping, and a queue for all records."""
+    app.connection.command(f"DEFINE QLOCAL('{MAPPING_STATE_QUEUE}') SHARE DEFSOPT(SHARED)")
+    return Progress(app.connection, mq.name("map"))
+
+
+def test_a_record_is_replaced_in_a_unit_of_work(app, record):
+    assert record.load() is None
+    for saved, ended, found in (
+        (b"1", app.commit, b"1"),
+        (b"2" * 100_000, app.commit, b"2" * 100_000),
+        (b"3", app.backout, b"2" * 100_000),
+        (None, app.backout, b"2" * 100_000),
+        (None, app.commit, None),
+        (b"", app.commit, b""),
+        (None, app.commit, None),
+    ):
+        record.save(saved)
+        ended()
+        assert record.load() == found
+
+
+def test_each_mapping_has_its_own(mq, app, other, record):
+    another = Progress(other.connection, mq.name("map"))
+    record.save(b"1")
+    another.save(b"2")
+    app.commit()
+    other.commit()
+    assert (record.load(), another.load()) == (b"1", b"2")
+    for one, connection in ((record, app), (another, other)):
+        one.save(None)
+        connection.commit()
+
+
+def test_a_record_outlives_what_another_connection_backs_out(mq, app, other, record):
+    queue = mq.queue()
+    app.put(queue, b"message")
+    handle = other.open_queue(queue)
+    other.drain(handle, 0x2)
+    record.save(b"sent")
+    app.commit()
+    other.backout()
+    assert (record.load(), other.all(queue)) == (b"sent", [b"message"])
+    record.save(None)
+    app.commit()
