@@ -162,3 +162,49 @@ found['escape'] = pcf.MQCMD_ESCAPE(escape)[0][CMQCFC.MQCACF_ESCAPE_TEXT].strip(b
     assert found["records"] == [["alice", [2, 10]], ["bobby", [2, 10]]]
     assert (found["status"], found["handles"], found["open"]) == (1, 1, 4004)
     assert "CCSID(1208)" in found["escape"]
+
+
+def test_what_monitoring_programs_ask(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        PCF
+        + f"""
+name = {{CMQC.MQCA_Q_NAME: b'{queue}'}}
+pcf.MQCMD_RESET_Q_STATS(name)
+queue = mq.Queue(qmgr, '{queue}', CMQC.MQOO_OUTPUT | CMQC.MQOO_INPUT_SHARED)
+for data in (b'1', b'2', b'3'):
+    queue.put(data)
+queue.get()
+(status,) = pcf.MQCMD_INQUIRE_Q_STATUS(name | {{CMQC.MQIA_Q_TYPE: CMQC.MQQT_ALL,
+                                               CMQCFC.MQIACF_Q_STATUS_ATTRS: CMQCFC.MQIACF_ALL}})
+found['status'] = status[CMQCFC.MQIACF_UNCOMMITTED_MSGS], status[CMQC.MQIA_CURRENT_Q_DEPTH]
+(counted,) = pcf.MQCMD_RESET_Q_STATS(name)
+found['counted'] = [counted[one] for one in (CMQC.MQIA_HIGH_Q_DEPTH, CMQC.MQIA_MSG_ENQ_COUNT, CMQC.MQIA_MSG_DEQ_COUNT)]
+found['filtered'] = [one[CMQC.MQIA_CURRENT_Q_DEPTH] for one in pcf.MQCMD_INQUIRE_Q(
+    name | {{CMQCFC.MQIACF_Q_ATTRS: [CMQC.MQCA_Q_DESC]}}, [mq.Filter(CMQC.MQIA_CURRENT_Q_DEPTH).greater(0)])]
+(manager,) = pcf.MQCMD_INQUIRE_Q_MGR({{CMQCFC.MQIACF_Q_MGR_ATTRS: [CMQC.MQCA_CONN_AUTH]}})
+(checks,) = pcf.MQCMD_INQUIRE_AUTH_INFO({{CMQC.MQCA_AUTH_INFO_NAME: manager[CMQC.MQCA_CONN_AUTH],
+                                         CMQC.MQIA_AUTH_INFO_TYPE: CMQC.MQAIT_IDPW_OS}})
+found['checks'] = checks[CMQC.MQIA_CHECK_CLIENT_BINDING] == CMQCFC.MQCHK_NONE
+        """,
+    )
+    assert found == {"status": [0, 2], "counted": [3, 3, 1], "filtered": [2], "checks": True}
+
+
+def test_namelists(manager: Manager, package: str) -> None:
+    found = manager.run(
+        package,
+        PCF
+        + """
+name = b'NL.' + sys.argv[1].encode()
+pcf.MQCMD_CREATE_NAMELIST({CMQC.MQCA_NAMELIST_NAME: name, CMQC.MQCA_NAMES: [b'ONE', b'TWO']})
+(namelist,) = pcf.MQCMD_INQUIRE_NAMELIST({CMQC.MQCA_NAMELIST_NAME: name})
+found['names'] = [one.strip() for one in namelist[CMQC.MQCA_NAMES]]
+opened = mq.Queue(qmgr, mq.OD(ObjectName=name, ObjectType=CMQC.MQOT_NAMELIST), CMQC.MQOO_INQUIRE)
+found['count'] = opened.inquire(CMQC.MQIA_NAME_COUNT)
+opened.close()
+pcf.MQCMD_DELETE_NAMELIST({CMQC.MQCA_NAMELIST_NAME: name})
+found['gone'] = reason(pcf.MQCMD_INQUIRE_NAMELIST, {CMQC.MQCA_NAMELIST_NAME: name})
+        """,
+    )
+    assert found == {"names": ["ONE", "TWO"], "count": 2, "gone": 2085}
