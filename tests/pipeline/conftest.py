@@ -18,8 +18,9 @@ if ROOT not in sys.path:
 
 from bridge.mapping.message import Message  # noqa: E402
 from bridge.mq.errors import MQError  # noqa: E402
-from bridge.mq.interface import MQOD, Connection, GetOptions, Got  # noqa: E402
+from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions, Got  # noqa: E402
 from bridge.mq.local.client import RemoteConnection  # noqa: E402
+from bridge.mq.progress import MAPPING_STATE_QUEUE  # noqa: E402
 from bridge.pipeline.session import session  # noqa: E402
 from bridge.wire import cmqc  # noqa: E402
 from bridge.wire.mq import MQMD  # noqa: E402
@@ -27,7 +28,6 @@ from tests.mq.contract.conftest import served  # noqa: E402
 from tests.pipeline.settings import SETTINGS  # noqa: E402
 
 _numbers = itertools.count(1)
-STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,11 @@ class Queues:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.connection: Connection = RemoteConnection(directory, application="tests")
-        self.mqsc(f"DEFINE QLOCAL('{STATE_QUEUE}') NOREPLACE SHARE MAXDEPTH(1000000) DEFPSIST(YES)")
+        self.define_state_queue()
+
+    def define_state_queue(self) -> None:
+        """What deploy/mq/bridge.mqsc defines for writers."""
+        self.mqsc(f"DEFINE QLOCAL('{MAPPING_STATE_QUEUE}') NOREPLACE SHARE MAXDEPTH(1000000) DEFPSIST(YES)")
 
     @property
     def options(self) -> dict[str, str]:
@@ -73,6 +77,10 @@ class Queues:
     def publish(self, topic: str, body: bytes, **md: Any) -> None:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
         self.connection.put1(od, Message(MQMD(**md), body))
+
+    def subscribe(self, topic: str, handle: int) -> int:
+        """What is published to a topic goes to an open queue, while it is open."""
+        return self.connection.subscribe(MQSD(ObjectString=topic), handle)[0]
 
     def take(self, queue: str) -> list[Got]:
         """Get all that is on a queue, properties as MQRFH2."""

@@ -1,0 +1,107 @@
+"""Faults at the door of the embedded queue manager: something happens when an application asks for the n-th verb."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.mq.local.server import ApplicationProtocol
+from bridge.wire import cmqc
+
+
+class Fault:
+    """One fault: at the `count`-th request that `wanted` wants, `action` is done, before the request is (or after).
+
+    Then the connection breaks, which is how a queue manager sees the end of a process.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[str, list[Any]], bool],
+        count: int = 1,
+        *,
+        after: bool = False,
+        action: Callable[[int], None] | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self.count = count
+        self.after = after
+        self.action = action
+        self.happened = False
+
+    def strikes(self, verb: str, request: list[Any]) -> bool:
+        if self.happened or not self.wanted(verb, request):
+            return False
+        self.count -= 1
+        self.happened = self.count == 0
+        return self.happened
+
+
+@contextmanager
+def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
+    """While in it, faults happen to connections of an application; gives the verbs that it asked for."""
+    verbs: list[str] = []
+    work = ApplicationProtocol._work
+
+    def watched(self: ApplicationProtocol, request: bytes) -> None:
+        verb, *rest = msgspec.msgpack.decode(request)
+        if self._application is None or self._application.name != application:
+            work(self, request)
+            return
+        verbs.append(verb)
+        struck = next((one for one in faults if one.strikes(verb, rest)), None)
+        if struck is None:
+            work(self, request)
+            return
+        try:
+            if struck.after:
+                work(self, request)
+        finally:  # a verb may also be refused
+            if struck.action is not None:
+                struck.action(_process(self))
+            self.abort()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ApplicationProtocol, "_work", watched)
+        yield verbs
+
+
+def _process(conversation: ApplicationProtocol) -> int:
+    """Process at the other end of a connection."""
+    assert conversation._transport is not None
+    connection = conversation._transport.get_extra_info("socket")
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+
+
+def kill(signal: int) -> Callable[[int], None]:
+    """Kills the process that asks."""
+    return lambda process: os.kill(process, signal)
+
+
+# Which request it is: arguments of the verb as `bridge.mq.local.protocol` has them ---------------------------------------
+
+
+def is_read(request: list[Any]) -> bool:
+    """MQGET of an executor: a browse of a certain message, all of it."""
+    options = request[1]
+    browse = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
+    return bool(options.get("Options", 0) & browse) and "MsgId" in options and "MaxLength" not in options
+
+
+def is_removal(request: list[Any]) -> bool:
+    """MQGET that takes a message of a committed batch away."""
+    options = request[1]
+    return bool(options.get("Options", 0) & cmqc.MQGMO_SYNCPOINT) and "MsgId" in options
+
+
+def is_marker(request: list[Any]) -> bool:
+    """MQPUT of what a writer keeps for itself."""
+    md = request[1][1]
+    return bool(md.get("CorrelId", b"").startswith(b"SPK"))

@@ -1,0 +1,78 @@
+"""Options by name: what is known, what is refused and in which words."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from bridge.config import IbmQueueManagerConfig
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.mq.origin import MOST_MESSAGES, READ_OPTIONS, origin_of
+from bridge.pipeline.mq.place import Place
+from bridge.pipeline.options import Options
+
+IBM = {"queueManager": "QM1", "channel": "C", "connections": "a(1414),b(1414)", "user": "u", "queue": "Q"}
+
+
+def options(given: dict[str, str]) -> Options:
+    return Options("mq", given, READ_OPTIONS)
+
+
+def test_the_embedded_queue_manager() -> None:
+    origin = origin_of(options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"}))
+    assert origin.place == Place(data_directory="/d")
+    assert (origin.queues, origin.max_messages, origin.partitions) == (("A", "B"), 5, 1)
+    over_tcp = origin_of(options({"listener": "host(1414)", "queue": "A", "maxBytesPerTrigger": "2 MiB"}))
+    assert over_tcp.place == Place(listener=("host", 1414))
+    assert (over_tcp.max_messages, over_tcp.max_bytes) == (MOST_MESSAGES, 2 * 1024**2)
+
+
+def test_a_configuration_file(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("queue_manager: {name: MQB7, data_directory: d}", encoding="utf-8")
+    place = origin_of(options({"config": str(file), "queue": "Q"})).place
+    assert place == Place(queue_manager="MQB7", data_directory=str(tmp_path / "d"))
+
+
+def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("s3cret", encoding="utf-8")
+    monkeypatch.setenv("MQBRIDGE_PASSWORD", "s3cret")
+    origin = origin_of(options({**IBM, "passwordFile": str(secret), "keyRepository": "k", "cipherSpec": "TLS"}))
+    ibm = origin.place.ibm
+    assert isinstance(ibm, IbmQueueManagerConfig)
+    assert (ibm.name, ibm.connections, ibm.password_file) == ("QM1", ["a(1414)", "b(1414)"], secret)
+    assert ibm.tls is not None and ibm.tls.cipher_spec == "TLS"
+    assert b"s3cret" not in pickle.dumps(origin)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"queu": "Q"}, r"mq knows no option queu \(did you mean queue\?\)"),
+        ({"password": "x"}, r"knows no option password \(did you mean passwordFile\?\)"),
+        ({"zzz": "x"}, r"knows no option zzz \(there are .*queue.*\)"),
+        ({"queue": "Q"}, r"option config: expected a configuration file \(or dataDirectory .*\), found none"),
+        ({"dataDirectory": "d"}, r"option queue: expected the name of a queue, .* found none"),
+        ({"dataDirectory": "d", "queue": "A,A"}, r"option queue: expected each queue once, found 'A,A'"),
+        ({"dataDirectory": "d", "queue": " "}, r"option queue: expected a value, found ' '"),
+        ({"dataDirectory": "d", "topic": "a/b"}, r"option subscription: expected the name of a durable subscription"),
+        ({"dataDirectory": "d", "topic": "a", "queue": "Q"}, r"option topic: expected no value, because queue says"),
+        ({"dataDirectory": "d", "queue": "Q", "partitions": "0"}, r"option partitions: expected an integer from 1"),
+        ({"dataDirectory": "d", "queue": "Q", "maxBytesPerTrigger": "1 TB"}, r"option maxBytesPerTrigger: .*a size"),
+        ({"dataDirectory": "d", "queue": "Q", "failOnDataLoss": "no"}, r"failOnDataLoss: expected true or false"),
+        ({"listener": "h:1", "queue": "Q"}, r"option listener: expected host\(port\), found 'h:1'"),
+        ({"config": "/nowhere.yaml", "queue": "Q"}, r"option config: /nowhere.yaml: expected a configuration file"),
+        ({"config": "b.yaml", "dataDirectory": "d", "queue": "Q"}, r"option dataDirectory: .* config names the file"),
+        ({"type": "other", "queue": "Q"}, r"option type: expected embedded or ibm, found 'other'"),
+        ({**IBM, "listener": "h(1)"}, r"option listener: .* a queue manager of type ibm has none"),
+        ({"type": "embedded", **IBM}, r"option channel: .* a queue manager of type embedded has none"),
+        ({**IBM, "connections": "host"}, r"option connections: expected .*, found 'host'"),
+        ({"channel": "C", "queue": "Q"}, r"option queueManager: expected .*, found none"),
+    ],
+)
+def test_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        origin_of(options(given))
