@@ -13,6 +13,7 @@ import msgspec
 from bridge.config import Configuration, IbmQueueManagerConfig
 from bridge.mq.interface import MQOD
 from bridge.mq.ledger import STATE_QUEUE
+from bridge.mq.local.authorization import NOBODY
 from bridge.mq.poller import REMOVALS
 from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.mq.subscriber import PUBLICATION_QUEUE
@@ -83,9 +84,11 @@ def requirements_of(configuration: Configuration) -> Requirements:
     exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
     identities = tuple(channel.mcauser or "" for channel in configuration.channels if not channel.use_client_id)
     if not isinstance(settings, IbmQueueManagerConfig):
+        # The embedded queue manager does not take a client that has no identity for the bridge.
+        nobody = NOBODY if settings.authorities == "enforced" else ""
         return Requirements(
             transmission_queue=configuration.transmission_queue,
-            identities=identities,
+            identities=tuple(one or nobody for one in identities),
             user=_user(),
             mapping_state=exactly_once,
         )

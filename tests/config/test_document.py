@@ -260,7 +260,10 @@ def test_another_configuration_in_words() -> None:
     )
     configuration = Configuration(
         queue_manager=EmbeddedQueueManagerConfig(
-            data_directory=Path("/var/mq"), scripts=[Path("/a.mqsc")], listener=ListenerConfig(address="10.0.0.1")
+            data_directory=Path("/var/mq"),
+            scripts=[Path("/a.mqsc")],
+            listener=ListenerConfig(address="10.0.0.1"),
+            authorities="enforced",
         ),
         channels=[
             remote,
@@ -268,8 +271,9 @@ def test_another_configuration_in_words() -> None:
             ChannelConfig(name="C", mcauser="mqttuser", use_client_id=True),
         ],
     )
-    assert describe(configuration)[:6] == [
+    assert describe(configuration)[:7] == [
         "queue manager MQB1 (embedded), data in /var/mq, messages of at most 4 MiB",
+        "applications and MQTT clients need the authorities that SET AUTHREC gives",
         "MQSC scripts run at start: /a.mqsc",
         "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name;"

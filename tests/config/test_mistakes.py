@@ -61,6 +61,10 @@ VALUES = [
     (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),
     (LISTENER + "host: x", "3:5: queue_manager.listener.host: expected a known key (address or port), found 'host'"),
     (
+        "queue_manager: {authorities: some}",
+        "1:30: queue_manager.authorities: expected ignored or enforced, found 'some'",
+    ),
+    (
         "queue_manager: {max_message_length: 101 MiB}",
         f"1:37: queue_manager.max_message_length: expected a size from 32 KiB to 100 MiB {SIZE_UNITS}, found '101 MiB'",
     ),

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config import BatchConfig, ChannelConfig, Configuration, IbmQueueManagerConfig
+from bridge.config import (
+    BatchConfig,
+    ChannelConfig,
+    Configuration,
+    EmbeddedQueueManagerConfig,
+    IbmQueueManagerConfig,
+)
 from bridge.mq.needs import Requirements, requirements_of
 
 
@@ -19,6 +25,8 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert requirements_of(embedded) == Requirements(
         transmission_queue="XMIT", user="somebody", identities=("", "sensor")
     )
+    asking = embedded.model_copy(update={"queue_manager": EmbeddedQueueManagerConfig(authorities="enforced")})
+    assert requirements_of(asking).identities == ("nobody", "sensor")
     queue_manager = IbmQueueManagerConfig(
         name="QM1", mode="bindings", user="ours", dead_letter_queue="DLQ", batch=BatchConfig(messages=5000)
     )

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.interface import MQOD
 from bridge.mq.local.authority_records import Identity, covers
+from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc
@@ -153,3 +155,61 @@ def test_authority_commands_that_are_refused(
 )
 def test_generic_profiles(profile: str, covered: list[str], others: list[str]) -> None:
     assert [name for name in covered + others if covers(profile, name)] == covered
+
+
+# Who may run commands -------------------------------------------------------------------------------------------------
+
+PING, DISPLAY_SUB, CLEAR = (
+    cmqcfc.MQCMD_PING_Q_MGR,
+    cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION,
+    cmqcfc.MQCMD_CLEAR_TOPIC_STRING,
+)
+BY_AUTHORITY = [
+    (PING, {}, "OBJTYPE(QMGR)", "DSP"),
+    (DISPLAY_SUB, {cmqcfc.MQCACF_SUB_NAME: "s1"}, "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)", "DSP"),
+    (
+        CLEAR,
+        {cmqc.MQCA_TOPIC_STRING: "prices/fruit", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED},
+        "PROFILE(PRICES) OBJTYPE(TOPIC)",
+        "CLR",
+    ),
+]
+
+
+@pytest.fixture
+def clerk(admin: Administrator) -> Administrator:
+    """The commands of `admin`, who is no administrator any more, at a queue manager that asks for authorities."""
+    admin.connection.command("SET AUTHREC PROFILE('SYSTEM.ADMIN.**') OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(PUT)")
+    admin.connection.command("SET AUTHREC PROFILE(REPLIES) OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(GET)")
+    admin.queue_manager.enforce_authorities()
+    return admin
+
+
+def test_commands_are_for_administrators(clerk: Administrator) -> None:
+    for command, given, _, _ in BY_AUTHORITY:
+        assert clerk.refused(command, given) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(SET, QUEUE | GROUPS | PUT_AND_GET) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_MGR, {}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+
+
+@pytest.mark.parametrize(("command", "given", "profile", "authority"), BY_AUTHORITY)
+def test_what_a_bridge_elsewhere_runs_takes_an_authority(
+    clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
+) -> None:
+    """Clear Topic String, Inquire Subscription and Ping; every other command stays an administrator's."""
+    office = LocalConnection(clerk.queue_manager, "office")
+    (response,) = office.command(f"SET AUTHREC {profile} PRINCIPAL('admin') AUTHADD({authority})")
+    assert response.ok, response.message
+    clerk.ask(command, given)
+    for other, wanted, _, _ in BY_AUTHORITY:
+        if other != command:
+            assert clerk.refused(other, wanted) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_MGR, {}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+
+
+def test_administrators_by_user_identifier(clerk: Administrator) -> None:
+    """What counts is the MQMD.UserIdentifier of the command, that of the connection that put it."""
+    clerk.connection = LocalConnection(clerk.queue_manager, "office", "mqm")
+    clerk.replies = clerk.connection.open(MQOD(ObjectName="REPLIES"), cmqc.MQOO_INPUT_SHARED)
+    clerk.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {})
+    clerk.ask(SET, QUEUE | GROUPS | PUT_AND_GET)
