@@ -98,11 +98,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 def place_of(error: ErrorDetails, root: type[Section]) -> tuple[Location, bool]:
     """Where what `error` is about stands in the file, and whether it is the key there rather than its value."""
+    if error["type"] == "extra_forbidden":
+        return (*_way(error["loc"][:-1], root).written, error["loc"][-1]), True
     way = _way(error["loc"], root)
     if error["type"] == "unknown_type":
         return (*way.written, "type"), False
     at: Location = error.get("ctx", {}).get("at", ())
-    return (*way.written, *at), way.is_key or error["type"] == "extra_forbidden"
+    return (*way.written, *at), way.is_key
 
 
 @dataclass(frozen=True)
