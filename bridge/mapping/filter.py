@@ -9,7 +9,7 @@ from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
 from jsonpath_rfc9535.filter_expressions import FilterContext, FilterExpression
 from jsonpath_rfc9535.selectors import FilterSelector
 
-from bridge.config.mapping import FilterConfig
+from bridge.config.mapping import FilterConfig, FilterValue
 from bridge.mapping.attribute import check_known, located
 from bridge.mapping.publication import Unmappable
 from bridge.mapping.rule_error import FilterError
@@ -55,7 +55,7 @@ class Filter:
             where = f"filter.properties.{name}"
             located(where, check_name, name)
             located(where, check_known, name, captures, of_publication)
-            tests.append(located(where, _of_property, name, wanted))
+            tests.append(_of_property(name, wanted))
         if config.json_path is not None:
             # last, for it costs the most
             tests.append(located("filter.json", _of_json, config.json_path))
@@ -81,29 +81,23 @@ def _of_size(low: int, high: int | None) -> Test:
     return lambda message: message.size >= low and (high is None or message.size <= high)
 
 
-def _of_property(name: str, wanted: Any) -> Test:
+def _of_property(name: str, wanted: FilterValue) -> Test:
     if wanted is None:
         return lambda message: message(name) is None
     if isinstance(wanted, list):
         tests = [_of_value(one) for one in wanted]
-        if not tests:
-            raise FilterError("an empty list lets nothing through; leave the property out to let all through")
         return lambda message: any(test(message(name)) for test in tests)
     test = _of_value(wanted)
     return lambda message: test(message(name))
 
 
-def _of_value(wanted: Any) -> Callable[[str | None], bool]:
-    if wanted is None:
-        return lambda value: value is None
+def _of_value(wanted: str | int | float) -> Callable[[str | None], bool]:
     if isinstance(wanted, bool):
         words = ("true", "1") if wanted else ("false", "0")
         return lambda value: value is not None and value.strip().lower() in words
     if isinstance(wanted, int | float):
         return lambda value: _number(value) == wanted
-    if isinstance(wanted, str):
-        return lambda value: value == wanted
-    raise FilterError(f"a property is compared with text, a number, true, false or null, not with {wanted!r}")
+    return lambda value: value == wanted
 
 
 def _number(value: str | None) -> int | float | None:

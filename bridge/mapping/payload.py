@@ -57,7 +57,7 @@ def target(ccsid: int) -> CharacterSet:
 
 
 def document_of(data: bytes) -> Any:
-    """The JSON document in UTF-8 (RFC 8259; neither NaN nor anything else beyond it). Raises Unmappable."""
+    """The JSON document in UTF-8 (RFC 8259; no NaN, and no number beyond those of a double). Raises Unmappable."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 _ESCAPE = re.compile(r"_x(?:([0-9A-F]{4})|([0-9A-F]{8}))_")
-_TO_ESCAPE = re.compile(r"_(?=x(?:[0-9A-F]{4}|[0-9A-F]{8})_)|^[0-9]|[^A-Za-z0-9_$]")
+_TO_ESCAPE = re.compile(r"_(?=x(?:[0-9A-F]{4}|[0-9A-F]{8})_)|^[0-9$]|[^A-Za-z0-9_$]")
 
 
 @lru_cache(maxsize=1024)

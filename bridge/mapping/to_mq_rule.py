@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from bridge.config.attributes import STANDARD_PERSISTENCE
 from bridge.config.mapping import MessageAttributes, ToMqMapping
 from bridge.mapping.attribute import Attribute, located
 from bridge.mapping.filter import Filter
@@ -19,7 +20,6 @@ from bridge.mapping.rendered import identifier, queue_manager_name, queue_name, 
 from bridge.mapping.rule_error import RuleError
 from bridge.mapping.scope import PublicationScope
 from bridge.mapping.template import Scope
-from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
 from bridge.mapping.topic_pattern import TopicPattern
 from bridge.wire import cmqc
 
@@ -59,13 +59,9 @@ class ToMqRule:
         self._queue_manager = (
             attribute("to.queue_manager", to.queue_manager, queue_manager_name) if to.queue_manager is not None else None
         )
-        if (self._queue is None) == (self._topic is None):
-            raise RuleError.at("to", "a mapping to MQ has a queue or a topic in to, one of them")
 
     def _read_payload(self) -> None:
         payload = self.config.payload
-        if payload.object:
-            raise RuleError.at("payload.object", "an object is made of messages to MQTT; this mapping is to MQ")
         self._payload_type = payload.type
         self._ccsid = payload.ccsid or CCSID_UTF8
         if payload.type != "bytes":
@@ -76,15 +72,10 @@ class ToMqRule:
 
     def _read_attributes(self, attributes: MessageAttributes) -> None:
         words = attributes.persistence
-        if isinstance(words, str):
-            self._persistence = (_PERSISTENCE[words],) * 3
-        else:
-            by_qos: dict[str, int] = {qos: _PERSISTENCE[word] for qos, word in words.items()}
-            self._persistence = (
-                by_qos.get("0", PERSISTENCE_FROM_QOS[0]),
-                by_qos.get("1", PERSISTENCE_FROM_QOS[1]),
-                by_qos.get("2", PERSISTENCE_FROM_QOS[2]),
-            )
+        #: by QoS
+        self._persistence = tuple(
+            _PERSISTENCE[words if isinstance(words, str) else words[qos]] for qos in STANDARD_PERSISTENCE
+        )
         priority = attributes.priority
         self._priority = cmqc.MQPRI_PRIORITY_AS_Q_DEF if isinstance(priority, str) else priority
         expiry = attributes.expiry
@@ -170,7 +161,7 @@ class ToMqRule:
     def _destination(self, scope: Scope) -> Destination:
         if self._topic is not None:
             return Destination(self._topic.of(scope), True)
-        assert self._queue is not None
+        assert self._queue is not None  # one of them is given
         queue_manager = self._queue_manager.of(scope) if self._queue_manager is not None else ""
         return Destination(self._queue.of(scope), False, queue_manager)
 

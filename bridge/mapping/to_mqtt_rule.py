@@ -24,8 +24,7 @@ from bridge.wire.mq.ccsid import character_set
 
 Result = TypeVar("Result")
 
-#: QoS by MQMD.Persistence: seed 004, table 4.
-_STANDARD_QOS: dict[str, int] = {"not-persistent": 0, "persistent": 2}
+_PERSISTENCE = {"not-persistent": cmqc.MQPER_NOT_PERSISTENT, "persistent": cmqc.MQPER_PERSISTENT}
 
 
 class ToMqttRule:
@@ -40,8 +39,6 @@ class ToMqttRule:
         self.name, self.config, self.origin = name, config, origin
         self._mark = mark_of(origin, name)
         source = config.source
-        if (source.queue is None) == (source.topic is None):
-            raise RuleError.at("from", "a mapping from MQ has a queue or a topic in from, one of them")
         #: the queue to take messages from; None: they come from a subscription
         self.queue = source.queue
         self._pattern = located("from.topic", TopicPattern, source.topic) if source.topic is not None else None
@@ -60,8 +57,6 @@ class ToMqttRule:
 
     def _read_payload(self) -> None:
         payload = self.config.payload
-        if payload.object and payload.type != "json":
-            raise RuleError.at("payload.object", "an object is JSON; write type: json")
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at("payload.ccsid", f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid = payload.type, payload.ccsid
@@ -73,13 +68,9 @@ class ToMqttRule:
     def _read_attributes(self, attributes: PublicationAttributes) -> None:
         qos = attributes.qos
         self._qos = qos if isinstance(qos, int) else None
-        table = dict(_STANDARD_QOS)
-        if not isinstance(qos, int):
-            table.update({str(persistence): one for persistence, one in qos.items()})
-        self._qos_by_persistence = {
-            cmqc.MQPER_NOT_PERSISTENT: table["not-persistent"],
-            cmqc.MQPER_PERSISTENT: table["persistent"],
-        }
+        self._qos_by_persistence = (
+            {} if isinstance(qos, int) else {_PERSISTENCE[persistence]: one for persistence, one in qos.items()}
+        )
         self._retained = attributes.retained
         self._expiry_as_published = attributes.expiry == "as-published"
         self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry

@@ -18,6 +18,7 @@ from bridge.mapping.property_name import property_name, user_name
         ("_x", "_x"),
         ("site-id", "site_x002D_id"),
         ("a.b", "a_x002E_b"),
+        ("$a$", "_x0024_a$"),
         ("1st", "_x0031_st"),
         ("", "_x0000_"),
         ("_x002D_", "_x005F_x002D_"),
@@ -33,7 +34,7 @@ def test_names(name: str, element: str) -> None:
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.text("_x0F5A1-", max_size=30))
 def test_any_name_is_legal_and_comes_back(name: str) -> None:
     element = property_name(name)
-    assert re.fullmatch(r"[A-Za-z_$][A-Za-z0-9_$]*", element)
+    assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*", element)
     assert user_name(element) == name
 
 

@@ -1,0 +1,119 @@
+"""Filters: what they take, and how those that cannot be read are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.config.mapping import FilterConfig
+from bridge.mapping.envelope import Envelope
+from bridge.mapping.filter import Filter
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rule_error import RuleError
+from bridge.mapping.scope import MessageScope, PublicationScope
+from bridge.wire.mq import MQMD
+
+
+def takes(config: dict[str, Any], **fields: Any) -> bool:
+    publication = Publication(**({"topic": "t", "payload": b'{"temp":31,"unit":"C"}'} | fields))
+    compiled = Filter(FilterConfig.model_validate(config), ("line",), of_publication=True)
+    return compiled.takes(PublicationScope(publication, {"line": "7"}))
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "expected"),
+    [
+        ({}, {}, True),
+        ({"qos": [1, 2]}, {"qos": 1}, True),
+        ({"qos": [1, 2]}, {"qos": 0}, False),
+        ({"retained": True}, {"retain": True}, True),
+        ({"retained": False}, {"retain": True}, False),
+        ({"min_size": 3}, {"payload": b"abc"}, True),
+        ({"min_size": 3}, {"payload": b"ab"}, False),
+        ({"max_size": 3}, {"payload": b"abc"}, True),
+        ({"max_size": 3}, {"payload": b"abcd"}, False),
+        ({"properties": {"site": "Ulm"}}, {"properties": {"site": "Ulm"}}, True),
+        ({"properties": {"usr.site": "Ulm"}}, {"properties": {"site": "Bonn"}}, False),
+        ({"properties": {"site": "Ulm"}}, {}, False),
+        ({"properties": {"site": ["Ulm", "Bonn"]}}, {"properties": {"site": "Bonn"}}, True),
+        ({"properties": {"site": None}}, {}, True),
+        ({"properties": {"site": None}}, {"properties": {"site": ""}}, False),
+        ({"properties": {"n": 5}}, {"properties": {"n": "5.0"}}, True),
+        ({"properties": {"n": 5}}, {"properties": {"n": "five"}}, False),
+        ({"properties": {"n": [1, "x", 5]}}, {"properties": {"n": "5"}}, True),
+        ({"properties": {"n": "5"}}, {"properties": {"n": "5.0"}}, False),
+        ({"properties": {"n": 0.5}}, {"properties": {"n": "0.5"}}, True),
+        ({"properties": {"b": True}}, {"properties": {"b": "true"}}, True),
+        ({"properties": {"b": False}}, {"properties": {"b": "true"}}, False),
+        ({"properties": {"clientId": "dev-1", "line": 7}}, {"client_id": "dev-1"}, True),
+        ({"properties": {"contentType": None}}, {}, True),
+        ({"json": "$.temp > 30"}, {}, True),
+        ({"json": "@.temp > 30 && $.unit == 'C'"}, {}, True),
+        ({"json": "$.temp > 31"}, {}, False),
+        ({"json": "$.unit"}, {}, True),
+        ({"json": "$.other"}, {}, False),
+        ({"json": "$[?@ == 'C']"}, {}, True),
+        ({"json": "match($.unit, '[CF]')"}, {}, True),
+        ({"json": "length($.unit) == 1"}, {}, True),
+        ({"json": "$ == 21.5"}, {"payload": b"21.5"}, True),
+        ({"json": "$ == null"}, {"payload": b"null"}, True),
+        ({"json": "$.temp != 1"}, {"payload": b"no JSON"}, False),
+        ({"json": "$.temp != 1"}, {"payload": b""}, False),
+        ({"qos": [0], "json": "$.temp > 30", "properties": {"site": None}}, {}, True),
+        ({"qos": [0], "json": "$.temp > 30", "properties": {"site": "x"}}, {}, False),
+    ],
+)
+def test_publications(config: dict[str, Any], fields: dict[str, Any], expected: bool) -> None:
+    assert takes(config, **fields) is expected
+
+
+@pytest.mark.parametrize(
+    ("config", "body", "expected"),
+    [
+        ({"properties": {"md.CorrelId": "00" * 24, "md.Priority": 4}}, b"", True),
+        ({"properties": {"md.ReplyToQ": None}}, b"", True),
+        ({"properties": {"md.Priority": [1, 2]}}, b"", False),
+        ({"json": "$.a == 'ü'"}, '{"a":"ü"}'.encode("cp500"), True),
+        ({"json": "$.a == 'ü'"}, '{"a":"ü"}'.encode(), False),
+        ({"qos": [2]}, b"", True),
+        ({"min_size": 1}, b"", False),
+    ],
+)
+def test_messages(config: dict[str, Any], body: bytes, expected: bool) -> None:
+    message = Message(MQMD(Priority=4, CodedCharSetId=500), body)
+    scope = MessageScope(Envelope(message), {}, topic="", qos=2, ccsid=None)
+    assert Filter(FilterConfig.model_validate(config)).takes(scope) is expected
+
+
+def test_a_document_is_parsed_once_and_only_when_it_is_looked_at() -> None:
+    scope = PublicationScope(Publication(topic="t", payload=b'{"a":1}', qos=1), {})
+    assert scope.document is scope.document
+    assert not takes({"qos": [1], "json": "$.a == 1"}, payload=b"{", qos=0)
+
+
+def test_a_document_too_deep_to_tell_of_is_no_silent_miss() -> None:
+    with pytest.raises(Unmappable, match="cannot tell"):
+        takes({"json": "$..a"}, payload=b"[" * 500 + b"]" * 500)
+
+
+@pytest.mark.parametrize(
+    ("config", "where", "column", "part"),
+    [
+        ({"json": "$.temp >"}, "filter.json", 9, "no filter expression"),
+        ({"json": "temp > 30"}, "filter.json", 1, "no filter expression"),
+        ({"json": "$.a == 1 && nothing($.a)"}, "filter.json", 13, "no filter expression"),
+        ({"json": "$.a == 1, ?$.b == 2"}, "filter.json", None, "more than one"),
+        ({"json": "$.a == 1][?$.b == 2"}, "filter.json", None, "more than one"),
+        ({"properties": {"md.Nothing": 1}}, "filter.properties.md.Nothing", None, "no field 'Nothing'"),
+        ({"properties": {"md.MsgId": 1}}, "filter.properties.md.MsgId", None, "a publication has no MQMD"),
+        ({"properties": {"clientID": 1}}, "filter.properties.clientID", None, "did you mean {clientId}"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_says_where_and_why(
+    config: dict[str, Any], where: str, column: int | None, part: str
+) -> None:
+    with pytest.raises(RuleError, match=part) as raised:
+        takes(config)
+    assert (raised.value.where, raised.value.column) == (where, column)
