@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options, running
+from bridge.cli import archive, options, running
 from bridge.cli.applications import mq
 from bridge.cli.failures import WRONG_USAGE, Commands, Failure
 from bridge.cli.trial import try_mapping
@@ -139,6 +139,9 @@ def check(
 
 
 program.command("try")(try_mapping)
+program.command()(archive.audit)
+program.command()(archive.report)
+program.command()(archive.replay)
 
 
 @program.command()

@@ -1,0 +1,156 @@
+"""Publications of an archive put back, in their order, each once.
+
+How far a replay has come is a record on SYSTEM.MQTT.MAPPING.STATE, saved in the unit of work of the messages that it speaks
+of. A replay that was killed goes on behind the last message that is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bridge.archive.rows import REPLAYED
+from bridge.mapping.message import CCSID_UTF8, Message, mqps_folder
+from bridge.mapping.publication import Destination, MappedMessage
+from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
+from bridge.mq.outlet import Outlet
+from bridge.mq.progress import Progress
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Folder, Typed, encode_rfh2
+
+if TYPE_CHECKING:
+    from bridge.archive.reading import Selection
+    from bridge.mq.interface import Connection
+
+#: Messages, and bytes of their payloads, of a unit of work at most.
+UNIT_MESSAGES, UNIT_BYTES = 200, 1024 * 1024
+#: With a rate, units of work are so small that there are about so many a second.
+UNITS_PER_SECOND: Final = 10
+
+#: What a row is asked for.
+COLUMNS: Final = ("client_id", "qos", "retain", "message_id", "payload", "received")
+
+
+class NoPayload(Exception):
+    """A row without its payload: the archive was written with `payloads: false`."""
+
+
+class Position(msgspec.Struct, omit_defaults=True):
+    """The record of a replay: the time it covers, the number of the last row put, how many were put, whether it is over."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    sequence: int = 0
+    count: int = 0
+    complete: bool = False
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where messages go: to a queue, below a topic, or (neither) to the topics that they were published to."""
+
+    queue: str = ""
+    prefix: str = ""
+    retain: bool = False
+
+    def destination(self, topic: str) -> Destination:
+        """The destination of a message that was published to `topic`."""
+        if self.queue:
+            return Destination(self.queue)
+        return Destination(f"{self.prefix.rstrip('/')}/{topic}" if self.prefix else topic, is_topic=True)
+
+
+def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
+    """The message that a row becomes: as the bridge made it of the publication, and marked in its usr folder."""
+    payload = row["payload"]
+    if payload is None:
+        raise NoPayload
+    topic, qos = row["topic"], row["qos"]
+    mqtt: dict[str, Any] = {"clientId": row["client_id"], "qos": Typed(qos, "i4")}
+    if row["message_id"]:
+        mqtt["msgid"] = Typed(row["message_id"], "i4")
+    usr = {REPLAYED: run, "published": row["received"].astimezone(UTC).isoformat()}
+    folders: tuple[Folder, ...] = (Folder.build("mqtt", mqtt), Folder.build("usr", usr))
+    if target.queue:
+        # Nobody writes this folder of a message that is not published.
+        folders = (mqps_folder(topic, row["retain"], None), *folders)
+    rfh2 = RFH2(
+        Encoding=cmqc.MQENC_NATIVE,
+        CodedCharSetId=CCSID_UTF8,
+        Format=cmqc.MQFMT_NONE,
+        NameValueCCSID=CCSID_UTF8,
+        folders=folders,
+    )
+    md = MQMD(
+        Format=cmqc.MQFMT_RF_HEADER_2,
+        Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+        Persistence=PERSISTENCE_FROM_QOS[qos],
+    )
+    retain = target.retain and row["retain"] and not target.queue
+    return MappedMessage(
+        destination=target.destination(topic),
+        message=Message(md, encode_rfh2(rfh2) + payload),
+        retain=retain and bool(payload),
+        clear=retain and not payload,
+    )
+
+
+class Replay:
+    """One run, on one connection. `run` is its name: the same name goes on where the last run stopped."""
+
+    def __init__(self, connection: Connection, run: str, target: Target) -> None:
+        """Look for the record of an earlier run. Raises MQError."""
+        self._connection = connection
+        self._outlet = Outlet(connection)
+        self._progress = Progress(connection, f"replay {run}")
+        self.run = run
+        self.target = target
+        record = self._progress.load()
+        self.position = Position() if record is None else msgspec.json.decode(record, type=Position)
+
+    def forget(self) -> None:
+        """Begin from the start, whatever was put already."""
+        self.position = Position()
+
+    def put(self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None) -> int:
+        """Put what is selected and was not put yet, at most `rate` messages a second; how many.
+
+        `tell` is called after each unit of work with its number of messages. Raises MQError, NoPayload.
+        """
+        limit = UNIT_MESSAGES if rate is None else max(1, min(UNIT_MESSAGES, int(rate / UNITS_PER_SECOND)))
+        began, count = time.monotonic(), 0
+        for unit in _units(selection, self.position.sequence, limit):
+            for row in unit:
+                self._outlet.put(message_of(row, self.run, self.target))
+            self.position.sequence = unit[-1]["sequence"]
+            self.position.count += len(unit)
+            self._commit()
+            count += len(unit)
+            tell(len(unit))
+            if rate is not None:
+                time.sleep(max(0.0, began + count / rate - time.monotonic()))
+        self.position.complete = True
+        self._commit()
+        return count
+
+    def _commit(self) -> None:
+        self._progress.save(msgspec.json.encode(self.position))
+        self._connection.commit()
+        self._outlet.committed()
+
+
+def _units(selection: Selection, after: int, limit: int) -> Iterator[list[dict[str, Any]]]:
+    unit: list[dict[str, Any]] = []
+    size = 0
+    for batch in selection.batches(after, COLUMNS):
+        for row in batch:
+            unit.append(row)
+            size += len(row["payload"] or b"")
+            if len(unit) >= limit or size >= UNIT_BYTES:
+                yield unit
+                unit, size = [], 0
+    if unit:
+        yield unit

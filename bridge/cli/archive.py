@@ -1,0 +1,240 @@
+"""What is done with an archive: `mqbridge audit`, `mqbridge report` and `mqbridge replay`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.period import Archives, From, To, archives, period
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bridge.archive.reading import Selection
+    from bridge.archive.replay import Replay
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Spark to run on, such as spark://host:7077; without it, this machine.", show_default=False
+    ),
+]
+#: Of the memory of this machine, the part that Spark's JVM may take, and the most of it in GiB.
+_MEMORY_PART, _MOST_MEMORY = 3, 8
+
+
+@contextlib.contextmanager
+def _spark(name: str, master: str | None) -> Iterator[SparkSession]:
+    """A session for one job. What Spark cannot do is a Failure: exit status 1 is kept for what the audit finds."""
+    try:
+        from bridge.pipeline.errors import SparkMissing
+        from bridge.pipeline.session import session
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_PART // 1024**3
+    settings = {
+        "spark.driver.memory": f"{max(1, min(memory, _MOST_MEMORY))}g",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.log.level": "ERROR",
+    }
+    try:
+        spark = session(name, master=master, settings=settings)
+    except SparkMissing as error:
+        raise Failure(str(error), WRONG_USAGE) from error
+    from pyspark.errors import PySparkException
+    from rich.console import Console
+
+    from bridge.pipeline.archive import NoRows
+
+    try:
+        with Console(stderr=True).status(f"{name}: reading the archive"):
+            yield spark
+    except NoRows as error:
+        raise Failure(str(error), WRONG_USAGE) from error
+    except PySparkException as error:
+        raise Failure(f"Spark cannot do it: {error}", WRONG_USAGE) from error
+    finally:
+        spark.stop()
+
+
+def audit(
+    start: From = None,
+    end: To = None,
+    archive: Archives = None,
+    late: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Deliveries that took longer break the promise as well.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole result as one object of JSON.")] = False,
+    master: Master = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Find in the archive what was lost, doubled, late or out of order on its way to MQTT clients.
+
+    Exit status 0: the promise held (QoS 1 at least once, QoS 2 exactly once, in order). 1: it did not. 2: there is nothing
+    to judge, or the command is wrong.
+    """
+    from bridge.cli.queue_manager import configuration_of
+
+    first, last = period(start, end)
+    directories = archives(archive, configuration_of(config, None))
+    with _spark("audit", master) as spark:
+        from bridge.pipeline.audit.audit import audit as judge
+
+        result = judge(spark, directories, start=first, end=last, late=late)
+    if json:
+        from bridge.cli.output import write_json
+
+        write_json(result)
+    else:
+        from bridge.cli.archive_view import show_audit
+
+        show_audit(result)
+    if not result.held:
+        raise typer.Exit(FAILED)
+
+
+def report(
+    start: From = None,
+    end: To = None,
+    archive: Archives = None,
+    levels: Annotated[int, typer.Option(min=1, max=20, metavar="N", help="Topic levels to tell apart.")] = 2,
+    top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Longest topics and clients lists.")] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole report as one object of JSON.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page with charts that needs no network.", show_default=False),
+    ] = None,
+    master: Master = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Say what passed: by topic, client, QoS, size and hour, how long it took, and what went to the dead-letter queue."""
+    from bridge.cli.queue_manager import configuration_of
+
+    first, last = period(start, end)
+    directories = archives(archive, configuration_of(config, None))
+    with _spark("report", master) as spark:
+        from bridge.pipeline.report.page import page
+        from bridge.pipeline.report.report import report as figures
+
+        result = figures(spark, directories, start=first, end=last, levels=levels, top=top)
+    if html is not None:
+        html.write_text(page(result), encoding="utf-8")
+    if json:
+        from bridge.cli.output import write_json
+
+        write_json(result)
+    elif html is None:
+        from bridge.cli.archive_view import show_report
+
+        show_report(result)
+    else:
+        typer.echo(f"{html} is written")
+
+
+def replay(
+    start: From = None,
+    end: To = None,
+    archive: Archives = None,
+    topic_filter: Annotated[str, typer.Option("--filter", metavar="FILTER", help="Topics to replay.")] = "#",
+    clients: Annotated[
+        list[str] | None,
+        typer.Option("--client", metavar="ID", help="Publishers to replay; any number of times.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, metavar="N", help="Most messages a second; without it, as fast as it goes.", show_default=False
+        ),
+    ] = None,
+    to_queue: Annotated[
+        str, typer.Option(metavar="QUEUE", help="Put to this queue, not to topics.", show_default=False)
+    ] = "",
+    to_topic: Annotated[
+        str, typer.Option(metavar="PREFIX", help="Put to PREFIX/TOPIC instead of TOPIC.", show_default=False)
+    ] = "",
+    retain: Annotated[bool, typer.Option("--retain", help="Retain again what was published with RETAIN.")] = False,
+    run: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the run; without it, one made of what is asked.", show_default=False)
+    ] = "",
+    again: Annotated[bool, typer.Option("--again", help="Begin from the start, whatever was put already.")] = False,
+    data_dir: options.DataDirectory = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Put archived publications back, in their order, each once.
+
+    They go to the topics that they were published to, or where --to-queue or --to-topic says, and are marked: property
+    usr.replayed is the name of the run, usr.published the time of the original. The same command goes on where it was
+    interrupted: how far it came is in the queue manager, in the unit of work of the messages.
+    """
+    from bridge.archive.writer import INSTALL
+    from bridge.cli.queue_manager import configuration_of, connected
+
+    if to_queue and to_topic:
+        raise Failure("--to-queue and --to-topic: one of the two", WRONG_USAGE)
+    first, last = period(start, end)
+    directories = archives(archive, configuration_of(config, data_dir))
+    if len(directories) > 1:
+        raise Failure("--archive: replay takes one directory, for the order of two is not known", WRONG_USAGE)
+    try:
+        from bridge.archive.reading import Selection
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: {INSTALL} brings it", WRONG_USAGE) from error
+    from bridge.archive.replay import Replay, Target
+    from bridge.mapping.topic import topic_filter_error
+
+    if why := topic_filter_error(topic_filter):
+        raise Failure(f"--filter {topic_filter!r}: {why}", WRONG_USAGE)
+    words = (str(directories[0].absolute()), start, end, topic_filter, *sorted(clients or ()), to_queue, to_topic, retain)
+    with connected(data_dir, config) as connection:
+        one = Replay(connection, run or _name(*words), Target(to_queue, to_topic, retain))
+        if again:
+            one.forget()
+        position = one.position
+        if position.complete:
+            raise Failure(f"replay {one.run} is complete: {position.count} messages were put; --again puts them again")
+        if not position.sequence:
+            # `-2h` means what it meant when the run began.
+            position.start, position.end = first, last
+        selection = Selection(
+            directories[0],
+            start=position.start,
+            end=position.end,
+            topic_filter=topic_filter,
+            clients=clients or (),
+        )
+        _put(one, selection, rate)
+
+
+def _name(*words: object) -> str:
+    import hashlib
+
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:12]
+
+
+def _put(one: Replay, selection: Selection, rate: float | None) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from bridge.archive.replay import NoPayload
+
+    left = selection.count(one.position.sequence)
+    if one.position.sequence:
+        typer.echo(f"replay {one.run} goes on behind {one.position.count} messages", err=True)
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*shown, console=Console(stderr=True)) as progress:
+        task = progress.add_task(f"replay {one.run}", total=left)
+        try:
+            count = one.put(selection, rate, lambda count: progress.advance(task, count))
+        except NoPayload:
+            raise Failure("the archive was written without payloads (archive.payloads): nothing can be replayed") from None
+    typer.echo(f"{count} messages put (replay {one.run})")

@@ -1,0 +1,81 @@
+"""Audit and report as tables on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from bridge.pipeline.report.page import cell, period
+
+if TYPE_CHECKING:
+    from bridge.pipeline.audit.audit import Audit
+    from bridge.pipeline.audit.verdict import Counts
+    from bridge.pipeline.report.report import Report
+
+#: Rows of clients and topics that are shown; JSON has all.
+SHOWN = 20
+_ALWAYS = ("expected", "delivered", "lost", "doubled", "disordered", "late")
+_SOMETIMES = (
+    "missing", "repeated", "pending", "ended", "dead_lettered", "discarded", "unknown", "unmatched",
+)  # fmt: skip
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=max(console.width, 160), highlight=False)
+
+
+def show_audit(audit: Audit) -> None:
+    """The totals by QoS, the findings with breaches first, examples, and the verdict."""
+    console = _console()
+    columns = [*_ALWAYS, *(name for name in _SOMETIMES if getattr(audit.totals, name))]
+    table = Table(title=f"Deliveries, {period(audit.start, audit.end)}", title_justify="left")
+    table.add_column("QoS")
+    for name in columns:
+        table.add_column(name.replace("_", "-"), justify="right")
+    for qos, counts in audit.by_qos.items():
+        table.add_row(qos, *_numbers(counts, columns))
+    table.add_section()
+    table.add_row("all", *_numbers(audit.totals, columns))
+    console.print(table)
+    broken = [one for one in audit.findings if one.first or (audit.late_limit is not None and one.counts.late)]
+    if broken:
+        table = Table(title="Where the promise was broken", title_justify="left")
+        for name in ("client", "topic", "QoS"):
+            table.add_column(name, overflow="fold")
+        for name in columns:
+            table.add_column(name.replace("_", "-"), justify="right")
+        for one in broken[:SHOWN]:
+            table.add_row(one.client_id, one.topic, str(one.qos), *_numbers(one.counts, columns))
+        console.print(table)
+        if len(broken) > SHOWN:
+            console.print(f"and {len(broken) - SHOWN} more; --json has all")
+    for example in audit.examples:
+        row = " ".join(f"{name}={value}" for name, value in example.row.items())
+        console.print(f"{example.breach}, for example: {row}", markup=False)
+    for gap in audit.gaps:
+        what = f"{gap['rows']} rows are missing" if gap["rows"] is not None else "the bridge was killed, and rows are missing"
+        console.print(f"{what} in the archive between {gap['from']} and {gap['to']}", markup=False)
+    console.print("The promise held." if audit.held else "The promise was broken.", style="bold")
+
+
+def _numbers(counts: Counts, columns: list[str]) -> list[str]:
+    return [f"{getattr(counts, name):,}" for name in columns]
+
+
+def show_report(report: Report) -> None:
+    """Each section as a table; those without rows in a word."""
+    console = _console()
+    console.print(f"{period(report.start, report.end)}: {report.rows:,} messages", markup=False)
+    for section in report.sections:
+        if not section.rows:
+            console.print(f"{section.title}: none", markup=False)
+            continue
+        table = Table(title=section.title, title_justify="left")
+        for place, name in enumerate(section.columns):
+            table.add_column(name, justify="right" if place else "left", overflow="fold")
+        for row in section.rows:
+            table.add_row(*[cell(value) for value in row])
+        console.print(table)

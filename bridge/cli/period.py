@@ -1,0 +1,73 @@
+"""Times and places that audit, report and replay share: `--from`, `--to` and `--archive`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli.failures import WRONG_USAGE, Failure
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+
+_AGO = re.compile(r"-([0-9]{1,6})(min|h|d)")
+_UNITS = {"min": "minutes", "h": "hours", "d": "days"}
+_FORMS = "2026-11-21, 2026-11-21T14:30 (UTC, unless it says +01:00), or -90min, -2h, -7d before now"
+
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help=f"Begin here: {_FORMS}. Without it: at the first row.", show_default=False),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="TIME", help="End before this time. Without it: at the last row.", show_default=False),
+]
+Archives = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--archive",
+        metavar="DIR",
+        help="Directory of the archive; given again, several count as one. Without it: what the configuration file says.",
+        show_default=False,
+    ),
+]
+
+
+def moment(text: str | None, name: str) -> datetime | None:
+    """The time that an option says; a Failure when it is none."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Failure(f"{name}: expected a time such as {_FORMS}, found {text!r}", WRONG_USAGE) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def period(start: str | None, end: str | None) -> tuple[datetime | None, datetime | None]:
+    """`--from` and `--to`, which must be in that order."""
+    first, last = moment(start, "--from"), moment(end, "--to")
+    if first is not None and last is not None and first >= last:
+        raise Failure(f"--from {first.isoformat()} is not before --to {last.isoformat()}", WRONG_USAGE)
+    return first, last
+
+
+def archives(option: list[Path] | None, configuration: Configuration | None) -> list[Path]:
+    """The directories of the archive: the option's, else that of the configuration; a Failure when there are none."""
+    found = option or []
+    if not found and configuration is not None and configuration.archive.directory is not None:
+        found = [configuration.archive.directory]
+    if not found:
+        raise Failure(
+            "no archive: name its directory by --archive, or a file that has archive.directory by --config", WRONG_USAGE
+        )
+    for directory in found:
+        if not directory.is_dir():
+            raise Failure(f"--archive: {directory} is no directory", WRONG_USAGE)
+    return found
