@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import struct
 from typing import Any
 
@@ -26,10 +27,16 @@ def load_library(choice: Library) -> Any:
             return importlib.import_module(name)
         except ImportError as error:
             failures.append(f"{name}: {error}")
-    raise LibraryMissing(
-        f"IBM MQ is reached through {' or '.join(names)} and IBM's client library, which cannot be loaded"
-        f" ({'; '.join(failures)}); install IBM's MQ client, then: pip install 'mq-mqtt-bridge[{names[0]}]'"
-    )
+    reason = f"IBM MQ is reached through {' or '.join(names)} and IBM's client library, which cannot be loaded"
+    if installed := [name for name in names if importlib.util.find_spec(name) is not None]:
+        # The packages do not all say it themselves: ibmmq misses a module of its own then.
+        advice = (
+            f"{' and '.join(installed)} is installed, and does not find the library (libmqm_r.so, libmqic_r.so): install"
+            " IBM's MQ client, and name its directory in LD_LIBRARY_PATH (/opt/mqm/lib64)"
+        )
+    else:
+        advice = f"install IBM's MQ client, then: pip install 'mq-mqtt-bridge[{names[0]}]'"
+    raise LibraryMissing(f"{reason} ({'; '.join(failures)}); {advice}")
 
 
 # What pymqi does not wrap. Its extension module has loaded the C library, which has the calls.

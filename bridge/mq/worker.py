@@ -58,6 +58,8 @@ class Worker(ABC, Generic[Job]):
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._ending = False
+        #: the log says that the queue manager is away
+        self._told = False
         self.connection: Connection | None = None
         #: called on the thread, with a sentence, when an error of the bridge itself ends it
         self.on_crash: Callable[[str], None] = log.critical
@@ -134,6 +136,7 @@ class Worker(ABC, Generic[Job]):
                     while not self.ending:
                         self._round(connection)
                 except MQError as error:
+                    self._told = True
                     log.warning("%s: the queue manager is lost: %s; reconnecting", self.name, error)
                     self.lost()
                 finally:
@@ -159,6 +162,7 @@ class Worker(ABC, Generic[Job]):
         def told(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
+                self._told = True
                 log.warning(
                     "%s: waiting for the queue manager (attempt %d): %s", self.name, state.attempt_number, error
                 )
@@ -177,8 +181,9 @@ class Worker(ABC, Generic[Job]):
             before_sleep=told,
             sleep=pause,
         )(self._attempt)
-        if self.connection is None:
-            log.debug("%s: connected", self.name)
+        if self._told:
+            log.warning("%s: the queue manager is back", self.name)
+        self._told = False
         return connection
 
     def is_temporary(self, error: BaseException) -> bool:

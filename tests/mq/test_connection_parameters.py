@@ -127,6 +127,18 @@ def test_a_package_that_is_missing(choice: Any, tried: list[str], monkeypatch: p
     assert f"pip install 'mq-mqtt-bridge[{tried[0]}]'" in str(raised.value)
 
 
+def test_a_package_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "ibmmq"
+    package.mkdir()
+    (package / "__init__.py").write_text("import ibmmqc_of_no_library")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ibmmq", raising=False)
+    monkeypatch.setitem(sys.modules, "pymqi", None)
+    with pytest.raises(LibraryMissing, match="ibmmq is installed, and does not find the library") as raised:
+        load_library("auto")
+    assert "LD_LIBRARY_PATH" in str(raised.value) and "pip install" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("choice", "there", "taken"),
     [("auto", ["ibmmq", "pymqi"], "ibmmq"), ("auto", ["pymqi"], "pymqi"), ("pymqi", ["ibmmq", "pymqi"], "pymqi")],
