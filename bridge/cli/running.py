@@ -79,10 +79,10 @@ def _cells(row: tuple[str, ...], widths: list[int]) -> enumerate[tuple[str, int]
 def _asked(command: str, config: Path | None, data_dir: Path | None) -> Answer:
     from bridge.cli.program import configured
     from bridge.cli.queue_manager import configuration_in
-    from bridge.service.control import NoBridge, Request, ask, control_socket
+    from bridge.service.control import NoBridge, Request, ask
 
     file = configuration_in(config) if config is not None else None
-    path = control_socket(configured(file, data_dir, None, None))
+    path = configured(file, data_dir, None, None).control_socket_path
     if path is None:
         raise Failure(
             f"{config} names no control_socket, which a bridge on IBM MQ needs for this; `kill -HUP` makes it reload, too",

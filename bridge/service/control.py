@@ -17,13 +17,11 @@ from typing import Literal
 
 import msgspec
 
-from bridge.config import Configuration
 from bridge.mq.local.client import socket_address
 from bridge.service.mappings.status import Status
 
 log = logging.getLogger(__name__)
 
-SOCKET_NAME = "control.sock"
 #: Bytes of a request at most, and seconds that it may take.
 REQUEST_LENGTH, REQUEST_TIMEOUT = 4096, 5.0
 #: Seconds that a bridge may take to answer: a reload waits for units of work under way.
@@ -100,14 +98,6 @@ class ControlServer:
             self._server = None
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
-
-
-def control_socket(configuration: Configuration) -> Path | None:
-    """Where the control socket of a bridge is: in the data directory of an embedded queue manager, unless told."""
-    if configuration.control_socket is not None:
-        return configuration.control_socket
-    settings = configuration.queue_manager
-    return settings.data_directory / SOCKET_NAME if settings.type == "embedded" else None
 
 
 def ask(path: Path, request: Request) -> Answer:

@@ -18,7 +18,7 @@ from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host, HostError, host_of
 from bridge.mqtt.channel import Channel
-from bridge.service.control import Answer, ControlServer, Request, control_socket
+from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.log import configure
 from bridge.service.mappings.link_session import NoPassword
 from bridge.service.mappings.registry import Mappings, started
@@ -95,7 +95,7 @@ class Bridge:
         await self._let_control_in()
 
     async def _let_control_in(self) -> None:
-        path = control_socket(self.configuration)
+        path = self.configuration.control_socket_path
         if path is None:
             return
         self._control = ControlServer(path, self._answer)
