@@ -106,7 +106,7 @@ class PublicationAttributes(Section):
         "reply_to_queue": "no reply_to_queue in a mapping to MQTT (write response_topic:)",
         "reply_to_queue_manager": "no reply_to_queue_manager in a mapping to MQTT (write response_topic:)",
         "user_identifier": "no user_identifier, because a publication has none (write properties: {name:"
-        " '{UserIdentifier}'})",
+        " '{md.UserIdentifier}'})",
     }
 
     qos: Annotated[

@@ -91,9 +91,13 @@ class LinkConfig(Section):
         return {**data, "tls": {}} if isinstance(data, Mapping) and "tls" in data and data["tls"] is None else data
 
 
+# The two words name places of their own: the bridge's own clients, and queues.
 LinkName = Annotated[
     str,
-    values.text(r"(?!local\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,22}", "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local)"),
+    values.text(
+        r"(?!(?:local|queue)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,22}",
+        "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local, not queue)",
+    ),
 ]
 LOCAL = "local"
 """In place of a link's name: the bridge's own MQTT clients."""

@@ -15,7 +15,7 @@ from bridge.mapping.check import problems
 KEY_VALUE = "a mapping (lines of 'key: value')"
 NO_DEFAULT = "this key, which has no default"
 NAME = "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -"
-LINK_NAME = "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local)"
+LINK_NAME = "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local, not queue)"
 TEMPLATE = "text, or a template such as PLANT.{line|upper}"
 FILTER = "a topic filter such as plant/{line}/+/{metric...}"
 ADDRESS = "an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)"

@@ -55,7 +55,7 @@ class Mappings:
         for name in {link_name(config) for config in mappings.values()} & set(links):
             password_of(name, links[name])
         async with self._changing:
-            self._site.guard = LoopGuard(mappings, self._site.queue_manager)
+            self._site.guard = LoopGuard(mappings, self._site.queue_manager, links)
             lines = []
             for name in [name for name in self._entries if name not in mappings]:
                 await self._remove(name)

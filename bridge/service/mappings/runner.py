@@ -180,6 +180,8 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def _comes_round(self, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
+        if destination.queue_manager:
+            return False  # a queue of that name elsewhere
         place = "local" if destination.is_topic else "queue"
         through = self._site.guard.closes(mapped.hops, place, destination.name)
         if through is None:
