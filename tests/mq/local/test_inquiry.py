@@ -70,6 +70,12 @@ def test_an_alias_and_a_remote_queue_are_asked_themselves(manager):
     ) == [cmqc.MQQT_REMOTE, "there", "dev"]
 
 
+def test_what_the_queue_manager_can_do_and_has_not(manager):
+    selectors = (cmqc.MQIA_XR_CAPABILITY, cmqc.MQIA_ACTIVITY_TRACE, cmqc.MQCA_SSL_KEY_REPOSITORY, cmqc.MQCA_CONN_AUTH)
+    found = inquire(manager, MQOD(ObjectType=cmqc.MQOT_Q_MGR), *selectors)
+    assert found == [cmqc.MQCAP_SUPPORTED, cmqc.MQMON_OFF, "", "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"]
+
+
 def test_the_queue_manager(manager):
     manager.ok("ALTER QMGR DEADQ(DLQ) DESCR('a test')")
     found = inquire(

@@ -69,6 +69,38 @@ _NO_NAMES: dict[int, tuple[int, int]] = {
     cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES: (cmqcfc.MQCACH_CHANNEL_NAME, cmqcfc.MQCACH_CHANNEL_NAMES),
     cmqcfc.MQCMD_INQUIRE_PROCESS_NAMES: (cmqc.MQCA_PROCESS_NAME, cmqcfc.MQCACF_PROCESS_NAMES),
 }
+#: commands about one object by its name -> (parameter with the name, reason)
+_UNKNOWN: dict[int, tuple[int, int]] = {
+    **dict.fromkeys(
+        (
+            cmqcfc.MQCMD_CHANGE_CHANNEL,
+            cmqcfc.MQCMD_DELETE_CHANNEL,
+            cmqcfc.MQCMD_PING_CHANNEL,
+            cmqcfc.MQCMD_RESET_CHANNEL,
+            cmqcfc.MQCMD_RESOLVE_CHANNEL,
+            cmqcfc.MQCMD_START_CHANNEL,
+            cmqcfc.MQCMD_STOP_CHANNEL,
+        ),
+        (cmqcfc.MQCACH_CHANNEL_NAME, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND),
+    ),
+    **dict.fromkeys(
+        (cmqcfc.MQCMD_CHANGE_LISTENER, cmqcfc.MQCMD_DELETE_LISTENER),
+        (cmqcfc.MQCACH_LISTENER_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    ),
+    **dict.fromkeys(
+        (cmqcfc.MQCMD_CHANGE_PROCESS, cmqcfc.MQCMD_DELETE_PROCESS),
+        (cmqc.MQCA_PROCESS_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    ),
+    **dict.fromkeys(
+        (
+            cmqcfc.MQCMD_CHANGE_SERVICE,
+            cmqcfc.MQCMD_DELETE_SERVICE,
+            cmqcfc.MQCMD_START_SERVICE,
+            cmqcfc.MQCMD_STOP_SERVICE,
+        ),
+        (cmqc.MQCA_SERVICE_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    ),
+}
 DEFAULT_AUTH_INFO = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
 
 
@@ -82,6 +114,7 @@ class AbsentCommands:
             cmqcfc.MQCMD_INQUIRE_AUTH_INFO_NAMES: self._auth_info_names,
             **dict.fromkeys(_NONE, self._none),
             **dict.fromkeys(_NO_NAMES, self._no_names),
+            **dict.fromkeys(_UNKNOWN, self._unknown),
         }
 
     @staticmethod
@@ -90,6 +123,12 @@ class AbsentCommands:
         request.name(name)
         request.integers(wanted)
         # What else narrows the question down (a type, a connection name) finds nothing either.
+        raise PCFRefused(reason)
+
+    @staticmethod
+    def _unknown(request: Request) -> Reply:
+        name, reason = _UNKNOWN[request.command]
+        request.name(name)
         raise PCFRefused(reason)
 
     @staticmethod

@@ -105,13 +105,20 @@ def test_connections(admin: Administrator) -> None:
         ("INQUIRE_CLUSTER_Q_MGR", cmqc.MQCA_CLUSTER_Q_MGR_NAME, "*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_NAMELIST", cmqc.MQCA_NAMELIST_NAME, "MY.*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_AUTH_INFO", cmqc.MQCA_AUTH_INFO_NAME, "MY.*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        ("RESET_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "*", cmqcfc.MQRCCF_CFH_COMMAND_ERROR),
+        *(
+            (f"{verb}_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "C", cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
+            for verb in ("CHANGE", "DELETE", "PING", "RESET", "RESOLVE", "START", "STOP")
+        ),
+        ("STOP_SERVICE", cmqc.MQCA_SERVICE_NAME, "S", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        ("DELETE_LISTENER", cmqcfc.MQCACH_LISTENER_NAME, "L", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        ("DELETE_PROCESS", cmqc.MQCA_PROCESS_NAME, "P", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        ("CREATE_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "C", cmqcfc.MQRCCF_CFH_COMMAND_ERROR),
     ],
 )
 def test_what_there_is_none_of(admin: Administrator, command: str, named: int, name: str, reason: int) -> None:
     number = getattr(cmqcfc, f"MQCMD_{command}")
     assert admin.refused(number, {named: name}) == (reason, None)
-    if command != "RESET_CHANNEL":
+    if command != "CREATE_CHANNEL":
         assert admin.refused(number, {}) == (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, named)
 
 
