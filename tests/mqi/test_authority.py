@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.local.conversation import Conversation
 from bridge.wire import cmqc
 from tests.mqi.conftest import Manager
 
@@ -104,3 +105,25 @@ def test_nothing_vouches_for_who_comes_by_tcp(manager: Manager, package: str) ->
         MQI_STANDIN=f"127.0.0.1({manager.port})",
     )
     assert found == {"app": NO, "mqm": NO}
+
+
+def test_only_an_administrator_may_say_that_it_is_somebody_else(
+    manager: Manager, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks for the password of an MQCSP: whoever else says a name is still who runs the program."""
+    monkeypatch.setattr(Conversation, "_peer", lambda self: "app")
+    found = manager.run(
+        package,
+        AS
+        + """
+        for name in ('app', 'mqm', 'carol'):
+            qmgr = connected(name, 'x')
+            found[name] = [
+                reason(mq.Queue(qmgr, 'Q').put, b'x'),
+                reason(mq.Queue(qmgr, 'SYSTEM.DEAD.LETTER.QUEUE').put, b'x'),
+            ]
+            qmgr.disconnect()
+        """.replace("\n        ", "\n"),
+        connect=False,
+    )
+    assert found == {"app": [0, NO], "mqm": [0, NO], "carol": [0, NO]}

@@ -28,6 +28,7 @@ from bridge.mq.local.attributes import (
     read,
     stamps,
 )
+from bridge.mq.local.authority_words import OBJECT_TYPES
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import RETAINED_QUEUE, STATE_QUEUE, QueueManager
@@ -225,12 +226,15 @@ class Definitions:
         self.check_unused(name, queue)
 
     def delete(self, command: Command) -> Answer:
-        """DELETE QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        """DELETE QLOCAL, QALIAS, QREMOTE or TOPIC; the authority records of that name go with it unless AUTHREC(NO)."""
         kind, name = command.noun, object_name(command)
         purge = kind == "QLOCAL" and flag(command, "PURGE")
         keep = kind == "QLOCAL" and flag(command, "NOPURGE")
+        records = command.parameter("AUTHREC")
+        if records is not None and records.value not in ("YES", "NO"):
+            raise MQSCSyntaxError("AUTHREC is one of YES, NO", records.where, "AUTHREC")
         for parameter in command.parameters:
-            if kind != "QLOCAL" or parameter.keyword not in ("PURGE", "NOPURGE"):
+            if parameter is not records and (kind != "QLOCAL" or parameter.keyword not in ("PURGE", "NOPURGE")):
                 raise MQSCSyntaxError(f"DELETE {kind} knows no {parameter.keyword}", parameter.where, parameter.keyword)
         if purge and keep:
             raise MQSCSyntaxError("PURGE and NOPURGE exclude each other", command.where)
@@ -243,6 +247,9 @@ class Definitions:
         if kind == "QLOCAL":
             self._empty(unit, name, purge)
         unit.definitions.append((kind, name, None))
+        if records is None or records.value == "YES":
+            object_type = OBJECT_TYPES["QUEUE" if kind in QUEUE_KINDS else kind]
+            self._queue_manager.authority_records.remove_profile(unit, object_type, name)
         unit.effects.append(lambda: self._remove(kind, name))
         return message(_NUMBERS[kind][2], name=name), unit
 

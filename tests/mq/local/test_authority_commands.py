@@ -139,3 +139,25 @@ def test_what_a_record_shows(manager: Manager) -> None:
 def test_commands_that_are_refused(manager: Manager, command: str, number: str) -> None:
     manager.refused(command, number)
     assert not manager.itself.authority_records.granted
+
+
+@pytest.mark.parametrize(("manner", "left"), [("", 1), ("AUTHREC(YES)", 1), ("AUTHREC(NO)", 2)])
+@pytest.mark.parametrize(
+    ("definition", "kind"),
+    [
+        ("QLOCAL(THING)", "QUEUE"),
+        ("QALIAS(THING) TARGET(Q)", "QUEUE"),
+        ("TOPIC(THING) TOPICSTR('t')", "TOPIC"),
+        ("NAMELIST(THING)", "NAMELIST"),
+    ],
+)
+def test_records_go_with_their_object(manager: Manager, definition: str, kind: str, manner: str, left: int) -> None:
+    """Those of that very name, for a generic profile is about others as well."""
+    manager.ok(f"DEFINE {definition}")
+    for profile in ("THING", "THIN?"):
+        manager.ok(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) GROUP('apps') AUTHADD(ALL)")
+    manager.refused(f"DELETE {definition.split()[0]} AUTHREC(PERHAPS)", "AMQ8405I")
+    manager.ok(f"DELETE {definition.split()[0]} {manner}")
+    assert len(held(manager)) == left
+    manager.restart()
+    assert len(held(manager)) == left

@@ -8,7 +8,6 @@ from bridge.mq.local.commands import Commands
 from bridge.mq.local.pcf.operation import Operation
 from bridge.mq.local.pcf.queues import replace
 from bridge.mq.local.pcf.request import Reply, Request
-from bridge.wire import cmqcfc
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Defined:
 
     def delete(self, commands: Commands, request: Request) -> Reply:
         name = request.name(self.name)
-        request.ignore(cmqcfc.MQIACF_REMOVE_AUTHREC)
+        operation = Operation("DELETE", self.noun, name)
+        operation.take_records(request)
         request.finish()
-        return Reply(unit=Operation("DELETE", self.noun, name).run(commands))
+        return Reply(unit=operation.run(commands))

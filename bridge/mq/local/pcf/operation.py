@@ -55,6 +55,12 @@ class Operation:
             if text is not None:
                 self.add(attribute.keyword, text)
 
+    def take_records(self, request: Request) -> None:
+        """Say whether a DELETE takes the authority records of the object away as well."""
+        kept = (cmqcfc.MQRAR_YES, cmqcfc.MQRAR_NO)
+        if request.choice(cmqcfc.MQIACF_REMOVE_AUTHREC, kept) == cmqcfc.MQRAR_NO:
+            self.add("AUTHREC", "NO")
+
     def run(self, commands: Commands) -> Unit | None:
         """Execute it: the unit of work in which it takes effect. Raises PCFRefused."""
         text = f"{self._verb} {self._noun}" + (f"({self._name})" if self._name is not None else "")

@@ -95,9 +95,9 @@ class QueueCommands:
         name = request.name(cmqc.MQCA_Q_NAME)
         kind = self._kind_of(request, name)
         purge = request.choice(cmqcfc.MQIACF_PURGE, (cmqcfc.MQPO_NO, cmqcfc.MQPO_YES))
-        request.ignore(cmqcfc.MQIACF_REMOVE_AUTHREC)
-        request.finish()
         operation = Operation("DELETE", kind, name)
+        operation.take_records(request)
+        request.finish()
         if purge and kind == "QLOCAL":
             operation.add("PURGE")
         return Reply(unit=operation.run(self._commands))

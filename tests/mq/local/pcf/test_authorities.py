@@ -157,6 +157,25 @@ def test_generic_profiles(profile: str, covered: list[str], others: list[str]) -
     assert [name for name in covered + others if covers(profile, name)] == covered
 
 
+@pytest.mark.parametrize(
+    ("given", "left"), [({}, 0), ({cmqcfc.MQIACF_REMOVE_AUTHREC: 1}, 0), ({cmqcfc.MQIACF_REMOVE_AUTHREC: 0}, 1)]
+)
+@pytest.mark.parametrize(
+    ("command", "object_", "type_", "name"),
+    [
+        (cmqcfc.MQCMD_DELETE_Q, {cmqc.MQCA_Q_NAME: "APP.ALIAS"}, cmqc.MQOT_Q, "APP.ALIAS"),
+        (cmqcfc.MQCMD_DELETE_TOPIC, {cmqc.MQCA_TOPIC_NAME: "PRICES.FRUIT"}, cmqc.MQOT_TOPIC, "PRICES.FRUIT"),
+    ],
+)
+def test_records_go_with_their_object(
+    admin: Administrator, command: int, object_: dict[int, Any], type_: int, name: str, given: dict[int, Any], left: int
+) -> None:
+    profile = {MQCACF_AUTH_PROFILE_NAME: name, MQIACF_OBJECT_TYPE: type_}
+    admin.ask(SET, profile | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"]} | PUT_AND_GET)
+    admin.ask(command, object_ | given)
+    assert len(admin.queue_manager.authority_records.granted) == left
+
+
 # Who may run commands -------------------------------------------------------------------------------------------------
 
 PING, DISPLAY_SUB, CLEAR = (
