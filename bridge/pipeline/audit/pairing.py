@@ -31,6 +31,9 @@ BROADCAST_ROWS: Final = 500_000
 
 #: The column `fate`: what became of a delivery.
 ARRIVED, DEAD_LETTERED, DISCARDED = 0, 1, 2
+#: The column `rank` of an expected delivery: it has to take place; it may, as the first of its publication. Further ones
+#: have greater ranks.
+REQUIRED, FIRST = 0, 1
 _EXPECTED, _DELIVERED = 0, 1
 _SAME: Final = ("client", "key", "payload_hash")
 
@@ -95,7 +98,7 @@ def expected(rows: DataFrame, matched: DataFrame) -> DataFrame:
             *_SAME,
             f.lit(_EXPECTED).alias("side"),
             # Required ones first: what was delivered is theirs.
-            f.when((f.size("certain") > 0) & (f.col("copy") == 1), 0).otherwise(f.col("copy")).alias("rank"),
+            f.when((f.size("certain") > 0) & (f.col("copy") == 1), REQUIRED).otherwise(f.col("copy")).alias("rank"),
             "sequence", "received", "settled", "qos", "topic_hash", "flow",
             f.lit(None).cast("long").alias("sent"),
             f.lit(None).cast("int").alias("fate"),
@@ -155,10 +158,11 @@ def pairs(wanted: DataFrame, came: DataFrame) -> DataFrame:
         of(_DELIVERED, "fate").alias("fate"),
     )
     # What may come and did not come says nothing.
-    paired = paired.where(f.col("out_sequence").isNotNull() | (f.col("rank") == 0))
+    paired = paired.where(f.col("out_sequence").isNotNull() | (f.col("rank") == REQUIRED))
     paired = paired.withColumn("qos", f.coalesce("out_qos", "in_qos"))
     order = Window.partitionBy("client", "flow", "qos").orderBy("out_sequence")
-    arrived = f.when(f.col("fate") == ARRIVED, f.col("in_sequence"))
+    # Further copies of one publication may come at any time (MQTT-3.3.5-1).
+    arrived = f.when((f.col("fate") == ARRIVED) & (f.col("rank") <= FIRST), f.col("in_sequence"))
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     whole = order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return paired.select(

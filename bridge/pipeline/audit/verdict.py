@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from bridge.archive.history import NEVER, Gap, History
-from bridge.pipeline.audit.pairing import ARRIVED, DEAD_LETTERED, DISCARDED
+from bridge.pipeline.audit.pairing import ARRIVED, DEAD_LETTERED, DISCARDED, FIRST, REQUIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -130,9 +130,11 @@ def classified(
         "topic",
         "qos",
         kind.alias("kind"),
-        (wanted & (col("rank") == 0)).alias("expected"),
+        (wanted & (col("rank") == REQUIRED)).alias("expected"),
         f.coalesce(slow, f.lit(False)).alias("late"),
-        (f.coalesce(arrived & wanted & (col("overtaken_by") > col("in_sequence")), f.lit(False))).alias("disordered"),
+        f.coalesce(arrived & (col("rank") <= FIRST) & (col("overtaken_by") > col("in_sequence")), f.lit(False)).alias(
+            "disordered"
+        ),
         taken.alias("taken"),
         f.coalesce("out_sequence", "in_sequence").alias("row"),
     )

@@ -1,0 +1,87 @@
+"""Archives made up by tests: rows in few words, written as the service writes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bridge.archive.directory import partition
+from bridge.archive.parquet import ArchiveFile
+from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
+
+#: Second 0 of all times in rows: 12:00 UTC on a day.
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+SECOND = 1_000_000
+
+
+def at(seconds: float) -> int:
+    """A time in a row."""
+    return int((NOON.timestamp() + seconds) * SECOND)
+
+
+class Story:
+    """What happened, in order; each method adds a row. Times are seconds after NOON."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._numbers = itertools.count(1)
+
+    def add(self, **values: Any) -> Story:
+        self.rows.append(row(sequence=next(self._numbers), **values))
+        return self
+
+    def archive(self, outcome: Outcome, time: float, *, since: float | None = None, rows: int = 0) -> Story:
+        received = at(time if since is None else since)
+        return self.add(direction=Direction.ARCHIVE, outcome=outcome, received=received, settled=at(time), size=rows)
+
+    def session(
+        self, outcome: Outcome, client_id: str, time: float, topic: str = "", qos: int = 0, *, durable: bool = True
+    ) -> Story:
+        return self.add(
+            direction=Direction.SUBSCRIPTION, outcome=outcome, client_id=client_id, topic=topic, qos=qos,
+            received=at(time), settled=at(time + 0.01), durable=durable,
+        )  # fmt: skip
+
+    def subscribed(self, client_id: str, time: float, topic: str, qos: int, *, durable: bool = True) -> Story:
+        """Connected, and subscribed at once."""
+        self.session(Outcome.CONNECTED, client_id, time, durable=durable)
+        return self.session(Outcome.SUBSCRIBED, client_id, time, topic, qos, durable=durable)
+
+    def put(
+        self, time: float, topic: str, payload: bytes, qos: int = 1, *, publisher: str = "p", message_id: int = 0,
+        outcome: Outcome = Outcome.PUT, **values: Any,
+    ) -> Story:  # fmt: skip
+        return self.add(
+            direction=Direction.IN, outcome=outcome, client_id=publisher, topic=topic, qos=qos, payload=payload,
+            message_id=message_id, size=len(payload), payload_hash=payload_hash(payload), publisher=publisher,
+            publisher_message_id=message_id, received=at(time), settled=at(time + 0.001), **values,
+        )  # fmt: skip
+
+    def out(
+        self, time: float, client_id: str, topic: str, payload: bytes, qos: int = 1, *, publisher: str = "p",
+        message_id: int = 0, since: float | None = None, outcome: Outcome | None = None, **values: Any,
+    ) -> Story:  # fmt: skip
+        """A delivery at `time` of what was put `since` (by default a tenth of a second before)."""
+        outcome = outcome or (Outcome.ACKNOWLEDGED if qos else Outcome.DELIVERED)
+        put = time - 0.1 if since is None else since
+        return self.add(
+            direction=Direction.OUT, outcome=outcome, client_id=client_id, topic=topic, qos=qos, payload=payload,
+            size=len(payload), payload_hash=payload_hash(payload), publisher=publisher, times_sent=1,
+            publisher_message_id=message_id, received=at(put), sent=at(time - 0.01), settled=at(time), **values,
+        )  # fmt: skip
+
+    def write(self, directory: Path) -> Path:
+        """Write it as one file; returns `directory`."""
+        return write(directory, self.rows)
+
+
+def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> Path:
+    """Write rows as one file of the hour of `moment`; returns `directory`."""
+    listed = list(rows)
+    file = ArchiveFile(partition(directory, moment), f"{listed[0][0]:016d}")
+    file.write(listed)
+    file.finish()
+    return directory

@@ -1,0 +1,60 @@
+"""Which files belong to a time, and which days are old."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from bridge.archive import directory as archive_directory
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    for day, hour in (("2026-03-01", 23), ("2026-03-02", 0), ("2026-03-02", 12), ("2026-04-01", 5)):
+        place = tmp_path / f"date={day}" / f"hour={hour:02d}"
+        place.mkdir(parents=True)
+        for name in ("2.parquet", "1.parquet", ".3.parquet", "notes.txt"):
+            (place / name).touch()
+    return tmp_path
+
+
+def hours(found: list[Path]) -> list[str]:
+    return [f"{one.parent.parent.name[5:]}T{one.parent.name[5:]}/{one.name}" for one in found]
+
+
+def test_files_are_in_order_and_none_is_unfinished(archive: Path) -> None:
+    found = hours(archive_directory.files(archive))
+    assert found == sorted(found) and len(found) == 8
+    assert all("/." not in one for one in found)
+    assert len(list(archive_directory.unfinished(archive))) == 4
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (datetime(2026, 3, 1, 23, 59, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC), {"2026-03-01T23", "2026-03-02T00"}),
+        (datetime(2026, 3, 2, 1, 30, tzinfo=timezone(timedelta(hours=1))), None,
+         {"2026-03-02T00", "2026-03-02T12", "2026-04-01T05"}),
+        (None, datetime(2026, 3, 1, 22, 59, tzinfo=UTC), set()),
+        (datetime(2026, 5, 1, tzinfo=UTC), None, set()),
+    ],
+)  # fmt: skip
+def test_the_hours_of_a_time(
+    archive: Path, start: datetime | None, end: datetime | None, expected: set[str]
+) -> None:
+    assert {one.split("/")[0] for one in hours(archive_directory.files(archive, start, end))} == expected
+
+
+def test_days_wholly_older_than_the_retention_are_expired(archive: Path) -> None:
+    (archive / "date=someday-x").mkdir()
+    (archive / "date=9999-99-99").mkdir()
+    now = datetime(2026, 3, 12, 12, tzinfo=UTC)
+    assert [one.name for one in archive_directory.expired(archive, timedelta(days=10), now)] == ["date=2026-03-01"]
+    assert [one.name for one in archive_directory.expired(archive, timedelta(days=11), now)] == []
+
+
+def test_a_removed_day_is_gone(archive: Path) -> None:
+    archive_directory.remove(archive / "date=2026-03-02")
+    assert {one[:10] for one in hours(archive_directory.files(archive))} == {"2026-03-01", "2026-04-01"}

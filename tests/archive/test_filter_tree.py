@@ -1,0 +1,28 @@
+"""The tree names the filters that `bridge.mapping.topic.matches` names, one by one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.archive.filter_tree import FilterTree
+from bridge.mapping.topic import matches, topic_filter_error
+
+LEVELS = st.sampled_from(["a", "b", "", "$SYS", "+", "#", "ab"])
+FILTERS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(lambda one: topic_filter_error(one) is None)
+TOPICS = st.lists(st.sampled_from(["a", "b", "", "$SYS", "ab"]), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(FILTERS, max_size=8, unique=True), TOPICS)
+def test_it_finds_what_matches(filters: list[str], topic: str) -> None:
+    tree: FilterTree[str] = FilterTree()
+    for one in filters:
+        tree.add(one, one)
+    assert sorted(tree.find(topic)) == sorted(one for one in filters if matches(one, topic))
+
+
+def test_a_filter_has_as_many_values_as_were_added() -> None:
+    tree: FilterTree[int] = FilterTree()
+    tree.add("a/#", 1)
+    tree.add("a/#", 2)
+    assert tree.find("a") == tree.find("a/b/c") == [1, 2]
