@@ -24,11 +24,12 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
 from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, encode_mqmd
+from bridge.wire.mq import MQMD
 
 #: Milliseconds to wait for the end of another attempt's unit of work.
 PATIENCE: Final = 60_000
 _DIGEST: Final = 12
+_ENCODER: Final = msgspec.msgpack.Encoder()
 _OPTIONS: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
@@ -57,10 +58,8 @@ class Superseded(Exception):
 
 def digest(message: Message, destination: str) -> bytes:
     """What tells one row of a batch from another."""
-    found = hashlib.blake2b(encode_mqmd(message.md), digest_size=_DIGEST)
-    found.update(destination.encode() + b"\0")
-    found.update(message.data)
-    return found.digest()
+    row = b"".join((_ENCODER.encode((destination, message.md)), message.data))
+    return hashlib.blake2b(row, digest_size=_DIGEST).digest()
 
 
 class Marker:

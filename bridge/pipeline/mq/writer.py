@@ -143,6 +143,7 @@ class Unit:
         self._connection = connection
         self._target = target
         self._handles: dict[tuple[int, str], int] = {}
+        self._options = {kind: target.put_options(kind) for kind in (cmqc.MQOT_Q, cmqc.MQOT_TOPIC)}
         self.rows: list[Row] = []
         self._size = 0
 
@@ -155,8 +156,7 @@ class Unit:
         """MQPUT in syncpoint."""
         kind, name, message = row
         try:
-            handle = self._handle(kind, name)
-            self._connection.put(handle, message, self._target.put_options(kind))
+            self._connection.put(self._handle(kind, name), message, self._options[kind])
         except MQError as error:
             what = f"queue {name}" if kind == cmqc.MQOT_Q else f"topic {name!r}"
             raise MQError(error.reason, f"{error.detail or 'put'} (to {what})", error.comp_code) from error
