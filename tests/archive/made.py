@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bridge.archive.directory import partition
+import pyarrow as pa
+import pyarrow.parquet
+
+from bridge.archive.directory import files, partition
 from bridge.archive.parquet import ArchiveFile
 from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
 
@@ -85,3 +88,9 @@ def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> P
     file.write(listed)
     file.finish()
     return directory
+
+
+def read(directory: Path) -> list[dict[str, Any]]:
+    """All rows of an archive in their order."""
+    tables = [pa.parquet.read_table(one, partitioning=None) for one in files(directory)]
+    return pa.concat_tables(tables).sort_by("sequence").to_pylist() if tables else []
