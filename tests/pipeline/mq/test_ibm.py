@@ -1,0 +1,92 @@
+"""Reader and writer by way of IBM's packages (on the stand-in for IBM's client library), with asynchronous puts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection
+from bridge.mq.local.mqi import frames
+from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.marker import Identity
+from bridge.pipeline.mq.place import Place
+from bridge.pipeline.mq.target import Target
+from bridge.pipeline.mq.writer import put_all
+from tests.mq.contract.client_packages import connecting
+from tests.pipeline.conftest import Queues
+
+
+class IbmPlace(Place, frozen=True):
+    """A queue manager of IBM MQ, as far as reader and writer are concerned."""
+
+    connects: ClassVar[Callable[[], Connection]]
+
+    @property
+    def asynchronous_puts(self) -> bool:
+        return True
+
+    def connect(self) -> Connection:
+        return type(self).connects()
+
+
+@pytest.fixture(params=["pymqi", "ibmmq"])
+def place(request: pytest.FixtureRequest, queues: Queues) -> Iterator[Place]:
+    with connecting(request.param, f"unix:{queues.directory / frames.SOCKET_NAME}") as connects:
+        IbmPlace.connects = staticmethod(connects)
+        yield IbmPlace()
+
+
+def batches(*bodies: bytes) -> list[Any]:
+    return [pa.record_batch({"body": pa.array(list(bodies), pa.binary())})]
+
+
+def test_rows_are_put_once(place: Place, queues: Queues, request: pytest.FixtureRequest) -> None:
+    target = Target(place=place, queue=queues.queue())
+    identity = Identity(request.node.name, 0, 0)
+    assert put_all(target, identity, batches(b"1", b"2")).messages == 2
+    assert put_all(target, identity, batches(b"1", b"2")).messages == 0
+    assert queues.bodies(target.queue or "") == [b"1", b"2"]
+
+
+def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
+    place: Place, queues: Queues, request: pytest.FixtureRequest
+) -> None:
+    target = Target(place=place, queue=queues.queue("MAXMSGL(3)"))
+    with pytest.raises(MQError, match="MQRC_MSG_TOO_BIG_FOR_Q"):
+        put_all(target, Identity(request.node.name, 0, 0), batches(b"1", b"long"))
+    assert queues.depth(target.queue or "") == 0
+
+
+def test_messages_are_seen_browsed_and_removed(place: Place, queues: Queues) -> None:
+    queue = queues.queue()
+    queues.put(queue, *(b"%d" % number for number in range(5)), Expiry=6000)
+    queues.put(queue, b"5")
+    with place.connected() as connection:
+        handle = browsing.open_for_browse(connection, queue)
+        assert browsing.depth(connection, handle) == 6
+        seen = list(browsing.look(connection, handle))
+        assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 5 + [(False, 1)]
+        wanted = [(one.msg_id, one.expires) for one in seen[1:]]
+        found = browsing.browse_messages(connection, queue, wanted, lenient=False)
+        assert [data for _, data in found] == [b"1", b"2", b"3", b"4", b"5"]
+        browsing.remove(connection, queue, [one.msg_id for one in seen[:4]])
+        gone = browsing.browse_messages(connection, queue, wanted, lenient=False)
+        assert [data for _, data in gone] == [b"4", b"5"]
+        assert browsing.present(connection, queue, [one.msg_id for one in seen]) == [one.msg_id for one in seen[4:]]
+    assert queues.bodies(queue) == [b"4", b"5"]
+
+
+def test_the_queue_of_a_subscription(place: Place, queues: Queues, request: pytest.FixtureRequest) -> None:
+    with place.connected() as connection:
+        made = browsing.managed_queue(connection, request.node.name, "pipeline/ibm")
+        queues.publish("pipeline/ibm", b"x")
+        assert browsing.managed_queue(connection, request.node.name, None) == made
+        with pytest.raises(MQError, match="MQRC_NO_SUBSCRIPTION"):
+            browsing.managed_queue(connection, "no such subscription", None)
+        handle = browsing.open_for_browse(connection, made)
+        ((_, data),) = list(browsing.browse_all(connection, handle))
+        assert data.endswith(b"x")
