@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -54,5 +55,9 @@ class ArchiveFile:
 
     def abandon(self) -> None:
         """Forget it, after an error."""
-        self._sink.close()
+        # What it still had to write has nowhere to go: the error was told already.
+        with contextlib.suppress(OSError, ArrowException):
+            self._writer.close()
+        with contextlib.suppress(OSError):
+            self._sink.close()
         self._unfinished.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from bridge.archive import directory as archive_directory
 from bridge.archive.rows import Rows
@@ -87,6 +88,7 @@ class ArchiveWriter:
         self._file_since = 0.0
         self._partition: Path | None = None
         self._day = ""
+        self._began = 0
         self._swept = 0.0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
@@ -95,6 +97,7 @@ class ArchiveWriter:
 
     def start(self) -> None:
         """Begin to write."""
+        self._began = now_us()
         self._thread.start()
 
     def add(self, count: int, size: int, expand: Expansion, *arguments: Any) -> None:
@@ -121,12 +124,13 @@ class ArchiveWriter:
     def _run(self) -> None:
         if not self._take_over():
             return
-        self._own(Outcome.STARTED, now_us())
+        self._own(Outcome.STARTED, self._began)
         while not self._ending.wait(LOOK_INTERVAL):
             self._look()
         self._look()
         self._own(Outcome.STOPPED, now_us())
         self._finish()
+        self._lock.close()
 
     def _take_over(self) -> bool:
         """Wait until no other process writes to the directory, then remove what one that was killed left half done."""
@@ -213,7 +217,9 @@ class ArchiveWriter:
             if rows:
                 if self._file is None:
                     assert self._partition is not None
-                    self._file = self._parquet.ArchiveFile(self._partition, f"{rows[0][0]}")
+                    # In the order of the rows, and never the name of a file that is there, should the clock be set back.
+                    name = f"{rows[0][0]:016d}-{uuid4().hex[:8]}"
+                    self._file = self._parquet.ArchiveFile(self._partition, name)
                 self._file.write(rows)
                 if self._file.rows >= self.config.roll.rows or self._file.size >= self.config.roll.size:
                     self._file.finish()
