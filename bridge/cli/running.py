@@ -39,7 +39,7 @@ def mappings(
     data_dir: options.DataDirectory = None,
     json: options.Json = False,
 ) -> None:
-    """Show what the mappings of the running bridge are doing, and what they have done since its start."""
+    """Show what the mappings of a running bridge do and did."""
     answer = _asked("mappings", config, data_dir)
     if json:
         import msgspec

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from bridge.config import IbmQueueManagerConfig
+from bridge.config.password import read_password
 from bridge.config.values import without_password
-from bridge.mq.errors import MQError
-from bridge.wire import cmqc
 
 
 class Tls(msgspec.Struct, kw_only=True, frozen=True):
@@ -52,7 +50,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
 def parameters(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> ConnectionParameters:
     """How to connect as `config` says, its password read.
 
-    Raises OSError when the password file cannot be read, MQError when the password is nowhere.
+    Raises NoPassword.
     """
     tls = None
     if config.tls is not None:
@@ -68,27 +66,13 @@ def parameters(config: IbmQueueManagerConfig, environment: Mapping[str, str]) ->
         connections=config.connection_list,
         ccdt_url=config.ccdt_url or "",
         user=config.user or "",
-        password=_password(config, environment) if config.user is not None else "",
+        password=_password(config, environment),
         tls=tls,
         application_name=config.application_name,
     )
 
 
 def _password(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> str:
-    if config.password_file is not None:
-        password = _first_line(config.password_file)
-        place = f"the first line of {config.password_file} is empty"
-    else:
-        password = environment.get(config.password_variable, "")
-        place = f"there is no password_file, and the environment variable {config.password_variable} is not set"
-    if not password:
-        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"no password for user {config.user}: {place}")
-    return password
-
-
-def _first_line(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
-    except UnicodeDecodeError as error:
-        # Its own text would show the bytes that it found.
-        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"password file {file} is no text in UTF-8") from error
+    if config.user is None:
+        return ""
+    return read_password(f"user {config.user}", config.password_file, config.password_variable, environment)

@@ -15,12 +15,12 @@ from bridge import __version__
 from bridge.archive.recorder import Recorder
 from bridge.archive.writer import ArchiveError
 from bridge.config import Configuration
+from bridge.config.password import NoPassword
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host, HostError, host_of
 from bridge.mqtt.channel import Channel
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.log import configure
-from bridge.service.mappings.link_session import NoPassword
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.mappings.site import Site
 from bridge.service.reload import ConfigurationSource, Reload

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, ConfigurationError
-from bridge.service.mappings.link_session import NoPassword
+from bridge.config.password import NoPassword
 from bridge.service.mappings.registry import Mappings
 
 log = logging.getLogger(__name__)

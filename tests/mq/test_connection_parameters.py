@@ -11,8 +11,6 @@ import pytest
 from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.mq.client_library import LibraryMissing, load_library
 from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
-from bridge.mq.errors import MQError
-from bridge.wire import cmqc
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}
 TLS = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY")
@@ -74,8 +72,8 @@ def test_where_the_password_comes_from(
     [
         (None, {}, "there is no password_file, and the environment variable MQBRIDGE_PASSWORD is not set"),
         (None, {"MQBRIDGE_PASSWORD": ""}, "there is no password_file, and the environment variable MQBRIDGE_PASSWORD"),
-        (b"\nhunter2", {"MQBRIDGE_PASSWORD": "x"}, "the first line of {file} is empty"),
-        (b"hunter2\xff", {}, "password file {file} is no text in UTF-8"),
+        (b"\nhunter2", {"MQBRIDGE_PASSWORD": "x"}, "the first line of password_file {file} is empty"),
+        (b"hunter2\xff", {}, "password_file {file} is no text in UTF-8"),
     ],
 )
 def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, str], told: str, tmp_path: Path) -> None:
@@ -83,16 +81,16 @@ def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, s
     if file is not None:
         (tmp_path / "secret").write_bytes(file)
         given["password_file"] = tmp_path / "secret"
-    with pytest.raises(MQError) as raised:
+    with pytest.raises(NoPassword) as raised:
         parameters(IbmQueueManagerConfig(**given), environment)
-    assert raised.value.reason == cmqc.MQRC_NOT_AUTHORIZED
+    assert str(raised.value).startswith("no password for user ours: ")
     assert told.format(file=tmp_path / "secret") in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
 
 def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
     config = IbmQueueManagerConfig(**CLIENT, user="u", password_file=tmp_path / "secret")
-    with pytest.raises(FileNotFoundError, match="secret"):
+    with pytest.raises(NoPassword, match="secret: No such file"):
         parameters(config, {"MQBRIDGE_PASSWORD": "x"})
 
 

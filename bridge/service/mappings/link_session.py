@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bridge.config import LinkConfig
 from bridge.config.link import MAPPING_PLACE
+from bridge.config.password import NoPassword, read_password
 from bridge.mqtt.link import LinkConnection, LinkState
 
 log = logging.getLogger(__name__)
@@ -18,27 +19,11 @@ GUARANTEED_QOS = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 END_TIMEOUT = 5.0
 
 
-class NoPassword(Exception):
-    """The password of a link cannot be had; the message says why."""
-
-
 def password_of(name: str, config: LinkConfig) -> str | None:
-    """The password of a link, from its file or variable; None for a link without. Raises NoPassword."""
-    if config.password_file is not None:
-        try:
-            with config.password_file.open(encoding="utf-8") as file:
-                password = file.readline().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise NoPassword(f"link {name}: password_file {config.password_file}: {error}") from error
-        if not password:
-            raise NoPassword(f"link {name}: the first line of password_file {config.password_file} is empty")
-        return password
-    if config.password_variable is not None:
-        from_environment = os.environ.get(config.password_variable)
-        if not from_environment:
-            raise NoPassword(f"link {name}: the environment variable {config.password_variable} is not set")
-        return from_environment
-    return None
+    """The password of a link; None for a link without. Raises NoPassword."""
+    if config.password_file is None and config.password_variable is None:
+        return None
+    return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)
 
 
 def link_connection(
