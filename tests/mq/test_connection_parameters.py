@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.config import IbmQueueManagerConfig, TlsConfig
+from bridge.config.password import NoPassword
 from bridge.mq.client_library import LibraryMissing, load_library
 from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
 
