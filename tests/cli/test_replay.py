@@ -1,0 +1,190 @@
+"""`mqbridge replay`: archived publications put back, in order, each once, marked."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import RFH2, decode_chain
+
+ROOT = str(Path(__file__).resolve().parents[2])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from bridge.archive import replay as replay_module  # noqa: E402
+from bridge.archive.replay import Target  # noqa: E402
+from tests.archive.made import NOON, Story, write  # noqa: E402
+
+COUNT = 25
+Replay = Callable[..., Result]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    story = Story()
+    for number in range(COUNT):
+        story.put(number, f"plant/{number % 2}", b"%d" % number, number % 3, message_id=number % 3 and number + 1,
+                  retain=number == 4)  # fmt: skip
+    story.put(100, "other", b"not me")
+    write(tmp_path / "archive", story.rows[:10])
+    return write(tmp_path / "archive", story.rows[10:], moment=NOON + timedelta(hours=1))
+
+
+@pytest.fixture
+def replay(invoke: Callable[..., Result], archive: Path, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> Replay:
+    """Run `mqbridge replay` on the archive, at the queue manager."""
+    monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
+    return lambda *arguments: invoke("replay", "--archive", archive, "--filter", "plant/#", *arguments)
+
+
+def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], bytes]]:
+    """All messages of a queue: MQMD, folders of the RFH2, body."""
+    connection = queue_manager.connection
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    found = []
+    try:
+        while True:
+            got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
+            chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+            folders = [folder for header in chain.headers if isinstance(header, RFH2) for folder in header.folders]
+            found.append((got.md, {one.name: one.content for one in folders}, chain.body))
+    except MQError as error:
+        assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+    finally:
+        connection.close(handle)
+    return found
+
+
+def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    result = replay("--to-queue", queue, "--run", f"to-{queue}")
+    assert result.exit_code == 0, result.output
+    assert f"{COUNT} messages put (replay to-{queue})" in result.stdout
+    messages = taken(queue_manager, queue)
+    assert [body for _, _, body in messages] == [b"%d" % number for number in range(COUNT)]
+    md, folders, _ = messages[4]
+    assert md.Persistence == cmqc.MQPER_PERSISTENT
+    assert folders["mqtt"] == {"clientId": "p", "qos": 1, "msgid": 5}
+    assert folders["usr"] == {"replayed": f"to-{queue}", "published": "2026-03-02T12:00:04+00:00"}
+    assert folders["mqps"]["Top"] == "plant/0"
+    assert [one.Persistence for one, _, _ in messages[:3]] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "topics"), [([], ["plant/0", "plant/1"]), (["--to-topic", "again/"], ["again/plant/0"])]
+)
+def test_to_topics(replay: Replay, queue_manager: Any, arguments: list[str], topics: list[str]) -> None:
+    queue = queue_manager.queue()
+    for topic in topics:
+        name = queue_manager.name("SUB")
+        (response,) = queue_manager.connection.command(f"DEFINE SUB({name}) TOPICSTR('{topic}') DEST({queue})")
+        assert response.ok
+    assert replay("--run", queue, *arguments).exit_code == 0
+    messages = taken(queue_manager, queue)
+    assert len(messages) == (COUNT if len(topics) == 2 else (COUNT + 1) // 2)
+    assert {folders["mqps"]["Top"] for _, folders, _ in messages} == set(topics)
+    assert all(folders["usr"]["replayed"] == queue for _, folders, _ in messages)
+
+
+def test_it_goes_on_where_it_was_interrupted(
+    replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_manager.queue()
+    monkeypatch.setattr(replay_module, "UNIT_MESSAGES", 4)
+    real = replay_module.message_of
+    made = []
+
+    def interrupted(row: Any, run: str, target: Target) -> Any:
+        made.append(row)
+        if len(made) == 11:  # in the third unit of work
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "cut")
+        return real(row, run, target)
+
+    monkeypatch.setattr(replay_module, "message_of", interrupted)
+    result = replay("--to-queue", queue)
+    assert result.exit_code == 1 and "MQRC_CONNECTION_BROKEN" in result.output
+    queue_manager.until(lambda: queue_manager.depth(queue) == 8)
+    result = replay("--to-queue", queue)
+    assert "goes on behind 8 messages" in result.output
+    assert f"{COUNT - 8} messages put" in result.output
+    assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(COUNT)]
+
+
+def test_what_is_complete_is_not_put_again_unless_asked(replay: Replay, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    assert replay("--to-queue", queue, "--client", "p").exit_code == 0
+    result = replay("--to-queue", queue, "--client", "p")
+    assert result.exit_code == 1
+    assert f"is complete: {COUNT} messages were put; --again puts them again" in result.output
+    assert queue_manager.depth(queue) == COUNT
+    assert replay("--to-queue", queue, "--client", "p", "--again").exit_code == 0
+    assert queue_manager.depth(queue) == 2 * COUNT
+
+
+def test_a_time(replay: Replay, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    result = replay("--to-queue", queue, "--from", "2026-03-02T12:00:05", "--to", "2026-03-02T13:00:12+01:00")
+    assert result.exit_code == 0, result.output
+    assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(5, 12)]
+
+
+def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    queue = queue_manager.queue()
+    assert replay("--to-queue", queue, "--rate", "50").exit_code == 0
+    # Units of five, each waiting until a tenth of a second for each is over.
+    assert len(slept) == 5 and slept == sorted(slept) and 0.4 < slept[-1] <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("retain", "payload", "expected"),
+    [(False, b"x", (False, False)), (True, b"x", (True, False)), (True, b"", (False, True))],
+)
+def test_retained_publications_are_retained_when_asked(
+    retain: bool, payload: bytes, expected: tuple[bool, bool]
+) -> None:
+    values = {"topic": "t", "qos": 0, "message_id": 0, "client_id": "p", "retain": True, "payload": payload, "received": NOON}
+    made = replay_module.message_of(values, "run", Target(retain=retain))
+    assert (made.retain, made.clear) == expected
+    assert made.destination == Destination("t", is_topic=True)
+    assert isinstance(made.message, Message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--to-queue", "Q", "--to-topic", "t"], "--to-queue and --to-topic: one of the two"),
+        (["--filter", "a/#/b"], "# stands only at the end of a topic filter"),
+        (["--archive", "."], "replay takes one directory"),
+        (["--from", "now"], "--from: expected a time"),
+    ],
+)
+def test_wrong_usage(replay: Replay, arguments: list[str], text: str) -> None:
+    result = replay(*arguments)
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+def test_an_archive_without_payloads(
+    invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path
+) -> None:
+    story = Story().put(1, "t", b"a")
+    story.rows = [(*one[:11], None, *one[12:]) for one in story.rows]
+    directory = story.write(tmp_path / "without")
+    queue = queue_manager.queue()
+    result = invoke("replay", "--archive", directory, "--to-queue", queue, "--data-dir", queue_manager.directory)
+    assert result.exit_code == 1
+    assert "written without payloads" in result.output

@@ -1,0 +1,122 @@
+"""`mqbridge audit` and `mqbridge report`: what they print, and their exit statuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from bridge.cli.program import program
+from bridge.pipeline.errors import SparkMissing
+from tests.archive.made import Story
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run `mqbridge` in this process, on the session of the tests."""
+    monkeypatch.setattr("bridge.pipeline.session.session", lambda *arguments, **options: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
+    return lambda *arguments: CliRunner().invoke(program, [str(one) for one in arguments])
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(6, "c", "t", b"a", since=1)
+    return story.write(tmp_path_factory.mktemp("good"))
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").put(2, "t", b"b").out(600, "c", "t", b"b", since=2)
+    return story.write(tmp_path_factory.mktemp("bad"))
+
+
+def test_a_promise_that_held(command: Command, good: Path) -> None:
+    result = command("audit", "--archive", good)
+    assert result.exit_code == 0, result.output
+    assert "The promise held." in result.stdout and "lost, for example" not in result.stdout
+
+
+def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
+    result = command("audit", "--archive", bad)
+    assert result.exit_code == 1
+    assert "The promise was broken." in result.stdout
+    assert "Where the promise was broken" in result.stdout
+    assert "lost, for example: sequence=3" in result.stdout
+
+
+@pytest.mark.parametrize(("late", "status"), [("4", 1), ("10", 0)])
+def test_a_limit_is_part_of_the_promise(command: Command, good: Path, late: str, status: int) -> None:
+    assert command("audit", "--archive", good, "--late", late).exit_code == status
+
+
+def test_json_has_all(command: Command, bad: Path) -> None:
+    result = command("audit", "--archive", bad, "--json", "--from", "2026-03-02", "--to", "2026-03-02T13:00+00:00")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert found["held"] is False
+    assert found["totals"]["lost"] == 1
+    assert found["findings"][0]["first"] == {"lost": 3}
+    assert found["examples"][0]["row"]["received"].startswith("2026-03-02T12:00:01")
+
+
+def test_where_the_archive_is_may_stand_in_the_configuration(command: Command, good: Path, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(f"archive:\n  directory: {good}\n")
+    assert command("audit", "--config", file).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--from", "yesterday"], "--from: expected a time such as 2026-11-21"),
+        (["--from", "2026-03-03", "--to", "2026-03-02"], "is not before --to"),
+        (["--from", "2030-01-01"], "no rows of an archive in that time"),
+        (["--late", "soon"], "Invalid value for '--late'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["audit", "report"])
+def test_wrong_usage_is_not_a_broken_promise(
+    command: Command, good: Path, name: str, arguments: list[str], text: str
+) -> None:
+    if name == "report" and "--late" in arguments:
+        arguments, text = ["--levels", "0"], "Invalid value for '--levels'"
+    result = command(name, "--archive", good, *arguments)
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+def test_an_archive_has_to_be_named(command: Command, tmp_path: Path) -> None:
+    result = command("audit")
+    assert (result.exit_code, "--archive" in result.output) == (2, True)
+    result = command("audit", "--archive", tmp_path / "nothing")
+    assert (result.exit_code, "is no directory" in result.output) == (2, True)
+
+
+def test_a_spark_that_is_not_there_is_no_broken_promise(
+    command: Command, good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*arguments: object, **options: object) -> None:
+        raise SparkMissing("pyspark is not installed")
+
+    monkeypatch.setattr("bridge.pipeline.session.session", missing)
+    result = command("audit", "--archive", good)
+    assert result.exit_code == 2
+    assert result.output.strip() == "pyspark is not installed"
+
+
+def test_a_report_as_tables_json_and_page(command: Command, good: Path, tmp_path: Path) -> None:
+    shown = command("report", "--archive", good)
+    assert shown.exit_code == 0
+    assert "Messages by hour (UTC)" in shown.stdout and "Dead letters by reason: none" in shown.stdout
+    file = tmp_path / "report.html"
+    found = json.loads(command("report", "--archive", good, "--json", "--html", file).stdout)
+    assert [one["key"] for one in found["sections"]][:4] == ["hour", "topics", "clients", "qos"]
+    assert file.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
