@@ -202,7 +202,6 @@ class Outbox:
     def _begin_call(self) -> int:
         if not self._generation:
             raise LinkLost(self._error)
-        self._waiting.clear()
         self._refusals = {}
         return self._generation
 

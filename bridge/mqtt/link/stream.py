@@ -43,8 +43,8 @@ class Stream:
                 data = self._socket.recv(size)
                 gathering += data
                 self.ended = not data
-                # TLS hands out a record at a time, and select knows nothing of those that are already here.
-                if not data or not self._tls or not self._socket.pending() or len(gathering) > 16 * size:
+                # TLS hands out a record of 16 KiB at most at a time.
+                if not data or not self._tls or len(gathering) > 4 * size:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass

@@ -71,6 +71,8 @@ def test_subscribe(broker: FakeBroker, link: LinkFactory, topic_filter: str, opt
     peer, _ = broker.connecting()
     peer.send(peer.connack())
     (body,) = peer.expect(SUBSCRIBE)
+    # An id that no publication has.
+    assert body[:2] == b"\xff\xff"
     assert body.endswith(topic_filter.encode() + bytes((options if broker.version == "5" else 2,)))
 
 

@@ -88,6 +88,21 @@ def test_exactly_once_holds_pubrel_until_release(
     assert call.result(PATIENCE) is None
 
 
+def test_answers_of_another_kind_or_message_id_are_none(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(1, 1) + publications(1, 2), [1, 2])
+    peer.packet(), peer.packet()
+    peer.send(answer(PUBREC, 1), answer(PUBCOMP, 1), answer(PUBACK, 2), answer(PUBCOMP, 2), answer(PUBACK, 3))
+    peer.nothing_came()
+    assert not call.done()
+    peer.send(answer(PUBACK, 1), answer(PUBREC, 2))
+    assert peer.mids(PUBREL, 1) == [2]
+    peer.send(answer(PUBCOMP, 2))
+    assert call.result(PATIENCE) == {}
+
+
 def test_qos_0_is_written(broker: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker, link)
     assert sender.publish([Publication(topic="t", payload=b"x" * 100, retain=True)] * 3000) == {}
@@ -148,7 +163,7 @@ def test_nothing_is_sent_without_a_connection(broker: FakeBroker, link: LinkFact
 def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
     broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
 ) -> None:
-    sender, peer = connected(broker, link)
+    sender, peer = connected(broker, link, in_flight=2)
     call = calls.submit(sender.publish_exactly, publications(2, 2), [8, 9])
     peer.published(2, 4)
     peer.send(answer(PUBREC, 8))
