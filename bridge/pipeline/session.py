@@ -34,6 +34,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # Offsets of the source `mq` hold the MsgIds of a batch: a few events are enough to look at.
     "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # Plans of envelopes have many fields; a warning that says so helps nobody.
+    "spark.sql.debug.maxToStringFields": "1000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -57,12 +59,12 @@ def session(
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise SparkMissing(f"{package} is not installed: {INSTALL} brings it.")
-    _prepare_environment()
+    master = master or "local[*]"
+    _prepare_environment(local=master.startswith("local"))
     from pyspark.sql import SparkSession
 
     from bridge.pipeline.registration import register
 
-    master = master or "local[*]"
     chosen = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **(settings or {})}
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
@@ -74,10 +76,12 @@ def session(
     return spark
 
 
-def _prepare_environment() -> None:
+def _prepare_environment(*, local: bool) -> None:
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.update(java.environment)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", str(PYTHON_WORKER))
     # Checked by Spark against the version of the driver; the wrapper runs the very same interpreter.

@@ -8,13 +8,14 @@ from bridge.pipeline.session import session
 from tests.pipeline.settings import SETTINGS
 
 
-def main(directory: str, source: str, target: str, checkpoint: str) -> None:
-    """Drain `source` into `target`; the tasks of `local[2,4]` are tried up to four times."""
-    spark = session("driver", master="local[2,4]", settings=SETTINGS)
+def main(master: str, directory: str, source: str, target: str, checkpoint: str) -> None:
+    """Drain `source` into `target`, and say on how many executors (the driver's own storage counted too)."""
+    spark = session("driver", master=master, settings={**SETTINGS, "spark.executor.memory": "512m"})
     options = {"dataDirectory": directory}
-    frame = spark.readStream.format("mq").options(**options, queue=source, maxMessagesPerTrigger="20").load()
+    frame = spark.readStream.format("mq").options(**options, queue=source, maxMessagesPerTrigger="20", partitions="2").load()
     writer = frame.drop("queue", "topic").writeStream.format("mq").options(**options, queue=target)
     writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    print(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size())
     spark.stop()
 
 
