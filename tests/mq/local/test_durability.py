@@ -221,12 +221,13 @@ def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_
         taken |= {line[1] for line in child.lines if line[0] == "taken"}
         perhaps |= {line[1] for line in child.lines if line[0] == "taking"}
         rows = sqlite3.connect(tmp_path / "queuemanager.db").execute("SELECT count(*) FROM batch").fetchone()[0]
-        assert rows < 300, "rows are deleted as their messages go"
         with opened(tmp_path) as queue_manager:
             found = drained(LocalConnection(queue_manager), "IN")
             assert len(found) == len(set(found))
             assert not taken & set(found), "came back"
             assert put_names - perhaps <= set(found), "lost"
+            # A slow machine kills late: how many there are is of no meaning but beside what is still there.
+            assert rows < 2 * (len(found) + len(queue_manager.retained)) + 100, "rows are deleted as their messages go"
             for stored in queue_manager.retained.values():
                 assert stored.message.data.decode() not in found
                 assert stored.message.data.decode() in perhaps
