@@ -23,6 +23,7 @@ Examples, the bridge running in another terminal:
   mqbridge mq sub 'sensors/#'                      print what is published, until Ctrl-C
   mqbridge mq pub sensors/1 21.5 --retain          publish
   mqbridge mq put commands/reset now --to dev-1    send to the MQTT client dev-1
+  mqbridge mq put COMMANDS now --property device=7 put to a queue, with a property
   mqbridge mq get ORDERS --wait 5 --json           take a message, with its MQMD and RFH2
   mqbridge mq display 'QLOCAL(*)' CURDEPTH         ask as an administrator does
 """
@@ -49,6 +50,19 @@ def put(
             show_default=False,
         ),
     ] = None,
+    reply_to: Annotated[
+        str | None,
+        typer.Option(metavar="QUEUE", help="Queue for the answer (ReplyToQ): the message is a request.", show_default=False),
+    ] = None,
+    correl_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="CorrelId, as 48 hexadecimal digits or as text.", show_default=False),
+    ] = None,
+    ccsid: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, metavar="N", help="The body is text in this CCSID.", show_default=False),
+    ] = None,
+    properties: options.Properties = None,
     persistent: options.Persistent = False,
     priority: options.Priority = None,
     expiry: options.Expiry = None,
@@ -58,17 +72,22 @@ def put(
 ) -> None:
     """Put a message to a queue, or send one to an MQTT client.
 
+    The body is text (MQFMT_STRING) in UTF-8 where it is that, else bytes (MQFMT_NONE); with --ccsid it is text in
+    that CCSID, and not converted: 500 and 1047 are EBCDIC.
+
     Prints the MsgId, or with --json the MQMD, as the queue manager filled it in.
     """
-    from bridge.cli.body import descriptor, read_body
+    from bridge.cli.body import as_answer, as_request, descriptor, properties_in, read_body
     from bridge.cli.queue_manager import connected
     from bridge.mq.interface import MQOD
     from bridge.wire import cmqc
 
     data = read_body(body)
-    md = descriptor(data, persistent=persistent, priority=priority, expiry=expiry)
+    md = descriptor(data, persistent=persistent, priority=priority, expiry=expiry, ccsid=ccsid)
+    md = as_answer(as_request(md, reply_to), correl_id)
+    beside = properties_in(properties or [])
     with connected(data_dir, config) as connection:
-        _put(connection, MQOD(ObjectName=queue, ObjectQMgrName=to or ""), md, data, cmqc.MQPMO_NONE, json)
+        _put(connection, MQOD(ObjectName=queue, ObjectQMgrName=to or ""), md, data, cmqc.MQPMO_NONE, beside, json)
 
 
 @mq.command()
@@ -76,6 +95,7 @@ def pub(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic string to publish to.")],
     body: options.Body = None,
     retain: Annotated[bool, typer.Option("--retain", help="Make it the topic's retained publication.")] = False,
+    properties: options.Properties = None,
     persistent: options.Persistent = False,
     priority: options.Priority = None,
     expiry: options.Expiry = None,
@@ -87,26 +107,31 @@ def pub(
 
     Prints the MsgId, or with --json the MQMD, as the queue manager filled it in.
     """
-    from bridge.cli.body import descriptor, read_body
+    from bridge.cli.body import descriptor, properties_in, read_body
     from bridge.cli.queue_manager import connected
     from bridge.mq.interface import MQOD
     from bridge.wire import cmqc
 
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=expiry)
+    beside = properties_in(properties or [])
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     with connected(data_dir, config) as connection:
-        _put(connection, od, md, data, cmqc.MQPMO_RETAIN if retain else cmqc.MQPMO_NONE, json)
+        _put(connection, od, md, data, cmqc.MQPMO_RETAIN if retain else cmqc.MQPMO_NONE, beside, json)
 
 
-def _put(connection: Connection, od: MQOD, md: MQMD, data: bytes, pmo: int, json: bool) -> None:
+def _put(
+    connection: Connection, od: MQOD, md: MQMD, data: bytes, pmo: int, properties: dict[str, str], json: bool
+) -> None:
     from bridge.cli.message_view import md_json
     from bridge.cli.output import write, write_json
     from bridge.mapping.message import Message
+    from bridge.mq.interface import Property
     from bridge.wire import cmqc
 
+    beside = [Property(name=name, value=value) for name, value in properties.items()]
     pmo |= cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
-    md = connection.put1(od, Message(md, data), pmo)
+    md = connection.put1(od, Message(md, data), pmo, beside)
     if json:
         write_json(md_json(md))
     else:

@@ -1,10 +1,15 @@
-"""The body of a message to put: from the command line or standard input, and what its MQMD says of it."""
+"""What a message to put is made of: its body, from the command line or standard input, its properties and its MQMD."""
 
 from __future__ import annotations
 
 import sys
 
+import msgspec
+
+from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.output import note
+from bridge.mapping.publication import Unmappable
+from bridge.mapping.rendered import identifier, queue_name
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -20,17 +25,30 @@ def read_body(argument: str | None) -> bytes:
     return sys.stdin.buffer.read()
 
 
-def descriptor(body: bytes, *, persistent: bool, priority: int | None, expiry: int | None) -> MQMD:
-    """The MQMD of a body: text (MQFMT_STRING in UTF-8) if it is UTF-8, else MQFMT_NONE.
+def properties_in(written: list[str]) -> dict[str, str]:
+    """Properties that options give as NAME=VALUE. Raises Failure."""
+    properties = {}
+    for one in written:
+        name, equals, properties[name] = one.partition("=")
+        if not name or not equals:
+            raise Failure(f"--property: expected NAME=VALUE, found {one!r}", WRONG_USAGE)
+    return properties
+
+
+def descriptor(
+    body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None
+) -> MQMD:
+    """The MQMD of a body: text (MQFMT_STRING) in the CCSID given, or in UTF-8 if it is that, else MQFMT_NONE.
 
     What is not asked for is left to the attributes of the queue or topic. `expiry` is in tenths of a second.
     """
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        format_, ccsid = cmqc.MQFMT_NONE, cmqc.MQCCSI_Q_MGR
-    else:
-        format_, ccsid = cmqc.MQFMT_STRING, CCSID_UTF8
+    format_ = cmqc.MQFMT_STRING
+    if ccsid is None:
+        try:
+            body.decode()
+            ccsid = CCSID_UTF8
+        except UnicodeDecodeError:
+            format_, ccsid = cmqc.MQFMT_NONE, cmqc.MQCCSI_Q_MGR
     return MQMD(
         Format=format_,
         CodedCharSetId=ccsid,
@@ -38,3 +56,25 @@ def descriptor(body: bytes, *, persistent: bool, priority: int | None, expiry: i
         Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF if priority is None else priority,
         Expiry=cmqc.MQEI_UNLIMITED if expiry is None else expiry,
     )
+
+
+def as_request(md: MQMD, reply_to: str | None) -> MQMD:
+    """With a queue for answers it is a request (MQMT_REQUEST). Raises Failure for what is no name of a queue."""
+    if reply_to is None:
+        return md
+    try:
+        queue = queue_name(reply_to)
+    except Unmappable as error:
+        raise Failure(f"--reply-to: {error}", WRONG_USAGE) from error
+    return msgspec.structs.replace(md, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=queue.encode())
+
+
+def as_answer(md: MQMD, correl_id: str | None) -> MQMD:
+    """With a CorrelId, as 48 hexadecimal digits or as text. Raises Failure."""
+    if correl_id is None:
+        return md
+    try:
+        found = identifier(correl_id, "CorrelId", cmqc.MQRC_CORREL_ID_ERROR)
+    except Unmappable as error:
+        raise Failure(f"--correl-id: {error}", WRONG_USAGE) from error
+    return msgspec.structs.replace(md, CorrelId=found)

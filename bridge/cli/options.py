@@ -49,6 +49,15 @@ Expiry = Annotated[
     int | None,
     typer.Option(min=1, max=_MQLONG_MAX, metavar="TENTHS", help="Tenths of a second until the message expires."),
 ]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="A message property, in the usr folder; any number of times.",
+        show_default=False,
+    ),
+]
 Wait = Annotated[
     float | None,
     typer.Option(

@@ -81,6 +81,7 @@ def try_mapping(
     if isinstance(rule, ToMqRule):
         if topic is None or message is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
+        from bridge.cli.body import properties_in
         from bridge.mapping.publication import Publication
 
         _print_message(
@@ -97,7 +98,7 @@ def try_mapping(
                 response_topic=response_topic,
                 correlation_data=correlation_data.encode(),
                 content_type=content_type,
-                properties=_properties(properties or []),
+                properties=properties_in(properties or []),
             ),
             json,
         )
@@ -136,14 +137,6 @@ def _payload(text: str | None, file: Path | None) -> bytes | None:
     if file is not None:
         return file.read_bytes()
     return text.encode("utf-8", "surrogateescape") if text is not None else None
-
-
-def _properties(written: list[str]) -> dict[str, str]:
-    pairs = [one.partition("=") for one in written]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise Failure(f"--property: expected NAME=VALUE, found {name + equals!r}", WRONG_USAGE)
-    return {name: value for name, _, value in pairs}
 
 
 def _print_message(rule: ToMqRule, publication: Publication, json: bool) -> None:

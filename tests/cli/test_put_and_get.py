@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -36,6 +37,41 @@ def test_put_sets_the_mqmd(mq: Any, queue_manager: Any, arguments: tuple[Any, ..
     assert put == got["md"]
     assert {name: got["md"][name] for name in fields} == fields
     assert (got["body"], got["bodyEncoding"], got["rfh2"]) == ("text", "utf-8", [])
+
+
+def test_put_of_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    mq("put", queue, "question", "--reply-to", "ANSWERS", "--property", "site=north", "--property", "line=1=2")
+    mq("put", queue, "answer", "--correl-id", "AB" * 24)
+    mq("put", queue, "answer", "--correl-id", "dev-1")
+    request, by_number, by_text = objects(mq("get", queue, "--count", 3, "--json"))
+    assert (request["md"]["MsgType"], request["md"]["ReplyToQ"]) == (cmqc.MQMT_REQUEST, "ANSWERS")
+    assert [header["folders"] for header in request["rfh2"]] == [{"usr": {"site": "north", "line": "1=2"}}]
+    assert (by_number["md"]["MsgType"], by_number["md"]["CorrelId"]) == (cmqc.MQMT_DATAGRAM, "AB" * 24)
+    assert by_text["md"]["CorrelId"] == b"dev-1".hex().upper().ljust(48, "0")
+
+
+def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    mq("put", queue, "--ccsid", 500, input="grün".encode("cp500"))
+    (got,) = objects(mq("get", queue, "--json"))
+    assert (got["md"]["Format"], got["md"]["CodedCharSetId"]) == ("MQSTR", 500)
+    assert base64.b64decode(got["body"]) == "grün".encode("cp500")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--property", "site", "--property: expected NAME=VALUE, found 'site'"),
+        ("--property", "=north", "--property: expected NAME=VALUE, found '=north'"),
+        ("--reply-to", "A B", "--reply-to: 'A B' is no name for a queue"),
+        ("--correl-id", "x" * 25, "--correl-id: "),
+    ],
+)
+def test_put_refuses(mq: Any, queue_manager: Any, option: str, value: str, told: str) -> None:
+    result = mq("put", queue_manager.queue(), "text", option, value)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(told)
 
 
 def test_expiry_is_in_tenths_of_a_second(mq: Any, queue_manager: Any) -> None:
