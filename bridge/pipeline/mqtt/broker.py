@@ -1,0 +1,176 @@
+"""Which MQTT broker the data source works with: a link of the configuration file, or options one by one.
+
+What travels in Spark's plans is where the broker is; a password is read where a connection is made, from the file or the
+environment variable that the options or the configuration file name.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
+from bridge.mqtt.link import LinkConnection
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bridge.config import Configuration
+
+#: Names of Spark options -> keys of a link in the YAML.
+_LINK_OPTIONS: Final = {
+    "host": "host",
+    "port": "port",
+    "version": "version",
+    "user": "user",
+    "passwordFile": "password_file",
+    "passwordVariable": "password_variable",
+    "keepAlive": "keep_alive",
+    "inFlight": "in_flight",
+}
+_TLS_OPTIONS: Final = {
+    "tlsCaFile": "ca_file",
+    "tlsCertificateFile": "certificate_file",
+    "tlsKeyFile": "key_file",
+    "tlsKeyPasswordVariable": "key_password_variable",
+    "tlsCheckHostName": "check_host_name",
+}
+#: Those that may stand beside `config`: what else the link says is for the mappings of the service, too.
+_BESIDE_CONFIG: Final = {"clientId": "client_id", "session": "session"}
+_FILES: Final = ("passwordFile", "tlsCaFile", "tlsCertificateFile", "tlsKeyFile")
+_NUMBERS: Final = ("port", "inFlight")
+#: All options that say where the broker is.
+BROKER_OPTIONS: Final = ("config", "link", *_LINK_OPTIONS, "tls", *_TLS_OPTIONS, *_BESIDE_CONFIG)
+
+#: What listens on all addresses of a machine -> where it is reached from there.
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker, and how to connect to it."""
+
+    #: a LinkConfig
+    link: Any
+
+    @property
+    def place(self) -> str:
+        """Host and port, for a person."""
+        return f"{self.link.host}:{self.link.broker_port}"
+
+    @property
+    def has_own_identifiers(self) -> bool:
+        """Whether each session has a client identifier of its own."""
+        return MAPPING_PLACE in self.link.client_id
+
+    def client_id(self, session: str) -> str:
+        """The client identifier of a session; `{mapping}` in what the options say becomes `session`."""
+        return str(self.link.client_id).replace(MAPPING_PLACE, session)
+
+    def connection(self, session: str, **options: Any) -> LinkConnection:
+        """A connection, not yet started; `options` are those of LinkConnection. Raises OptionError without a password."""
+        password = _password(self.link)
+        return LinkConnection(self.place, self.link, self.client_id(session), password=password, **options)
+
+
+def broker_of(options: Options) -> Broker:
+    """The broker that options name. Raises OptionError."""
+    if (file := options.path("config")) is not None:
+        own = [*_LINK_OPTIONS, "tls", *_TLS_OPTIONS]
+        if given := [name for name in own if name in options]:
+            raise options.wrong(given[0], "no value, because config names the file that says it")
+        link = _of_configuration(file, options)
+        if any(name in options for name in _BESIDE_CONFIG):
+            link = _checked(options, link.model_dump(exclude_unset=True) | _written(options, _BESIDE_CONFIG))
+        return Broker(link=link)
+    if "link" in options:
+        raise options.wrong("link", "no value without config, the configuration file that has the link")
+    options.required("host", "the host name or address of a broker (or config and link: a link of a bridge.yaml)")
+    written = _written(options, _LINK_OPTIONS | _BESIDE_CONFIG)
+    if given := [name for name in _TLS_OPTIONS if name in options]:
+        if not options.truth("tls", True):
+            raise options.wrong(given[0], "no value, because tls is false")
+        written["tls"] = _written(options, _TLS_OPTIONS)
+    elif options.truth("tls", False):
+        written["tls"] = {}
+    return Broker(link=_checked(options, written))
+
+
+def _written(options: Options, names: dict[str, str]) -> dict[str, Any]:
+    """The options that are given, as the YAML would have them."""
+    written: dict[str, Any] = {}
+    for name, key in names.items():
+        if name not in options:
+            continue
+        if name in _FILES:
+            written[key] = options.path(name)
+        elif name in _NUMBERS:
+            written[key] = options.number(name, 0, 1, 65535)
+        elif name == "tlsCheckHostName":
+            written[key] = options.truth(name, True)
+        else:
+            written[key] = options.text(name)
+    return written
+
+
+def _checked(options: Options, written: dict[str, Any]) -> LinkConfig:
+    from pydantic import ValidationError
+
+    names = {key: name for name, key in (_LINK_OPTIONS | _TLS_OPTIONS | _BESIDE_CONFIG).items()}
+    try:
+        return LinkConfig.model_validate(written)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        key = str(problem["loc"][-1])
+        expected = str(problem.get("ctx", {}).get("expected", "a value"))
+        raise options.wrong(names.get(key, key), expected) from error
+
+
+def _of_configuration(file: Path, options: Options) -> LinkConfig:
+    from bridge.config import ConfigurationError, load
+
+    try:
+        configuration: Configuration = load(file)
+    except ConfigurationError as error:
+        raise OptionError(f"{options.source}: option config: {error}") from error
+    name = options.required("link", f"{_listed(configuration)}")
+    if name == LOCAL:
+        return _own_channel(configuration, options)
+    if (link := configuration.links.get(name)) is None:
+        raise options.wrong("link", _listed(configuration))
+    return link
+
+
+def _listed(configuration: Configuration) -> str:
+    links = [*configuration.links, f"{LOCAL} (the bridge itself)"]
+    return f"the name of a link in the file that config names: {', '.join(links)}"
+
+
+def _own_channel(configuration: Configuration, options: Options) -> LinkConfig:
+    """The first channel of the bridge that speaks MQTT 3.1.1, as a broker on this machine."""
+    for channel in configuration.channels:
+        if "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
+            host = _EVERYWHERE.get(channel.address, channel.address)
+            return LinkConfig(host=host, port=channel.port, version="3.1.1")
+    raise options.wrong("link", "another link, because no channel of the bridge speaks MQTT 3.1.1 at a certain port")
+
+
+def _password(link: LinkConfig) -> str | None:
+    """The password, from where the link says it is. Raises OptionError."""
+    if link.password_file is not None:
+        try:
+            with link.password_file.open(encoding="utf-8") as file:
+                password = file.readline().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(f"option passwordFile: {link.password_file} cannot be read: {error}") from error
+        if not password:
+            raise OptionError(f"option passwordFile: the first line of {link.password_file} is empty")
+        return password
+    if link.password_variable is not None:
+        if not (found := os.environ.get(link.password_variable)):
+            raise OptionError(f"option passwordVariable: the environment has no variable {link.password_variable}")
+        return found
+    return None

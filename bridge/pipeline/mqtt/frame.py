@@ -1,0 +1,152 @@
+"""Frames of a spool: what came at once, as it stands in a file, and as tasks read it.
+
+A frame is a header (CRC-32 of all behind it; lengths; number of its first row; rows; bytes of payload), a record in
+MessagePack, and a record batch of MQTT_ARROW_SCHEMA in Arrow's IPC format. A frame whose writing was cut short does not
+have its CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import pyarrow as pa
+
+from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
+
+_HEADER: Final = struct.Struct(">IIIQQI")
+_BEHIND_CRC: Final = 4
+#: Rows, and bytes of frames, of one record batch that a task gets, about.
+BATCH_ROWS: Final = 2_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
+
+
+class SpoolDamaged(Exception):
+    """A file of a spool is not as it was written, or not there."""
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True):
+    """What a session knows beside its rows; that of the last frame counts."""
+
+    #: message ids of QoS 2 whose publications are in the spool, and whose PUBREL has not come
+    received: tuple[int, ...] = ()
+    #: rows before this one are in a committed batch
+    committed: int = 0
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """Where a frame is, and what it has."""
+
+    file: str
+    #: of its header, in bytes from the start of the file
+    offset: int
+    #: bytes of the whole frame
+    length: int
+    first: int
+    rows: int
+    #: bytes of payload
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Number of the row behind it."""
+        return self.first + self.rows
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """Rows of a frame that belong to a partition."""
+
+    frame: Frame
+    skip: int
+    rows: int
+    #: the frame itself, where it travels with the partition
+    embedded: bytes | None = None
+
+
+def encode_frame(first: int, batch: Any, size: int, record: Record) -> bytes:
+    """A frame of the rows from number `first` on; `batch` is None for one with a record alone."""
+    written = msgspec.msgpack.encode(record)
+    rows, data = (0, b"") if batch is None else (batch.num_rows, batch.serialize().to_pybytes())
+    header = _HEADER.pack(0, len(written), len(data), first, size, rows)[_BEHIND_CRC:]
+    crc = zlib.crc32(data, zlib.crc32(written, zlib.crc32(header)))
+    return b"".join((crc.to_bytes(_BEHIND_CRC), header, written, data))
+
+
+def scan(path: Path, *, whole: bool) -> tuple[list[Frame], Record | None, int]:
+    """The frames of a file, the last record, and the offset behind the last frame that is complete.
+
+    With `whole` everything is read and its CRC compared, else the headers alone, and there is no record.
+    """
+    frames: list[Frame] = []
+    record: Record | None = None
+    offset = 0
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while size - offset >= _HEADER.size:
+            file.seek(offset)
+            header = file.read(_HEADER.size)
+            crc, record_length, length, first, payload, rows = _HEADER.unpack(header)
+            end = offset + _HEADER.size + record_length + length
+            if end > size:
+                break
+            if whole:
+                behind = file.read(record_length + length)
+                if zlib.crc32(behind, zlib.crc32(header[_BEHIND_CRC:])) != crc:
+                    break
+                record = msgspec.msgpack.decode(behind[:record_length], type=Record)
+            frames.append(Frame(str(path), offset, end - offset, first, rows, payload))
+            offset = end
+    return frames, record, offset
+
+
+def read_bytes(frame: Frame) -> bytes:
+    """A frame as it stands in its file. Raises SpoolDamaged."""
+    try:
+        with Path(frame.file).open("rb") as file:
+            return _read_from(file, frame)
+    except OSError as error:
+        raise SpoolDamaged(
+            f"{frame.file} of a spool cannot be read: {error}. Executors on other machines need the directory of the"
+            " option spool at the same path, or the option embed set to true"
+        ) from error
+
+
+def _read_from(file: BinaryIO, frame: Frame) -> bytes:
+    file.seek(frame.offset)
+    return file.read(frame.length)
+
+
+def batch_of(frame: Frame, raw: bytes) -> Any:
+    """The record batch of a frame that has rows. Raises SpoolDamaged."""
+    if len(raw) != frame.length or zlib.crc32(raw[_BEHIND_CRC:]) != int.from_bytes(raw[:_BEHIND_CRC]):
+        raise SpoolDamaged(f"{frame.file}: the frame at byte {frame.offset} is not as it was written")
+    record_length = _HEADER.unpack_from(raw)[1]
+    data = pa.py_buffer(raw).slice(_HEADER.size + record_length)
+    # A copy: Arrow wants its buffers at multiples of eight bytes.
+    return pa.ipc.read_record_batch(pa.py_buffer(data.to_pybytes()), MQTT_ARROW_SCHEMA)
+
+
+def read(slices: Iterable[Slice]) -> Iterator[Any]:
+    """The rows of a partition, as record batches of a bounded size."""
+    waiting: list[Any] = []
+    rows = size = 0
+    for part in slices:
+        raw = read_bytes(part.frame) if part.embedded is None else part.embedded
+        waiting.append(batch_of(part.frame, raw).slice(part.skip, part.rows))
+        rows += part.rows
+        size += len(raw)
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[Any]) -> list[Any]:
+    if len(batches) < 2:
+        return batches
+    joined: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined

@@ -1,0 +1,176 @@
+"""Rows to publications: the columns that the writer takes, their types, and what says which message a row is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.template import Template
+from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.schema import MQTT_SCHEMA
+
+#: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.
+MSG_ID_PROPERTY: Final = "mqbridge-msgid"
+#: User property (MQTT 5): `query/batch/partition/row`, the same when a batch is published again.
+ROW_PROPERTY: Final = "mqbridge-row"
+
+_WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
+#: Column -> (what it has to be, whether a type is that).
+_TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
+    "topic": ("string", lambda found: isinstance(found, StringType)),
+    "payload": ("binary or string", lambda found: isinstance(found, BinaryType | StringType)),
+    "qos": ("int", lambda found: isinstance(found, _WHOLE)),
+    "retain": ("boolean", lambda found: isinstance(found, BooleanType)),
+    "properties": (
+        "map<string, string>",
+        lambda found: (
+            isinstance(found, MapType)
+            and isinstance(found.keyType, StringType)
+            and isinstance(found.valueType, StringType)
+        ),
+    ),
+    "response_topic": ("string", lambda found: isinstance(found, StringType)),
+    "correlation_data": ("binary", lambda found: isinstance(found, BinaryType)),
+    "content_type": ("string", lambda found: isinstance(found, StringType)),
+    "expiry": ("int", lambda found: isinstance(found, _WHOLE)),
+    "msg_id": ("binary", lambda found: isinstance(found, BinaryType)),
+    "md": (
+        "a struct with MsgId, binary",
+        lambda found: (
+            isinstance(found, StructType) and "MsgId" in found.names and isinstance(found["MsgId"].dataType, BinaryType)
+        ),
+    ),
+}
+#: Columns of a read that a write does not need: they are about that one delivery, or no link writes them.
+_IDLE: Final = frozenset(MQTT_SCHEMA.names) - set(_TAKEN)
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A publication, or why the row is none."""
+
+    publication: Publication
+    error: str = ""
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What holds where a row says nothing."""
+
+    topic: Template | None = None
+    qos: int = 1
+    retain: bool = False
+
+
+def check_columns(source: str, schema: StructType, template: Template | None) -> None:
+    """Whether rows of a schema can be published. Raises OptionError with all that is wrong, by the columns' names."""
+    names = frozenset() if template is None else template.names
+    wrong = [
+        f"topic names {name}, which is no column ({', '.join(schema.names)})"
+        for name in sorted(names)
+        if name.partition(".")[0] not in schema.names
+    ]
+    fillers = {name.partition(".")[0] for name in names}
+    for field in schema:
+        if field.name in _TAKEN:
+            expected, fits = _TAKEN[field.name]
+            if not fits(field.dataType):
+                wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
+        elif field.name not in _IDLE and field.name not in fillers:
+            wrong.append(f"column {field.name} is none of {', '.join(_TAKEN)}, and topic does not name it")
+    if "payload" not in schema.names:
+        wrong.append("column payload is missing (binary or string)")
+    if template is None and "topic" not in schema.names:
+        wrong.append("column topic is missing, and there is no option topic")
+    if wrong:
+        raise OptionError(f"{source} cannot publish these rows: {'; '.join(wrong)}")
+
+
+def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) -> Iterator[Row]:
+    """The publications that a record batch says; its first row has number `first`. `identity` None: none is written."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    count = batch.num_rows
+
+    def values(name: str) -> Sequence[Any]:
+        column = columns.get(name)
+        return [None] * count if column is None or column.null_count == count else column.to_pylist()
+
+    names = ("topic", "payload", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type")
+    msg_ids = _msg_ids(columns, count)
+    fillers = _fillers(defaults.topic, columns)
+    rows = zip(*map(values, names), values("expiry"), msg_ids, strict=True)
+    for index, (topic, payload, qos, retain, given, response, correlation, content, expiry, msg_id) in enumerate(rows):
+        properties = {name: value for name, value in dict(given or ()).items() if value is not None}
+        hops = properties.pop(HOPS, "")
+        publication = Publication(
+            topic="",
+            payload=payload.encode() if isinstance(payload, str) else payload or b"",
+            qos=defaults.qos if qos is None else qos,
+            retain=defaults.retain if retain is None else retain,
+            client_id=properties.pop(CLIENT_ID, ""),
+            hops=tuple(hops.split(",")) if hops else (),
+            expiry=expiry,
+            response_topic=response or "",
+            correlation_data=correlation or b"",
+            content_type=content or "",
+            properties=properties,
+        )
+        if identity is not None:
+            properties[ROW_PROPERTY] = f"{identity}/{first + index}"
+            if msg_id is not None:
+                properties[MSG_ID_PROPERTY] = msg_id.hex()
+        error = ""
+        try:
+            publication.topic = _topic(topic, defaults.topic, fillers, index)
+        except Unmappable as unmappable:
+            error = str(unmappable)
+        if publication.qos not in (0, 1, 2):
+            error = f"qos is {publication.qos}, and there are 0, 1 and 2"
+        yield Row(publication, error)
+
+
+def _msg_ids(columns: Mapping[str, Any], count: int) -> Sequence[bytes | None]:
+    """The MsgIds of the messages that rows came from: the column `msg_id`, else that of `md`."""
+    column = columns.get("msg_id")
+    if column is None and (md := columns.get("md")) is not None:
+        column = md.field("MsgId")
+    found: Sequence[bytes | None] = [None] * count if column is None else column.to_pylist()
+    return found
+
+
+def _fillers(template: Template | None, columns: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """The values of the columns that a template names."""
+    names = () if template is None else {name.partition(".")[0] for name in template.names}
+    return {name: columns[name].to_pylist() for name in names if name in columns}
+
+
+def _topic(topic: str | None, template: Template | None, fillers: Mapping[str, Sequence[Any]], index: int) -> str:
+    if topic is not None:
+        return topic
+    if template is None:
+        raise Unmappable(0, "its topic is null, and there is no option topic")
+
+    def scope(name: str) -> str | None:
+        head, _, rest = name.partition(".")
+        value = fillers[head][index] if head in fillers else None
+        if rest:
+            value = None if value is None else dict(value).get(rest)
+        if isinstance(value, bytes):
+            return value.hex()
+        return None if value is None else str(value)
+
+    return template.render(scope)

@@ -1,0 +1,67 @@
+"""The data source `mqtt`, as Spark knows it."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.mqtt.origin import READ_OPTIONS, origin_of
+from bridge.pipeline.mqtt.stream import MqttStreamReader
+from bridge.pipeline.mqtt.target import WRITE_OPTIONS, target_of
+from bridge.pipeline.mqtt.writer import MqttStreamWriter, MqttWriter
+from bridge.pipeline.options import Options
+from bridge.pipeline.schema import MQTT_SCHEMA
+
+SOURCE: Final = "the data source mqtt"
+
+
+class MqttDataSource(DataSource):
+    """Publications of topic filters as rows, and rows as publications."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """`mqtt`, for `format`."""
+        return "mqtt"
+
+    def schema(self) -> StructType:
+        """The envelope of an MQTT publication."""
+        return MQTT_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """There is none: a broker has no messages to look at, it sends them. Raises OptionError."""
+        raise OptionError(
+            f"{SOURCE} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is read"
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read. Raises OptionError."""
+        if [field.name for field in schema] != MQTT_SCHEMA.names:
+            raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
+        return MqttStreamReader(origin_of(Options(SOURCE, dict(self.options), READ_OPTIONS)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write: rows are published, whatever the mode. Raises OptionError."""
+        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
+        if overwrite:
+            raise OptionError(f"{SOURCE} publishes messages, and overwrites none: write with mode append")
+        return MqttWriter(target_of(options, schema), options.text("writeId"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write. Raises OptionError."""
+        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
+        if "writeId" in options:
+            raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
+        return MqttStreamWriter(target_of(options, schema))

@@ -1,0 +1,267 @@
+"""The spool of one session: publications on disk, between the broker and the batches of a query.
+
+What is acknowledged to the broker is here first, in files that are only written at their end, and stays until the batch
+that has it is committed. Rows have numbers, which are the offsets of the query; they go on for as long as the directory
+is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import pyarrow.compute as pc
+
+from bridge.pipeline.mqtt.frame import Frame, Record, Slice, SpoolDamaged, batch_of, encode_frame, read_bytes, scan
+
+#: Bytes behind which a file is followed by another; whole files are what is deleted.
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
+#: Seconds to wait for the process that has the spool: one that lost its Spark ends soon.
+LOCK_WAIT: Final = 30.0
+_LOCK_PAUSE: Final = 0.05
+_SUFFIX: Final = ".spool"
+_IDENTITY: Final = "session.json"
+_LOCK: Final = "lock"
+
+
+class SpoolBusy(Exception):
+    """Another process has the spool."""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """What stands in the directory of a spool beside its files: whose it is."""
+
+    id: str
+    topic_filter: str
+
+
+class Spool:
+    """Opens, or makes, the spool of a topic filter below a directory.
+
+    Raises OSError; SpoolBusy; SpoolDamaged. `append` is for one thread; everything else may be called from any.
+    """
+
+    def __init__(self, below: Path, topic_filter: str, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.directory = below / hashlib.sha256(topic_filter.encode()).hexdigest()[:16]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._segment_bytes = segment_bytes
+        self._changed = threading.Condition()
+        self._lock = self._locked()
+        self.id = self._identified(topic_filter)
+        self._frames: deque[Frame] = deque()
+        self._file: BinaryIO | None = None
+        #: of the last file
+        self._number = 0
+        self._record = Record()
+        self._end = 0
+        #: bytes of payload in rows that are not committed, all frames counted whole
+        self._size = 0
+        self._recover()
+
+    # Whose it is -----------------------------------------------------------------------------------------------------
+
+    def _locked(self) -> BinaryIO:
+        file = (self.directory / _LOCK).open("a+b")
+        before = time.monotonic() + LOCK_WAIT
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() < before:
+                    time.sleep(_LOCK_PAUSE)
+                    continue
+                file.seek(0)
+                process = file.read().decode(errors="replace")
+                file.close()
+                raise SpoolBusy(
+                    f"spool {self.directory} is in use by process {process}: each streaming query needs one of its own"
+                ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+        file.flush()
+        return file
+
+    def _identified(self, topic_filter: str) -> str:
+        path = self.directory / _IDENTITY
+        if path.exists():
+            return msgspec.json.decode(path.read_bytes(), type=Session).id
+        session = Session(uuid.uuid4().hex[:12], topic_filter)
+        unfinished = path.with_suffix(".new")
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(session))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+        self._sync_directory()
+        return session.id
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _recover(self) -> None:
+        paths = sorted(self.directory.glob(f"*{_SUFFIX}"))
+        while paths:
+            frames, record, end = scan(paths[-1], whole=True)
+            if record is None:
+                # Cut short at its very first frame: what counts is in the one before.
+                paths.pop().unlink()
+                continue
+            self._record = record
+            self._number = int(paths[-1].stem)
+            self._file = paths[-1].open("r+b")
+            # What was cut short was never acknowledged.
+            self._file.truncate(end)
+            self._file.seek(end)
+            break
+        else:
+            return
+        for path in paths[:-1]:
+            found, _, end = scan(path, whole=False)
+            if end != path.stat().st_size:
+                raise SpoolDamaged(f"{path}: the file is not as it was written from byte {end} on")
+            self._frames += found
+        self._frames += frames
+        self._end = self._frames[-1].end
+        self._size = sum(frame.size for frame in self._frames if frame.end > self._record.committed)
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def received(self) -> frozenset[int]:
+        """Message ids of QoS 2 that are in the spool and not released."""
+        return frozenset(self._record.received)
+
+    def append(self, batch: Any, size: int, received: frozenset[int]) -> None:
+        """Bring rows (or None) and the message ids of QoS 2 to disk. After an OSError the spool is of no use any more."""
+        with self._changed:
+            record = Record(tuple(sorted(received)), self._record.committed)
+            first = self._end
+        data = encode_frame(first, batch, size, record)
+        if self._file is None or self._file.tell() >= self._segment_bytes:
+            if self._file is not None:
+                self._file.close()
+            self._number += 1
+            self._file = (self.directory / f"{self._number:012d}{_SUFFIX}").open("xb")
+            self._sync_directory()
+        offset = self._file.tell()
+        self._file.write(data)
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+        frame = Frame(self._file.name, offset, len(data), first, 0 if batch is None else batch.num_rows, size)
+        with self._changed:
+            self._record = Record(record.received, self._record.committed)
+            self._frames.append(frame)
+            self._end = frame.end
+            self._size += size
+            self._changed.notify_all()
+
+    def wait_smaller(self, size: int, wait: float) -> bool:
+        """Wait until less than `size` bytes are not committed, for so many seconds at most; whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._size < size, wait)
+
+    def wait_beyond(self, position: int, wait: float) -> bool:
+        """Wait until there are rows behind a position, for so many seconds at most; whether there are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._end > position, wait)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """Number of the next row."""
+        return self._end
+
+    @property
+    def committed(self) -> int:
+        """Number of the first row that is in no committed batch."""
+        return self._record.committed
+
+    def cut(self, start: int, end: int, rows: int, size: int) -> tuple[int, int]:
+        """Where a batch from row `start` ends, at the latest before `end`, and its bytes of payload.
+
+        It has at most so many rows and bytes of payload, but one row at least, where there is one.
+        """
+        position, left = start, size
+        for frame in self._between(start, min(end, start + rows)):
+            stop = min(frame.end, end, start + rows)
+            if frame.size <= left and stop == frame.end and position == frame.first:
+                position, left = stop, left - frame.size
+                continue
+            lengths = pc.binary_length(batch_of(frame, read_bytes(frame)).column("payload")).to_pylist()
+            for length in lengths[position - frame.first : stop - frame.first]:
+                if length > left and position > start:
+                    return position, size - left
+                position, left = position + 1, left - length
+        return position, size - left
+
+    def slices(self, start: int, end: int) -> list[Slice]:
+        """The frames of rows `start` to `end`. Raises SpoolDamaged when they are not there any more, or never were."""
+        found = []
+        for frame in self._between(start, end):
+            skip = max(start - frame.first, 0)
+            found.append(Slice(frame, skip, min(end, frame.end) - frame.first - skip))
+        if sum(one.rows for one in found) != end - start:
+            raise SpoolDamaged(
+                f"spool {self.directory} has not the rows {start} to {end} that the checkpoint names: they were deleted, or"
+                " the spool is another one. Give the query its spool back, or begin with a new checkpoint"
+            )
+        return found
+
+    def _between(self, start: int, end: int) -> list[Frame]:
+        with self._changed:
+            return [frame for frame in self._frames if frame.first < end and frame.end > start and frame.rows]
+
+    def commit(self, position: int) -> None:
+        """The rows before a position are in a committed batch: delete the files that have no other."""
+        with self._changed:
+            if position <= self._record.committed:
+                return
+            self._record = Record(self._record.received, position)
+            current = self._frames[-1].file if self._frames else ""
+            files: list[str] = []
+            while self._frames and self._frames[0].end <= position and self._frames[0].file != current:
+                file = self._frames.popleft().file
+                if file not in files:
+                    files.append(file)
+            if files and self._frames[0].file == files[-1]:
+                files.pop()  # it has more; its frames that are gone are not asked for
+            self._size = sum(frame.size for frame in self._frames if frame.end > position)
+            self._changed.notify_all()
+        for file in files:
+            Path(file).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let another process have it."""
+        if self._file is not None:
+            self._file.close()
+        self._lock.close()
+
+
+def partitions(slices: list[Slice], count: int) -> list[list[Slice]]:
+    """Slices in at most `count` parts with about as many rows each, none cut."""
+    total = sum(one.rows for one in slices)
+    waiting = iter(slices)
+    parts: list[list[Slice]] = []
+    done = 0
+    for number in range(1, count + 1):
+        part: list[Slice] = []
+        while done < total * number // count and (one := next(waiting, None)) is not None:
+            part.append(one)
+            done += one.rows
+        if part:
+            parts.append(part)
+    return parts

@@ -1,0 +1,130 @@
+"""A session at a broker whose publications go to a spool: acknowledged when they are on disk, and not before.
+
+QoS 1: PUBACK after the fsync; a publication whose PUBACK is lost comes again, and is a second row. QoS 2: the message ids
+that are in the spool and not released stand beside the rows, in the same frame, so that a publication which the broker
+repeats is known (method B of MQTT 3.1.1, figure 4.3), whatever was killed when.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from bridge.mqtt.link import LinkPhase, LinkState, Received
+from bridge.pipeline.mqtt.broker import Broker
+from bridge.pipeline.mqtt.envelope import record_batch
+from bridge.pipeline.mqtt.spool import Spool
+
+log = logging.getLogger(__name__)
+
+#: Bytes of payload that are taken, and brought to disk, at once.
+TAKE_BYTES: Final = 1024 * 1024
+#: Seconds that a round waits for a publication, or for the spool to get smaller.
+WAIT: Final = 0.5
+#: Seconds that a link has to say goodbye.
+FAREWELL: Final = 5.0
+
+
+class Subscriber:
+    """Fills a spool from a topic filter, on a thread of its own. Raises OptionError where there is no password."""
+
+    def __init__(self, broker: Broker, spool: Spool, topic_filter: str, qos: int, limit: int) -> None:
+        """`limit`: bytes of payload not yet committed from which nothing more is taken; the broker keeps it."""
+        session = f"spark-{spool.id}"
+        self.topic_filter = topic_filter
+        self._broker = broker
+        self._spool = spool
+        self._limit = limit
+        self._client_id = broker.client_id(session)
+        #: number of the connection since which the broker has had the session; and as the spool knows it
+        self._session = self._recorded_session = 0
+        #: what the spool knew of the session before that
+        self._earlier: frozenset[int] = frozenset()
+        self._link = broker.connection(
+            session, topic_filter=topic_filter, qos=qos, on_session=self._session_told
+        )
+        self._stopping = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"spool-{topic_filter}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect, and to take."""
+        self._link.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is taken and not on disk is not acknowledged."""
+        self._stopping = True
+        self._link.interrupt()
+        self._thread.join()
+        self._link.stop(FAREWELL)
+
+    @property
+    def state(self) -> LinkState:
+        """Of the connection."""
+        return self._link.state
+
+    def wait_connected(self, wait: float) -> bool:
+        """Wait until it is connected, for so many seconds at most; whether it is."""
+        return self._link.wait_connected(wait)
+
+    def check(self) -> None:
+        """Raises what the thread ended by."""
+        if self._error is not None:
+            raise RuntimeError(
+                f"spool {self._spool.directory} of topic filter {self.topic_filter} takes no more: {self._error}"
+            ) from self._error
+
+    def _session_told(self, present: bool) -> None:
+        if not present:
+            self._session = self._link.generation
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                if self._spool.wait_smaller(self._limit, WAIT):
+                    self._round()
+        except Exception as error:
+            # Told to Spark by the next call that it makes.
+            log.exception("spool %s", self._spool.directory)
+            self._error = error
+
+    def _round(self) -> None:
+        link, spool = self._link, self._spool
+        items = link.take(self._broker.link.in_flight, TAKE_BYTES, WAIT)
+        released = link.released()
+        if link.state.phase is LinkPhase.STOPPED and not self._stopping:
+            raise RuntimeError(f"the connection to {link.name} has ended: {link.state.error}")
+        session = self._session
+        received = before = spool.received
+        if session != self._recorded_session:
+            self._recorded_session, self._earlier, received = session, before, frozenset()
+            if spool.end:
+                log.warning(
+                    "the broker %s had no session of client %s: what came for it meanwhile is lost, and what was not"
+                    " released it may send again",
+                    self._broker.place,
+                    self._client_id,
+                )
+        new = [one for one in items if not self._is_repeated(one, received)]
+        received |= {one.mid for one in items if one.qos == 2 and one.generation >= session}
+        received = received.difference(released)
+        if new or received != before:
+            self._append(new, received)
+        link.acknowledge(items)
+        link.complete(released)
+
+    def _is_repeated(self, item: Received, received: frozenset[int]) -> bool:
+        # Of a session that is lost: its publications may still wait here to be taken.
+        known = self._earlier if item.generation < self._recorded_session else received
+        return item.publication.qos == 2 and item.publication.message_id in known
+
+    def _append(self, items: Sequence[Received], received: frozenset[int]) -> None:
+        if not items:
+            self._spool.append(None, 0, received)
+            return
+        batch = record_batch(items, self._client_id, self._link.name, time.time_ns() // 1000)
+        self._spool.append(batch, sum(len(one.publication.payload) for one in items), received)

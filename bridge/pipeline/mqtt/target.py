@@ -1,0 +1,62 @@
+"""What the writer of the source `mqtt` publishes to, and with what where the rows say nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from bridge.mapping.rule_error import TemplateError
+from bridge.mapping.template import Template
+from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
+from bridge.pipeline.mqtt.rows import Defaults, check_columns
+from bridge.pipeline.options import Options
+
+WRITE_OPTIONS: Final = (
+    *(name for name in BROKER_OPTIONS if name != "session"),
+    "topic",
+    "qos",
+    "retain",
+    "identity",
+    "deadLetter",
+    "writeId",
+    # Spark hands the sink these of its own.
+    "checkpointLocation",
+    "queryName",
+    "path",
+)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rows are published, and how."""
+
+    broker: Broker
+    defaults: Defaults
+    #: whether publications say which row they are
+    identity: bool = True
+    #: directory of Parquet files, of rows that are refused; None: they end the query
+    dead_letter: str | None = None
+
+
+def target_of(options: Options, schema: StructType) -> Target:
+    """Where options and columns say that rows go. Raises OptionError."""
+    broker = broker_of(options)
+    if not broker.has_own_identifiers:
+        raise options.wrong(
+            "clientId", "a client identifier with {mapping} in it, because each task of Spark connects by itself"
+        )
+    template: Template | None = None
+    if (text := options.text("topic")) is not None:
+        try:
+            template = Template(text)
+        except TemplateError as error:
+            raise options.wrong("topic", f"a topic, or a template with {{names of columns}}: {error}") from error
+    check_columns(options.source, schema, template)
+    dead_letter = options.path("deadLetter")
+    return Target(
+        broker=broker,
+        defaults=Defaults(template, options.number("qos", 1, 0, 2), options.truth("retain", False)),
+        identity=options.truth("identity", True),
+        dead_letter=None if dead_letter is None else str(dead_letter),
+    )

@@ -1,0 +1,179 @@
+"""Writes: rows published, at least once, each saying which row it is.
+
+A task publishes with the QoS of each row and ends when the broker has answered for all of them. What a lost connection
+left unanswered is published again, as is the partition by a task that Spark runs again, and the batch after a crash: with
+the same user properties (`mqbridge-row`, and `mqbridge-msgid` where the rows tell the MsgIds of MQ messages), by which a
+receiver knows what it has already. MQTT 3.1.1 carries none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from bridge.mqtt.link import LinkConnection, LinkLost, Refusal
+from bridge.pipeline.mqtt.rows import Row, rows_of
+from bridge.pipeline.mqtt.target import Target
+
+#: Rows that are published, and answered, before the next ones are.
+CHUNK_ROWS: Final = 2_000
+#: Seconds that a task goes on trying while the broker is away.
+PATIENCE: Final = 60.0
+#: Seconds that a link has to say goodbye.
+FAREWELL: Final = 5.0
+
+
+class Published(WriterCommitMessage):
+    """What a task has published."""
+
+    def __init__(self, messages: int, refused: int) -> None:
+        self.messages = messages
+        self.refused = refused
+
+
+class Refused(Exception):
+    """A row that cannot be published, now or ever; the text names its topic and the reason."""
+
+
+class BrokerAway(Exception):
+    """The broker was not to be reached for as long as a task tries."""
+
+
+class MqttStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes the batches of a streaming query."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Publish a partition of a batch."""
+        task = _task()
+        query = task.getLocalProperty("sql.streaming.queryId")
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
+        return publish_all(self._target, f"{query}/{batch}/{task.partitionId()}", iterator)
+
+
+class MqttWriter(DataSourceArrowWriter):
+    """Publishes the rows of a batch write."""
+
+    def __init__(self, target: Target, write_id: str | None) -> None:
+        self._target = target
+        self._write_id = write_id or str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Publish a partition."""
+        return publish_all(self._target, f"{self._write_id}/0/{_task().partitionId()}", iterator)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise RuntimeError("not in a Spark task")
+    return task
+
+
+def publish_all(target: Target, identity: str, batches: Iterable[Any]) -> Published:
+    """Publish the rows of a partition. Raises Refused, BrokerAway, OptionError without a password."""
+    waiting = (part for batch in batches if batch.num_rows for part in _chunks(batch))
+    first = next(waiting, None)
+    if first is None:
+        return Published(0, 0)
+    # A session of its own for each task: nothing of it is wanted when the task has ended.
+    link = target.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
+    link.start()
+    try:
+        return _Partition(target, identity, link).publish(first, waiting)
+    finally:
+        link.stop(FAREWELL)
+
+
+def _chunks(batch: Any) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, CHUNK_ROWS):
+        yield batch.slice(start, CHUNK_ROWS)
+
+
+class _Partition:
+    """A partition on its way to the broker."""
+
+    def __init__(self, target: Target, identity: str, link: LinkConnection) -> None:
+        self._target = target
+        self._identity = identity
+        self._link = link
+        self._rows = 0
+        #: rows that were refused, with the reasons
+        self._dead: list[Any] = []
+
+    def publish(self, first: Any, others: Iterable[Any]) -> Published:
+        self._chunk(first)
+        for chunk in others:
+            self._chunk(chunk)
+        dead = sum(one.num_rows for one in self._dead)
+        if self._target.dead_letter is not None:
+            _leave(Path(self._target.dead_letter), self._identity.replace("/", "-"), self._dead)
+        return Published(self._rows - dead, dead)
+
+    def _chunk(self, chunk: Any) -> None:
+        target = self._target
+        identity = self._identity if target.identity else None
+        rows = list(rows_of(chunk, target.defaults, identity, self._rows))
+        good = [index for index, row in enumerate(rows) if not row.error]
+        refusals = self._answered([rows[index] for index in good])
+        errors = {index: row.error for index, row in enumerate(rows) if row.error}
+        errors |= {
+            good[position]: f"the broker {target.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
+            for position, one in refusals.items()
+        }
+        if errors and target.dead_letter is None:
+            index, error = min(errors.items())
+            raise Refused(
+                f"row {self._identity}/{self._rows + index} to topic {rows[index].publication.topic!r} cannot be published:"
+                f" {error}. {len(errors)} of {len(rows)} rows are refused; with the option deadLetter, a directory, they"
+                " are left there, and the query goes on"
+            )
+        if errors:
+            refused = chunk.take(pa.array(sorted(errors), pa.int64()))
+            reasons = pa.array([errors[index] for index in sorted(errors)], pa.string())
+            self._dead.append(refused.append_column("reason", reasons))
+        self._rows += len(rows)
+
+    def _answered(self, rows: list[Row]) -> dict[int, Refusal]:
+        """Publish, and again when the connection is lost, until the broker has answered for all."""
+        publications = [row.publication for row in rows]
+        before = time.monotonic() + PATIENCE
+        while True:
+            if not self._link.wait_connected(max(before - time.monotonic(), 0)):
+                raise BrokerAway(f"no connection to {self._link.name} for {PATIENCE:g} s: {self._link.state.error}")
+            try:
+                return self._link.publish(publications)
+            except LinkLost as error:
+                if time.monotonic() > before:
+                    raise BrokerAway(f"{self._link.name} took no whole batch for {PATIENCE:g} s: {error}") from error
+
+
+def _leave(directory: Path, name: str, dead: list[Any]) -> None:
+    """One file for each partition that has refused rows, the same when it is published again. Raises OSError."""
+    path = directory / f"{name}.parquet"
+    if not dead:
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    unfinished = directory / f".{name}.parquet"
+    with unfinished.open("wb") as file:
+        pa.parquet.write_table(pa.Table.from_batches(dead), file)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
