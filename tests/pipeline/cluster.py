@@ -12,6 +12,7 @@ import pyspark
 
 from bridge.pipeline.java import find_java
 from tests.acceptance.line_process import PATIENCE, LineProcess
+from tests.pipeline.settings import QUICK_JAVA
 
 _HOME = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -35,7 +36,7 @@ def cluster(directory: Path) -> Iterator[str]:
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(directory),
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     }
     with ExitStack() as stack:
         master = _daemon(stack, environment, "master.Master")

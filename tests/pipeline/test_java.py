@@ -91,3 +91,12 @@ def test_workers_import_what_is_installed() -> None:
         check=True,
     )
     assert printed.stdout == "/mine:/yours\n"
+
+
+def test_programs_import_mqbridge() -> None:
+    """What is installed beside the package under the name of the command."""
+    import mqbridge
+
+    import bridge.pipeline
+
+    assert mqbridge.register is bridge.pipeline.register

@@ -27,7 +27,28 @@ SOURCE: Final = "the data source mq"
 
 
 class MqDataSource(DataSource):
-    """Messages of queues and subscriptions as rows, and rows as messages."""
+    """Messages of queues and subscriptions as rows, and rows as messages.
+
+    Where the queue manager is: `config` (a configuration file of the bridge; with `listener`, its embedded queue manager
+    is reached by TCP), or one by one
+
+    ======================================== ==========================================================================
+    `dataDirectory` or `listener`            of a bridge's embedded queue manager: its Unix socket, or `host(port)` of its
+                                             TCP listener, for executors on other machines; `queueManager`: its name
+    `queueManager`, `channel`, `connections` of IBM MQ; also `mode`, `ccdtUrl`, `library`, `user`, `passwordFile` or
+                                             `passwordVariable` (never the password itself), `keyRepository`,
+                                             `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
+    ======================================== ==========================================================================
+
+    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if `topic`
+    is given); `partitions`: parts that each queue is read in; streams also `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
+    and `failOnDataLoss` (false: go on when somebody else got messages of a batch). A batch read takes nothing away; to
+    drain a queue, stream it with the trigger `availableNow`.
+
+    Writes: `queue` or `topic`, else the column of that name says it row by row; `retain` for publications; `context`
+    (`identity` or `all`: context fields of `md` are kept, where the user may set them); for batch writes `writeId`, under
+    which a write that is done again puts nothing twice.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

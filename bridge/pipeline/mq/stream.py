@@ -35,7 +35,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: int | None = None
         self._removed: int | None = None
         #: what was there when an availableNow run began, and is not in a batch yet
-        self._target: list[tuple[str, Seen]] | None = None
+        self._target: deque[tuple[str, Seen]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Before the first batch."""
@@ -48,7 +48,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what is there now: the run ends when that is read."""
         connection = self._connected()
-        self._target = list(self._look(connection))
+        self._target = deque(self._look(connection))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The next batch; `start` when nothing is there. The messages of `start`, which is committed, are removed."""
@@ -58,8 +58,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             batch = self._cut(self._look(connection), limit)
         else:
-            done = {(queue, msg_id) for queue, entries in last.messages.items() for msg_id, _ in entries}
-            self._target = [one for one in self._target if (one[0], one[1].msg_id) not in done]
+            self._forget(self._target, last)
             batch = self._cut(self._target, limit)
         if not batch:
             return start
@@ -126,6 +125,17 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             batch.append((queue, seen))
         return batch
+
+    def _forget(self, target: deque[tuple[str, Seen]], last: Offset) -> None:
+        """Strike the messages of a committed batch off what is still to be read."""
+        done = {(queue, msg_id) for queue, entries in last.messages.items() for msg_id, _ in entries}
+        if self._planned == last.number:  # it was cut from the front here
+            while target and (target[0][0], target[0][1].msg_id) in done:
+                target.popleft()
+            return
+        waiting = [one for one in target if (one[0], one[1].msg_id) not in done]
+        target.clear()
+        target.extend(waiting)
 
     def _remove(self, connection: Connection, last: Offset) -> None:
         """Take the messages of a committed batch off the queues.

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from tests.pipeline.cluster import cluster
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import Fault, fault, is_marker, kill
 
-PATIENCE = 90
+#: Two drivers and a cluster are started, on what may be a busy machine.
+PATIENCE = 120
 
 
 def driver(
@@ -29,6 +32,7 @@ def driver(
     )
 
 
+@pytest.mark.timeout(PATIENCE * 3)
 def test_a_worker_and_the_driver_killed_and_the_rest_done_on_a_cluster(queues: Queues, tmp_path: Path) -> None:
     source, target = queues.queue(), queues.queue()
     bodies = [b"%03d" % number for number in range(60)]
