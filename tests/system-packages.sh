@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients.
+# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates.
 set -eu
 missing=
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
+command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 [ -n "$missing" ] || exit 0
 "$(dirname "$0")/../deploy/packages.sh" $missing
 # Debian starts the broker on port 1883, where the bridge listens by default; the tests start their own.
