@@ -1,10 +1,9 @@
-"""Which Java Spark runs on, and how the processes that it starts are called."""
+"""Which Java Spark runs on."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from bridge.pipeline import java
 from bridge.pipeline.errors import SparkMissing
 from bridge.pipeline.java import JAVA_VARIABLE, LAUNCHER_HOME, find_java
-from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER
 
 
 def installed(home: Path, version: str, *, release: bool = True) -> Path:
@@ -78,25 +76,3 @@ def test_what_is_missing_is_said_with_what_installs_it(tmp_path: Path, monkeypat
     with pytest.raises(SparkMissing, match=r"Java 17 or newer, .*old is Java 11.*pip install '.*\[spark\]'") as missing:
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     assert "\n" not in str(missing.value)
-
-
-def test_workers_import_what_is_installed() -> None:
-    """Spark's archives go off PYTHONPATH, what the user has there stays."""
-    archives = "/s/python/lib/pyspark.zip:/mine:/s/python/lib/py4j-0.10.9.9-src.zip:/s/jars/spark-core_2.13-4.3.0.jar"
-    printed = subprocess.run(
-        [PYTHON_WORKER, "-c", "import os; print(os.environ['PYTHONPATH'])"],
-        env={"PYTHONPATH": f"{archives}:/yours", PYTHON_VARIABLE: sys.executable},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert printed.stdout == "/mine:/yours\n"
-
-
-def test_programs_import_mqbridge() -> None:
-    """What is installed beside the package under the name of the command."""
-    import mqbridge
-
-    import bridge.pipeline
-
-    assert mqbridge.register is bridge.pipeline.register

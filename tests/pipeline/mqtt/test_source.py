@@ -1,0 +1,249 @@
+"""The data source `mqtt` in Spark: topic filters read in streams, and rows published."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from bridge.mapping.publication import Publication
+from bridge.pipeline.mqtt.rows import MSG_ID_PROPERTY, ROW_PROPERTY
+from bridge.pipeline.schema import MQTT_SCHEMA
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.pipeline.mqtt.conftest import PATIENCE, Clients, run, stream
+
+
+def publish(frame: DataFrame, port: int, **options: Any) -> None:
+    frame.write.format("mqtt").options(host="127.0.0.1", port=port, **options).mode("append").save()
+
+
+def parquet(spark: SparkSession, path: Path) -> list[Row]:
+    return spark.read.parquet(str(path)).collect()
+
+
+def payloads(rows: Sequence[Row]) -> list[bytes]:
+    return sorted(bytes(row.payload) for row in rows)
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
+    frame = stream(spark, mosquitto.port, tmp_path / "spool", "all/#,other/+", maxMessagesPerTrigger=3)
+    assert frame.schema.names == MQTT_SCHEMA.names
+    clients("retaining").publish_all(Publication(topic="all/retained", payload=b"old", qos=1, retain=True))
+    run(frame, "noop", tmp_path / "noop")  # makes the sessions; it reads what is retained
+    full = Publication(
+        topic="all/5", payload=b"\0\xff", qos=2, retain=False, client_id="sensor", expiry=1000.0, response_topic="re/ply",
+        correlation_data=b"\0\1", content_type="text/plain", properties={"site": "Köln"}, hops=("QM1/one",),
+    )  # fmt: skip
+    plain = [Publication(topic=f"all/{qos}", payload=b"%d" % qos, qos=qos) for qos in (1, 2)]
+    clients("sender").publish_all(full, *plain, Publication(topic="other/x", payload=b"", qos=1))
+    query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
+    assert [done["numInputRows"] for done in query.recentProgress if done["numInputRows"]] == [2, 2]
+    rows = {row.topic: row for row in parquet(spark, tmp_path / "rows")}
+    assert set(rows) == {"all/5", "all/1", "all/2", "other/x"}
+    row = rows["all/5"]
+    assert (bytes(row.payload), row.qos, row.retain, row.dup) == (b"\0\xff", 2, False, False)
+    assert row.message_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
+    assert row.properties == {"site": "Köln", "mqbridge-clientId": "sensor", "mqbridge-hops": "QM1/one"}
+    assert (row.response_topic, bytes(row.correlation_data), row.content_type) == ("re/ply", b"\0\1", "text/plain")
+    assert 0 < row.expiry <= 1000
+    assert rows["all/1"].properties == {} and rows["all/1"].expiry is None
+    assert {row.client_id for row in rows.values()} == {rows["all/1"].client_id, rows["other/x"].client_id}
+    assert rows["all/1"].client_id != rows["other/x"].client_id
+
+
+def test_the_broker_keeps_what_comes_between_runs(
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
+    frame = stream(spark, mosquitto.port, tmp_path / "spool", "between/#", version="3.1.1", embed="true", partitions=2)
+    sender = clients("between")
+    expected = []
+    for number in range(3):
+        query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
+        assert sum(done["numInputRows"] for done in query.recentProgress) == (40 if number else 0)
+        bodies = [b"%d %02d" % (number, index) for index in range(40)]
+        sender.publish_all(*[Publication(topic="between/x", payload=one, qos=2) for one in bodies])
+        expected += bodies if number < 2 else []
+    assert payloads(parquet(spark, tmp_path / "rows")) == expected
+
+
+def test_large_messages_come_through_the_file_of_the_spool_in_batches_by_size(
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
+    frame = stream(spark, mosquitto.port, tmp_path / "spool", "large", maxBytesPerTrigger="2500 KB", qos=1)
+    run(frame, "noop", tmp_path / "checkpoint")
+    bodies = [bytes([number]) * 1_000_000 for number in range(5)]
+    clients("large").publish_all(*[Publication(topic="large", payload=one, qos=1) for one in bodies])
+    query = run(frame, "parquet", tmp_path / "checkpoint 2", path=str(tmp_path / "rows"))
+    assert [done["numInputRows"] for done in query.recentProgress if done["numInputRows"]] == [2, 2, 1]
+    assert payloads(parquet(spark, tmp_path / "rows")) == bodies
+
+
+def test_a_broker_that_stops_and_comes_back(spark: SparkSession, clients: Clients, tmp_path: Path) -> None:
+    """A running query, and a writer in the middle of its rows, wait for it."""
+    broker = Mosquitto(tmp_path).start()
+    frame = stream(spark, broker.port, tmp_path / "spool", "in/#")
+    target = {"host": "127.0.0.1", "port": broker.port, "topic": "out", "qos": 2}
+    writer = frame.select("payload").writeStream.format("mqtt").options(**target)
+    read = stream(spark, broker.port, tmp_path / "spool", "out", quietPeriod="1 s")
+    run(read, "noop", tmp_path / "made")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        source = spark.range(20_000).selectExpr("'in/x' AS topic", "cast(id AS STRING) AS payload").coalesce(1)
+        publishing = threading.Thread(target=publish, args=(source, broker.port), kwargs={"qos": 2})
+        publishing.start()
+        while not (tmp_path / "spool").exists() or broker.log.count("New client connected") < 4:
+            publishing.join(0.01)
+        broker.stop()
+        broker.start()
+        publishing.join(PATIENCE)
+        assert not publishing.is_alive()
+        end = 0
+        while end < 20_000:
+            query.processAllAvailable()
+            end = sum(done["numInputRows"] for done in query.recentProgress)
+            assert query.exception() is None
+    finally:
+        query.stop()
+        run(read, "parquet", tmp_path / "read", path=str(tmp_path / "rows"))
+        broker.stop()
+    # What the writers have published twice, their receivers can tell.
+    rows = {row.properties[ROW_PROPERTY]: int(row.payload) for row in parquet(spark, tmp_path / "rows")}
+    assert set(rows.values()) == set(range(20_000))
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"topic": "a", "spol": "x"}, r"knows no option spol \(did you mean spool\?\)"),
+        ({"topic": "a", "password": "secret"}, r"knows no option password \(did you mean passwordFile\?\)"),
+        ({"topic": "a"}, r"option spool: expected a directory .*, found none"),
+        ({"spool": "x"}, r"option topic: expected a topic filter.*, found none"),
+        ({"topic": "a/#/b", "spool": "x"}, r"in 'a/#/b' # stands only at the end"),
+        ({"topic": "a/#,a/b", "spool": "x"}, r"filters that do not overlap, as a/# and a/b do"),
+        ({"topic": "a,b", "spool": "x", "clientId": "one"}, r"option clientId: .*\{mapping\} in it"),
+        ({"topic": "a", "spool": "x", "qos": "3"}, r"option qos: expected an integer from 0 to 2, found '3'"),
+        ({"topic": "a", "spool": "x", "quietPeriod": "2"}, r"option quietPeriod: expected .*, found '2'"),
+        ({"topic": "a", "spool": "x", "version": "4"}, r"option version: expected 5 or 3.1.1, found '4'"),
+        ({"topic": "a", "spool": "x", "session": "no"}, r"option session: expected durable or clean, found 'no'"),
+        ({"topic": "a", "spool": "x", "link": "L"}, r"option link: expected no value without config"),
+    ],
+)
+def test_reads_that_are_refused(spark: SparkSession, options: dict[str, str], said: str) -> None:
+    frame = spark.readStream.format("mqtt").options(host="127.0.0.1", **options)
+    with pytest.raises((AnalysisException, StreamingQueryException), match=said):
+        frame.load().writeStream.format("noop").start().processAllAvailable()
+
+
+def test_no_batch_read(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match=r"is read in streams: use spark.readStream"):
+        spark.read.format("mqtt").options(host="127.0.0.1", topic="a").load().collect()
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
+def test_publications_go_from_topic_to_topic(
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
+    """All that a publication carries, each QoS, and RETAIN."""
+    frame = stream(spark, mosquitto.port, tmp_path / "spool", "from/#").selectExpr(
+        "*", "concat('to/', substring_index(topic, '/', -1)) AS goal"
+    )
+    frame = frame.drop("topic").withColumnRenamed("goal", "topic")
+    run(frame, "noop", tmp_path / "made")
+    sent = [
+        Publication(
+            topic=f"from/{qos}", payload=b"\0\xff%d" % qos, qos=qos, retain=qos == 1, client_id="sensor", expiry=1000.0,
+            response_topic="re/ply", correlation_data=b"\0\1", content_type="text/plain", properties={"site": "Köln"},
+            hops=("QM1/one", "QM2/two"),
+        )
+        for qos in (1, 2)
+    ]  # fmt: skip
+    sent.append(Publication(topic="from/0", payload=b"", qos=1))
+    receiver = clients("receiver", topic_filter="to/#", qos=2)
+    clients("sender").publish_all(*sent)
+    run(frame, "mqtt", tmp_path / "checkpoint", host="127.0.0.1", port=mosquitto.port, identity="false")
+    got = {one.topic: one for one in receiver.take_all(3)}
+    for one in sent:
+        back = got[one.topic.replace("from", "to")]
+        assert 900 < (back.expiry or 0) <= 1000 or back.expiry == one.expiry
+        back.expiry, back.message_id, back.topic = one.expiry, 0, one.topic
+        back.client_id = one.client_id if back.client_id == "test" else back.client_id
+        assert back == one
+    late = clients("late", topic_filter="to/#")
+    assert [one.topic for one in late.take_all(1)] == ["to/1"]
+
+
+def test_rows_say_which_they_are(spark: SparkSession, mosquitto: Mosquitto, clients: Clients) -> None:
+    receiver = clients("identity", topic_filter="identity", qos=2)
+    frame = spark.createDataFrame(
+        [("a", 0, bytearray(b"\1\2"), None), ("b", 1, None, {"x": "1"}), ("c", 2, None, None)],
+        "payload string, qos int, msg_id binary, properties map<string,string>",
+    ).coalesce(1)
+    publish(frame, mosquitto.port, topic="identity", writeId="once")
+    got = sorted(receiver.take_all(3), key=lambda one: one.payload)
+    assert [(one.payload, one.qos) for one in got] == [(b"a", 0), (b"b", 1), (b"c", 2)]
+    assert [one.properties for one in got] == [
+        {ROW_PROPERTY: "once/0/0/0", MSG_ID_PROPERTY: "0102"},
+        {ROW_PROPERTY: "once/0/0/1", "x": "1"},
+        {ROW_PROPERTY: "once/0/0/2"},
+    ]
+
+
+def test_topics_of_templates(spark: SparkSession, mosquitto: Mosquitto, clients: Clients) -> None:
+    receiver = clients("templates", topic_filter="lines/#", qos=1)
+    frame = spark.sql(
+        "SELECT 7 AS line, 'avg' AS kind, '1' AS payload, CAST(NULL AS STRING) AS topic"
+        " UNION ALL SELECT 8, NULL, '2', 'lines/own' UNION ALL SELECT 9, NULL, '3', NULL"
+    ).coalesce(1)
+    publish(frame, mosquitto.port, topic="lines/{line}/{kind|upper|default:'none'}")
+    assert [(one.topic, one.payload) for one in receiver.take_all(3)] == [
+        ("lines/7/AVG", b"1"), ("lines/own", b"2"), ("lines/9/none", b"3")
+    ]  # fmt: skip
+
+
+def test_rows_that_are_refused(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
+    frame = spark.sql(
+        "SELECT 'refused/1' AS topic, 'a' AS payload, 1 AS qos UNION ALL SELECT 'refused/#', 'b', 1"
+        " UNION ALL SELECT 'refused/2', 'c', 7 UNION ALL SELECT NULL, 'd', 1"
+        " UNION ALL SELECT 'refused/3', repeat('e', 3000000), 1 UNION ALL SELECT 'refused/4', 'f', 2"
+    ).coalesce(1)
+    receiver = clients("refused", topic_filter="refused/#", qos=2)
+    with pytest.raises(PySparkException, match=r"to topic 'refused/#' cannot be published: .*Topic Name invalid"):
+        publish(frame, mosquitto.port)
+    assert {one.payload for one in receiver.take_all(2)} == {b"a", b"f"}
+    publish(frame, mosquitto.port, deadLetter=str(tmp_path), writeId="dead")
+    assert {one.payload for one in receiver.take_all(2)} == {b"a", b"f"}
+    reasons = {row.payload[:1]: row.reason for row in parquet(spark, tmp_path)}
+    assert sorted(reasons) == ["b", "c", "d", "e"]
+    assert "0x90" in reasons["b"] and "qos is 7" in reasons["c"]
+    assert "its topic is null" in reasons["d"] and "Packet too large" in reasons["e"]
+
+
+@pytest.mark.parametrize(
+    "options, ddl, said",
+    [
+        ({"topc": "t"}, "payload string", r"knows no option topc \(did you mean topic\?\)"),
+        ({}, "payload string", r"column topic is missing, and there is no option topic"),
+        ({"topic": "t"}, "body string", r"column body is none of .*; column payload is missing"),
+        ({"topic": "{line}"}, "payload string", r"topic names line, which is no column \(payload\)"),
+        ({"topic": "{line"}, "payload string", r"option topic: .*: } is missing"),
+        ({"topic": "t", "clientId": "one"}, "payload string", r"option clientId: .*each task of Spark connects by itself"),
+        ({"topic": "t", "passwordFile": "/none"}, "payload string", r"option passwordFile: /none cannot be read"),
+    ],
+)
+def test_writes_that_are_refused(
+    spark: SparkSession, mosquitto: Mosquitto, options: dict[str, str], ddl: str, said: str
+) -> None:
+    frame = spark.createDataFrame([("x",)], ddl)
+    with pytest.raises(PySparkException, match=said):
+        publish(frame, mosquitto.port, **options)

@@ -1,0 +1,63 @@
+"""Sessions: what is imported when, what is missing, and how Spark calls Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bridge.pipeline.errors import SparkMissing
+from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
+
+
+def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.execution.arrow.pyspark.validateSchema.enabled") == "true"
+    # What the caller sets wins.
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
+def test_spark_is_imported_by_those_who_use_it_only() -> None:
+    """Not by the commands, nor by who imports the package for `register`."""
+    found = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
+    command = f"import sys, bridge.cli.program, bridge.pipeline, mqbridge; sys.exit(str({found}) if {found} else 0)"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
+def test_a_missing_package_is_said_with_what_installs_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str, *rest: Any) -> Any:
+        return None if name == package else find(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    with pytest.raises(SparkMissing, match=rf"^{package} is not installed: pip install '.*\[spark\]' .* brings it\.$"):
+        session()
+
+
+def test_workers_import_what_is_installed() -> None:
+    """Spark's archives go off PYTHONPATH, what the user has there stays."""
+    archives = "/s/python/lib/pyspark.zip:/mine:/s/python/lib/py4j-0.10.9.9-src.zip:/s/jars/spark-core_2.13-4.3.0.jar"
+    printed = subprocess.run(
+        [PYTHON_WORKER, "-c", "import os; print(os.environ['PYTHONPATH'])"],
+        env={"PYTHONPATH": f"{archives}:/yours", PYTHON_VARIABLE: sys.executable},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout == "/mine:/yours\n"
+
+
+def test_programs_import_mqbridge() -> None:
+    """What is installed beside the package under the name of the command."""
+    import mqbridge
+
+    import bridge.pipeline
+
+    assert mqbridge.register is bridge.pipeline.register
