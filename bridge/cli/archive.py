@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,6 @@ from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.period import Archives, From, To, archives, period
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from bridge.archive.reading import Selection
     from bridge.archive.replay import Replay
 
@@ -31,11 +29,12 @@ _MEMORY_PART, _MOST_MEMORY = 3, 8
 
 
 @contextlib.contextmanager
-def _spark(name: str, master: str | None) -> Iterator[SparkSession]:
+def _spark(name: str, master: str | None) -> Iterator[Any]:
     """A session for one job. What Spark cannot do is a Failure: exit status 1 is kept for what the audit finds."""
     try:
+        from bridge.pipeline.archive import NoRows
         from bridge.pipeline.errors import SparkMissing
-        from bridge.pipeline.session import session
+        from bridge.pipeline.job import JobFailed, job
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_PART // 1024**3
@@ -44,24 +43,13 @@ def _spark(name: str, master: str | None) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "16",
         "spark.log.level": "ERROR",
     }
-    try:
-        spark = session(name, master=master, settings=settings)
-    except SparkMissing as error:
-        raise Failure(str(error), WRONG_USAGE) from error
-    from pyspark.errors import PySparkException
     from rich.console import Console
 
-    from bridge.pipeline.archive import NoRows
-
     try:
-        with Console(stderr=True).status(f"{name}: reading the archive"):
+        with job(name, master, settings) as spark, Console(stderr=True).status(f"{name}: reading the archive"):
             yield spark
-    except NoRows as error:
+    except (NoRows, SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    except PySparkException as error:
-        raise Failure(f"Spark cannot do it: {error}", WRONG_USAGE) from error
-    finally:
-        spark.stop()
 
 
 def audit(
@@ -78,7 +66,7 @@ def audit(
     master: Master = None,
     config: options.ConfigurationFile = None,
 ) -> None:
-    """Find in the archive what was lost, doubled, late or out of order on its way to MQTT clients.
+    """Find what was lost, doubled, late or out of order, in the archive.
 
     Exit status 0: the promise held (QoS 1 at least once, QoS 2 exactly once, in order). 1: it did not. 2: there is nothing
     to judge, or the command is wrong.
@@ -117,7 +105,10 @@ def report(
     master: Master = None,
     config: options.ConfigurationFile = None,
 ) -> None:
-    """Say what passed: by topic, client, QoS, size and hour, how long it took, and what went to the dead-letter queue."""
+    """Say what passed: traffic, latency, dead letters.
+
+    By topic, client, QoS, size and hour; top talkers; percentiles; dead letters by reason.
+    """
     from bridge.cli.queue_manager import configuration_of
 
     first, last = period(start, end)
