@@ -36,9 +36,10 @@ _HANDLES: Final = 100
 class Put(WriterCommitMessage):
     """What a task has put."""
 
-    def __init__(self, identity: Identity | None, messages: int) -> None:
-        self.identity = identity
+    def __init__(self, messages: int, *, marked: bool = True) -> None:
         self.messages = messages
+        #: there is a marker of the partition; of one without rows there is none
+        self.marked = marked
 
 
 class MqStreamWriter(DataSourceStreamArrowWriter):
@@ -71,19 +72,18 @@ class MqWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All rows are put: without a `writeId` nobody asks again what was."""
-        self._forget(messages)
+        self._forget([number for number, one in enumerate(messages) if isinstance(one, Put) and one.marked])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Some task failed for good. What others have put stays put; nobody asks for it without a `writeId`."""
-        self._forget(messages)
+        self._forget(range(len(messages)))
 
-    def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        identities = [one.identity for one in messages if isinstance(one, Put) and one.identity is not None]
-        if self._write_id is not None or not identities:
+    def _forget(self, partitions: Sequence[int]) -> None:
+        if self._write_id is not None or not partitions:
             return
         with self._target.place.connected() as connection:
-            for identity in identities:
-                Marker(connection, identity).discard()
+            for partition in partitions:
+                Marker(connection, Identity(self._query, partition, 0)).discard()
                 connection.commit()
 
 
@@ -99,13 +99,13 @@ def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Put:
     rows = iter(_messages(target, batches))
     first = next(rows, None)
     if first is None:
-        return Put(None, 0)
+        return Put(0, marked=False)
     with target.place.connected() as connection:
         marker = Marker(connection, identity)
         already = marker.take()
         if already is None:
             connection.backout()  # the state goes back to where it was
-            return Put(identity, 0)
+            return Put(0)
         unit = Unit(connection, target)
         messages = 0
         row: Row | None = first
@@ -123,7 +123,7 @@ def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Put:
             row = next(rows, None)
         marker.leave(None)
         unit.commit()
-    return Put(identity, messages)
+    return Put(messages)
 
 
 #: MQOT_ and name of its destination, and a message.

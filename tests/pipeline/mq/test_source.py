@@ -103,6 +103,14 @@ def test_a_write_with_a_name_is_done_once(spark: SparkSession, queues: Queues) -
     assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
 
 
+def test_a_write_that_fails_says_where_and_leaves_nothing_behind(spark: SparkSession, queues: Queues) -> None:
+    queue, before = queues.queue("MAXMSGL(3)"), queues.depth(MAPPING_STATE_QUEUE)
+    rows = spark.createDataFrame([("long",), ("1",)], "body string").repartition(2)
+    with pytest.raises(PySparkException, match=f"MQRC_MSG_TOO_BIG_FOR_Q .*{queue}"):
+        put(rows, queues, queue=queue)
+    assert queues.depth(MAPPING_STATE_QUEUE) == before
+
+
 @pytest.mark.parametrize(
     "options, ddl, said",
     [
