@@ -14,7 +14,6 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
-    from bridge.mapping.message import Message
     from bridge.mapping.publication import MappedMessage, Publication
     from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule
 
@@ -41,6 +40,10 @@ def try_mapping(
             help="To MQTT: the message, as `mqbridge mq get --json` prints it, or its bytes, headers included.",
             show_default=False,
         ),
+    ] = None,
+    request: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="To MQTT: the request that it answers, as kept; as --message.", show_default=False),
     ] = None,
     qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
     retain: Annotated[bool, typer.Option("--retain", help="Publish it with RETAIN.")] = False,
@@ -79,7 +82,7 @@ def try_mapping(
     from bridge.mapping.rule import ToMqRule
 
     if isinstance(rule, ToMqRule):
-        if topic is None or message is not None or format is not None or ccsid is not None:
+        if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
         from bridge.mapping.publication import Publication
@@ -110,7 +113,8 @@ def try_mapping(
     from bridge.cli.message_file import message_in, message_of
 
     made = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
-    _print_publication(rule, made, topic, json)
+    asked = message_in(request, None, None) if request is not None else None
+    _print_publication(rule, partial(rule.map, made, topic=topic, request=asked), json)
 
 
 def _rule(name: str, file: Path | None) -> Rule:
@@ -183,6 +187,7 @@ def _message_json(mapped: MappedMessage) -> dict[str, Any]:
         "destination": where,
         "retain": mapped.retain,
         "clear": mapped.clear,
+        "requestsQueue": mapped.kept.queue if mapped.kept is not None else "",
         "properties": mapped.properties,
         **view.json(),
     }
@@ -194,6 +199,8 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
     to = mapped.destination
     manager = f" at queue manager {to.queue_manager}" if to.queue_manager else ""
     yield f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}{manager}"
+    if mapped.kept is not None:
+        yield f"its Response Topic and Correlation Data are kept on queue {mapped.kept.queue} for the answer"
     if mapped.clear:
         yield "it clears the retained publication of that topic"
     elif mapped.retain:
@@ -204,10 +211,10 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
     yield MessageView(mapped.message.md, mapped.message.data).text(verbose=True, defaults=False)
 
 
-def _print_publication(rule: ToMqttRule, message: Message, topic: str | None, json: bool) -> None:
+def _print_publication(rule: ToMqttRule, publish: Callable[[], Publication | None], json: bool) -> None:
     from bridge.cli.output import write, write_json
 
-    publication = _mapped(rule, partial(rule.map, message, topic=topic))
+    publication = _mapped(rule, publish)
     if publication is None:
         raise _not_taken(rule, "its topic or its filter does not let it through")
     link = rule.config.destination.link

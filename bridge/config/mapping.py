@@ -61,11 +61,16 @@ class MqSource(Section):
     """Name of a queue. It is opened for exclusive input: nobody else takes messages from it meanwhile."""
     topic: TopicFilterText | None = None
     """Topic filter with captures, as for MQTT."""
+    requests_queue: ObjectName | None = None
+    """For answers: where their requests are kept, the `requests_queue` of the mapping that put them. By its CorrelId an
+    answer takes from there the Response Topic and the Correlation Data of its request."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
         if (self.queue is None) == (self.topic is None):
             raise values.refusal(_ONE_SIDE)
+        if self.requests_queue is not None and self.queue is None:
+            raise values.refusal("no requests_queue, because answers come to a queue (write queue:)", "requests_queue")
         return self
 
 
@@ -82,6 +87,10 @@ class MqDestination(Section):
     """Template of the name of its queue manager (ObjectQMgrName); None: this one. A client identifier is one, too."""
     topic: TemplateText | None = None
     """Template of a topic string."""
+    requests_queue: ObjectName | None = None
+    """For requests, which are publications with a Response Topic (MQTT 5): the queue that keeps that and the Correlation
+    Data until the answer comes, or until the request has expired. Without a Response Topic there is nobody to answer to:
+    the message is no request, and has no ReplyToQ."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -89,6 +98,8 @@ class MqDestination(Section):
             raise values.refusal(_ONE_SIDE)
         if self.queue_manager is not None and self.queue is None:
             raise values.refusal("no queue manager, because a topic has none (it belongs to a queue:)", "queue_manager")
+        if self.requests_queue is not None and self.queue is None:
+            raise values.refusal("no requests_queue, because requests go to a queue (write queue:)", "requests_queue")
         return self
 
 
@@ -245,6 +256,19 @@ class ToMqMapping(MappingConfig):
     def _no_object(self) -> Self:
         if self.payload.object:
             raise values.refusal("no object in a mapping to MQ, where the payload stays what it is", "payload", "object")
+        return self
+
+    @model_validator(mode="after")
+    def _requests(self) -> Self:
+        if self.destination.requests_queue is None:
+            return self
+        if self.attributes.reply_to_queue is None:
+            sentence = "a reply_to_queue beside requests_queue (the queue that the answers come to)"
+            raise values.refusal(sentence, "attributes", "reply_to_queue")
+        for key in ("msg_id", "correl_id"):
+            if getattr(self.attributes, key) is not None:
+                sentence = f"no {key} beside requests_queue (the answer is known by the MsgId that the queue manager makes)"
+                raise values.refusal(sentence, "attributes", key)
         return self
 
 

@@ -33,7 +33,8 @@ def describe_link(name: str, link: LinkConfig) -> str:
 def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     """What a mapping moves from where to where, and below it what is not as by default."""
     state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
-    lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {_side(mapping.destination)}, {mapping.guarantee}"]
+    to = _side(mapping.destination).removesuffix(",")
+    lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
     lines += [f"  only messages with {condition}" for condition in _conditions(mapping.filter)]
     if mapping.payload != TextPayload():
         lines.append(f"  {_payload(mapping.payload, isinstance(mapping, ToMqMapping))}")
@@ -56,7 +57,10 @@ def _side(side: MqttSource | MqSource | MqttDestination | MqDestination) -> str:
     if side.topic is not None:
         return f"MQ topic {side.topic}"
     manager = side.queue_manager if isinstance(side, MqDestination) else None
-    return f"queue {side.queue}" + (f" at queue manager {manager}" if manager is not None else "")
+    at = f" at queue manager {manager}" if manager is not None else ""
+    kept = "whose requests are kept on" if isinstance(side, MqDestination) else "with answers to the requests kept on"
+    requests = f", {kept} queue {side.requests_queue}," if side.requests_queue is not None else ""
+    return f"queue {side.queue}{at}{requests}"
 
 
 def _conditions(wanted: FilterConfig) -> list[str]:

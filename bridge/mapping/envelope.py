@@ -34,10 +34,12 @@ class Envelope:
     `encoding` and `ccsid` describe the body; a CCSID left to the queue manager is UTF-8, which the bridge writes.
     """
 
-    __slots__ = ("_folders", "_properties", "body", "ccsid", "encoding", "format", "md")
+    __slots__ = ("_folders", "_properties", "_request", "body", "ccsid", "encoding", "format", "md")
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, request: Message | None = None) -> None:
+        """`request` is what is kept of the one that the message answers: where to answer is then its to say."""
         md = message.md
+        self._request = Envelope(request) if request is not None else None
         self._folders: tuple[Folder, ...] = ()
         self._properties: dict[str, _Properties] | None = None
         if md.Format not in HEADER_FORMATS:
@@ -107,8 +109,23 @@ class Envelope:
         return hops_of(self.properties(FOLDER).get(ELEMENT, ""))
 
     @property
+    def is_answer(self) -> bool:
+        """Whether it is known which request it answers."""
+        return self._request is not None
+
+    @property
+    def response_topic(self) -> str:
+        """mqtt.responseTopic, of an answer that of its request; "" for none."""
+        return (self._request or self).properties("mqtt").get("responseTopic", "")
+
+    @property
     def correlation_data(self) -> bytes:
-        """mqtt.correlationData, where the CorrelId could not hold it, or CorrelId without the NULs at its end."""
+        """mqtt.correlationData, where the CorrelId could not hold it, or CorrelId without the NULs at its end.
+
+        Of an answer they are those of its request.
+        """
+        if self._request is not None:
+            return self._request.correlation_data
         text = self.properties("mqtt").get("correlationData")
         if text is None:
             return self.md.CorrelId.rstrip(b"\0")
@@ -139,7 +156,7 @@ def publication_of(
         client_id=mqtt.get("clientId", ""),
         user=envelope.user,
         expiry=envelope.expiry,
-        response_topic=mqtt.get("responseTopic", ""),
+        response_topic=envelope.response_topic,
         correlation_data=envelope.correlation_data,
         content_type=mqtt.get("contentType", ""),
         properties=dict(envelope.properties("usr")),

@@ -42,6 +42,16 @@ class Destination(msgspec.Struct, frozen=True, gc=False):
     queue_manager: str = ""
 
 
+class KeptRequest(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a request until its answer comes: an RFH2 with the mqtt folder, on a queue of this queue manager.
+
+    Both messages have the same MsgId, which the answer has as its CorrelId.
+    """
+
+    queue: str
+    message: Message
+
+
 class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     """The MQ message that a publication becomes, ready for MQPUT."""
 
@@ -55,6 +65,8 @@ class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     clear: bool = False
     #: mappings that it came through, this one last; the message itself says so, too
     hops: tuple[str, ...] = ()
+    #: of a request, by which its answer finds the way back
+    kept: KeptRequest | None = None
 
 
 class Unmappable(Exception):

@@ -163,7 +163,7 @@ _OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {
     "retained": lambda scope: "true" if scope.envelope.retained else "false",
     "user": lambda scope: scope.envelope.user.decode("utf-8", "replace"),
     "text": lambda scope: scope.text,
-    "responseTopic": lambda scope: scope.envelope.properties("mqtt").get("responseTopic", ""),
+    "responseTopic": lambda scope: scope.envelope.response_topic,
     "correlationData": lambda scope: scope.envelope.correlation_data.hex().upper(),
     "contentType": lambda scope: scope.envelope.properties("mqtt").get("contentType", ""),
 }

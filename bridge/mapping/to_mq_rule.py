@@ -15,7 +15,7 @@ from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, properti
 from bridge.mapping.hops import mark_of
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
-from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
+from bridge.mapping.publication import Destination, KeptRequest, MappedMessage, Publication, Unmappable
 from bridge.mapping.rendered import identifier, queue_manager_name, queue_name, topic_string, user_identifier
 from bridge.mapping.rule_error import RuleError
 from bridge.mapping.scope import PublicationScope
@@ -59,6 +59,7 @@ class ToMqRule:
         self._queue_manager = (
             attribute("to.queue_manager", to.queue_manager, queue_manager_name) if to.queue_manager is not None else None
         )
+        self._requests_queue = to.requests_queue
 
     def _read_payload(self) -> None:
         payload = self.config.payload
@@ -120,8 +121,14 @@ class ToMqRule:
         if self._payload_type != "bytes" and not (retained and not body):
             # (an empty retained publication clears a topic, whatever its payload would be)
             body = self._converted(scope)
-        md_fields = {field: attribute.of(scope) for field, attribute in self._fields.items()} if self._fields else {}
-        correl_id = md_fields.get("CorrelId") or correl_id_of(publication.correlation_data)
+        asks = self._requests_queue is None or bool(publication.response_topic)
+        fields = self._fields if asks else {}
+        md_fields = {field: attribute.of(scope) for field, attribute in fields.items()} if fields else {}
+        if self._requests_queue is None:
+            correl_id = md_fields.get("CorrelId") or correl_id_of(publication.correlation_data)
+        else:
+            # Who answers may take either for the CorrelId of the answer: with none, it is the MsgId for all of them.
+            correl_id = cmqc.MQCI_NONE
         expiry = self._expiry
         if expiry is None:
             expiry = expiry_of(publication.expiry)
@@ -156,7 +163,16 @@ class ToMqRule:
             retain=retained and destination.is_topic,
             clear=clear,
             hops=hops,
+            kept=self._kept(publication, hops, expiry) if asks else None,
         )
+
+    def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
+        """What is to be kept of a request."""
+        if self._requests_queue is None:
+            return None
+        md = descriptor(b"", self._persistence[publication.qos], expiry)
+        header = rfh2_of(publication, {}, hops, cmqc.MQCI_NONE, mqps=(publication.topic, False))
+        return KeptRequest(self._requests_queue, Message(md, header))
 
     def _destination(self, scope: Scope) -> Destination:
         if self._topic is not None:

@@ -41,6 +41,8 @@ class ToMqttRule:
         source = config.source
         #: the queue to take messages from; None: they come from a subscription
         self.queue = source.queue
+        #: the queue with what is kept of requests that its messages answer; None: they answer none
+        self.requests_queue = source.requests_queue
         self._pattern = located("from.topic", TopicPattern, source.topic) if source.topic is not None else None
         #: filter of that subscription
         self.source_filter = self._pattern.filter if self._pattern is not None else None
@@ -84,12 +86,15 @@ class ToMqttRule:
             for name, template in attributes.properties.items()
         }
 
-    def map(self, message: Message, *, topic: str | None = None) -> Publication | None:
+    def map(
+        self, message: Message, *, topic: str | None = None, request: Message | None = None
+    ) -> Publication | None:
         """The publication; None where the mapping does not take the message. Raises Unmappable.
 
-        `topic` is the topic string that it was published to, where that is known from elsewhere than its RFH2.
+        `topic` is the topic string that it was published to, where that is known from elsewhere than its RFH2; `request`
+        what is kept of the request that it answers.
         """
-        envelope = Envelope(message)
+        envelope = Envelope(message, request)
         topic = topic if topic is not None else envelope.topic
         captures: dict[str, str] = {}
         if self._pattern is not None:
@@ -121,9 +126,7 @@ class ToMqttRule:
             client_id=mqtt.get("clientId", ""),
             user=envelope.user,
             expiry=envelope.expiry if self._expiry_as_published else self._expiry,
-            response_topic=(
-                mqtt.get("responseTopic", "") if self._response_topic is None else self._response_topic.of(scope)
-            ),
+            response_topic=self._asks_at(scope),
             correlation_data=(
                 envelope.correlation_data if self._correlation_data is None else self._correlation_data.of(scope)
             ),
@@ -131,6 +134,12 @@ class ToMqttRule:
             properties=properties,
             hops=(*envelope.hops, self._mark),
         )
+
+    def _asks_at(self, scope: MessageScope) -> str:
+        """The Response Topic; an answer asks for none itself."""
+        if self._response_topic is not None:
+            return self._response_topic.of(scope)
+        return "" if scope.envelope.is_answer else scope.envelope.response_topic
 
     def _payload(self, scope: MessageScope, retained: bool) -> bytes:
         body = scope.envelope.body

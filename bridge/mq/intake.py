@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions, Got
 from bridge.mq.mapping_subscription import (
@@ -23,6 +24,7 @@ from bridge.mq.mapping_subscription import (
 from bridge.mq.overlap import Overlap
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 __all__ = ["OPENED_ELSEWHERE", "Intake", "IntakeSource", "mapping_subscriptions", "remove_subscription"]
 
@@ -33,6 +35,7 @@ SLICE = 0.25
 #: Reasons that say that somebody else has the source open: they heal by waiting.
 OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
 _QUEUE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+_SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
 _GET = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 
 
@@ -44,6 +47,8 @@ class IntakeSource(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = ""
     #: topic-based wildcards, as in MQTT
     topic_filter: str = ""
+    #: with what is kept of the requests that the messages of `queue` answer
+    requests_queue: str = ""
 
 
 class Intake:
@@ -71,15 +76,19 @@ class Intake:
         self._former: list[MappingSubscription] = []
         self._subscription: MappingSubscription | None = None
         self._queues: list[int] = []
+        #: what is kept of requests
+        self._requests: int | None = None
         #: while one subscription takes the place of another: what has come by both
         self._overlap: Overlap | None = None
         #: something was got meanwhile and is not committed
         self._unsettled = False
         if source.queue:
             self._queues = [connection.open(MQOD(ObjectName=source.queue), _QUEUE)]
-            return
         try:
-            self._subscribe()
+            if source.requests_queue:
+                self._requests = connection.open(MQOD(ObjectName=source.requests_queue), _SHARED)
+            if not source.queue:
+                self._subscribe()
         except MQError as error:
             if error.reason not in LOST:
                 self.close()  # or what is open here could not be opened in the next attempt
@@ -177,6 +186,22 @@ class Intake:
         self._unsettled = self._unsettled or bool(taken and self._former)
         return taken
 
+    def request_of(self, answer: MQMD) -> Message | None:
+        """Take what is kept of the request that a message answers, in the same unit of work; None where nothing is.
+
+        Raises MQError.
+        """
+        if self._requests is None or answer.CorrelId == cmqc.MQCI_NONE:
+            return None
+        options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=answer.CorrelId)
+        try:
+            got = self._connection.get(self._requests, options)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+            return None
+        return Message(got.md, got.data)
+
     def ended(self) -> None:
         """The unit of work in which messages were taken is committed or backed out."""
         self._unsettled = False
@@ -228,6 +253,8 @@ class Intake:
         """Close the source; what waits there goes on waiting. Raises MQError."""
         if self._source.queue:
             self._connection.close(self._queues[0])
+            if self._requests is not None:
+                self._connection.close(self._requests)
         for one in self._held:
             self._connection.close(one.handle, cmqc.MQCO_KEEP_SUB)
             self._connection.close(one.queue)

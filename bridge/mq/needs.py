@@ -97,9 +97,10 @@ def requirements_of(configuration: Configuration) -> Requirements:
         dead_letter_queue=settings.dead_letter_queue,
         user=settings.user or _user(),
         identities=identities,
-        # Of each publication there may be a record, which takes the place of another. A mapping gets, puts, and saves one.
+        # Of each publication there may be a record, which takes the place of another. A mapping gets, puts, and saves one;
+        # of requests there is what is kept, too.
         uncommitted=max(
-            3 * max(REMOVALS, settings.batch.messages), *(2 * one.batch.messages + 2 for one in mappings), 0
+            3 * max(REMOVALS, settings.batch.messages), *(3 * one.batch.messages + 2 for one in mappings), 0
         ),
         mapping_state=exactly_once,
     )

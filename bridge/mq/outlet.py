@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 
-from bridge.mapping.publication import Destination, MappedMessage
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, Property
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +45,8 @@ class Outlet:
         """Put a message. The detail of the MQError raised names the destination.
 
         Not in syncpoint it is put at once, and so a retained publication to clear is cleared. To a topic, its RFH2 is
-        without an mqps folder, which is the queue manager's to write.
+        without an mqps folder, which is the queue manager's to write. Of a request, what is kept is put before it: an
+        answer never comes too early.
         """
         destination, message = mapped.destination, mapped.message
         identity = bool(message.md.UserIdentifier)
@@ -58,13 +64,11 @@ class Outlet:
         properties = [_property(name, value) for name, value in mapped.properties.items()] if mapped.properties else ()
         key = (destination, identity)
         try:
-            try:
-                self._connection.put(self._handle(key), message, options, properties)
-            except MQError as error:
-                if error.reason not in _REOPEN:
-                    raise
-                self._close(key)
-                self._connection.put(self._handle(key), message, options, properties)
+            if mapped.kept is not None:
+                self._handle(key)  # what cannot be opened is refused before anything is put
+                message = self._keep(mapped.kept, message, options)
+                options &= ~cmqc.MQPMO_NEW_MSG_ID
+            self._put(key, message, options, properties)
         except MQError as error:
             raise MQError(error.reason, f"put to {name_of(destination)}: {error.detail}", error.comp_code) from error
         if clears:
@@ -74,6 +78,27 @@ class Outlet:
         elif mapped.retain and destination.is_topic:
             # A later one of the same unit of work is not to be cleared.
             self._cleared.pop(destination.name, None)
+
+    def _put(
+        self, key: tuple[Destination, bool], message: Message, options: int, properties: Sequence[Property] = ()
+    ) -> MQMD:
+        try:
+            return self._connection.put(self._handle(key), message, options, properties)
+        except MQError as error:
+            if error.reason not in _REOPEN:
+                raise
+            self._close(key)
+            return self._connection.put(self._handle(key), message, options, properties)
+
+    def _keep(self, kept: KeptRequest, request: Message, options: int) -> Message:
+        """Put what is kept of a request; the request, with the MsgId of that."""
+        options &= ~(cmqc.MQPMO_SET_IDENTITY_CONTEXT | cmqc.MQPMO_RETAIN)
+        key = (Destination(kept.queue), False)
+        try:
+            md = self._put(key, kept.message, options | cmqc.MQPMO_NEW_MSG_ID)
+        except MQError as error:
+            raise MQError(error.reason, f"requests_queue {kept.queue}: {error.detail}", error.comp_code) from error
+        return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId))
 
     def backed_out(self) -> None:
         """The unit of work is backed out: nothing of it is to be cleared."""

@@ -29,6 +29,8 @@ mappings:
     enabled: false
   bare: {from: {mqtt: 'bare/#'}, to: {queue: B}, attributes: {rfh2: false}}
   commands: {from: {queue: COMMANDS}, to: {mqtt: 'commands/{usr.device}', link: hive}, payload: text}
+  ask: {from: {mqtt: ask}, to: {queue: Q, requests_queue: KEPT}, attributes: {reply_to_queue: R}}
+  answer: {from: {queue: R, requests_queue: KEPT}, to: {mqtt: '{responseTopic}', link: hive}}
   prices: {from: {topic: 'prices/{symbol}'}, to: {mqtt: 'p/{symbol}'}, filter: {min_size: 2}}
 """
 
@@ -57,6 +59,18 @@ def test_message(attempt: Any) -> None:
     assert {"folders.mqtt.clientId dev-1", "folders.mqtt.qos 1", "folders.mqps.Top plant/l1/temp/in"} <= set(lines)
     assert {"folders.usr.site north", "folders.mqbridge.hops QM1/plant"} <= set(lines)
     assert lines[-2:] == ["body (4 bytes)", "21.5"]
+
+
+def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
+    asked = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
+    assert asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the answer"
+    header = encode_chain((RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b"")
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps(MessageView(MQMD(Format=b"MQHRF2"), header.data).json()))
+    answered = attempt("answer", "--payload", "!", "--request", kept, "--json")
+    assert answered.exit_code == 0, answered.stderr
+    view = json.loads(answered.stdout)
+    assert (view["topic"], view["correlationData"], view["body"]) == ("to/me", "37", "!")
 
 
 def test_message_as_json(attempt: Any) -> None:
@@ -113,7 +127,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("prices", "--payload", "1", "--topic", "prices/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
         (("prices", "--payload", "12", "--topic", "price/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
         (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
-        (("nothing",), 2, "no mapping nothing in the configuration (plant, copy, bare, commands, prices)\n"),
+        (("nothing",), 2, "no mapping nothing in the configuration (plant, copy, bare, commands, ask, answer, prices)\n"),
         (("plant",), 2, "mapping plant is one to MQ: it needs --topic, and takes no --message\n"),
         (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is one to MQ: it needs --topic"),
         (("commands",), 2, "mapping commands is one to MQTT: it needs --message FILE, or its body as --payload\n"),

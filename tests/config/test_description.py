@@ -46,6 +46,16 @@ MAPPINGS = [
         " (not enabled: what comes for it waits): from MQTT topic a of link l to queue A at queue manager QM2, at-most-once",
     ),
     (
+        "{from: {mqtt: a}, to: {queue: A, requests_queue: R}, attributes: {reply_to_queue: B}}",
+        ": from MQTT topic a of the bridge's own clients to queue A, whose requests are kept on queue R, at-least-once\n"
+        "  reply_to_queue B",
+    ),
+    (
+        "{from: {queue: B, requests_queue: R}, to: {mqtt: '{responseTopic}', link: l}}",
+        ": from queue B, with answers to the requests kept on queue R, to MQTT topic {responseTopic} of link l,"
+        " at-least-once",
+    ),
+    (
         "{from: {topic: 'a/{b...}'}, to: {mqtt: '{b}', link: l}, guarantee: exactly-once}",
         ": from MQ topic a/{b...} to MQTT topic {b} of link l, exactly-once",
     ),

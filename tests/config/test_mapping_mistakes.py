@@ -66,6 +66,26 @@ SHAPES = [
         " found 'QM2'",
     ),
     (
+        "mappings: {a: {from: {topic: t, requests_queue: R}, to: {mqtt: t}}}",
+        "1:49: mappings.a.from.requests_queue: expected no requests_queue, because answers come to a queue (write queue:),"
+        " found 'R'",
+    ),
+    (
+        "mappings: {a: {from: {mqtt: t}, to: {topic: t, requests_queue: R}}}",
+        "1:64: mappings.a.to.requests_queue: expected no requests_queue, because requests go to a queue (write queue:),"
+        " found 'R'",
+    ),
+    (
+        "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}}}",
+        "1:15: mappings.a.attributes.reply_to_queue: expected a reply_to_queue beside requests_queue (the queue that the"
+        " answers come to), found nothing",
+    ),
+    (
+        "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: B, correl_id: c}}}",
+        "1:111: mappings.a.attributes.correl_id: expected no correl_id beside requests_queue (the answer is known by the"
+        " MsgId that the queue manager makes), found 'c'",
+    ),
+    (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, link: l}}}",
         "1:48: mappings.a.to.link: expected no link, because this side is the queue manager (a link belongs to the side"
         " with mqtt:), found 'link'",

@@ -379,3 +379,32 @@ def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
     found = message_of(sent)
     assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
     assert publication_of(found.message, topic=TOPIC, retained=True) == sent
+
+
+REQUESTS: dict[str, Any] = {
+    "to": {"queue": "Q", "requests_queue": "KEPT"},
+    "attributes": {"reply_to_queue": "ANSWERS", "expiry": 60, "properties": {"site": "north"}},
+}
+
+
+@pytest.mark.parametrize("data", [b"", b"7", b"x" * 25])
+def test_of_a_request_is_kept_where_its_answer_goes(data: bytes) -> None:
+    """The answer is known by the MsgId, which it has as its CorrelId, whichever of the two its program copies."""
+    found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
+    md = found.message.md
+    assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
+    assert found.kept is not None and found.kept.queue == "KEPT"
+    assert (found.kept.message.md.Expiry, found.kept.message.md.Persistence) == (600, 1)
+    (kept,) = decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).headers
+    assert isinstance(kept, RFH2)
+    assert folders(found)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
+    assert publication_of(found.kept.message).response_topic == "clients/1"
+    assert publication_of(found.kept.message).correlation_data == data
+    assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
+
+
+def test_nothing_is_kept_of_what_asks_for_no_answer() -> None:
+    found = mapped(rule(**REQUESTS), correlation_data=b"7")
+    assert found.kept is None
+    assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")
+    assert mapped(rule({"reply_to_queue": "ANSWERS"}), response_topic="clients/1").kept is None

@@ -232,3 +232,18 @@ def test_any_usr_folder_is_carried_as_text(properties: dict[str, Any], top: str)
     assert found.properties == {
         name: words[value] if isinstance(value, bool) else str(value) for name, value in properties.items()
     }
+
+
+def test_an_answer_goes_where_its_request_says() -> None:
+    answers = rule(to={"mqtt": "{responseTopic}", "link": "plant"}, attributes={"properties": {"to": "{correlationData}"}})
+    request = message(b"", {"mqtt": {"responseTopic": "clients/1", "correlationData": "3700"}})
+    answer = message(b"42", CorrelId=b"x" * 24)
+    found = answers.map(answer, request=request)
+    assert found is not None
+    assert (found.topic, found.correlation_data, found.payload) == ("clients/1", b"7\0", b"42")
+    assert (found.response_topic, found.properties) == ("", {"to": "3700"})  # the answer is no request
+    without = message(b"", {"mqtt": {"responseTopic": "clients/1"}})
+    found = rule(to={"mqtt": "{responseTopic}", "link": "plant"}).map(answer, request=without)
+    assert found is not None and found.correlation_data == b""
+    with pytest.raises(Unmappable, match="has no responseTopic"):
+        answers.map(answer)

@@ -155,7 +155,8 @@ class LinkOutletRunner(Runner):
         for item in items:
             tally.taken += 1
             try:
-                publication = self._rule.map(Message(item.md, item.data))
+                request = self._intake.request_of(item.md)
+                publication = self._rule.map(Message(item.md, item.data), request=request)
             except Unmappable as error:
                 self._bury(item, tally, error.reason, str(error))
                 continue

@@ -42,7 +42,7 @@ class TransferRunner(PuttingRunner[Got]):
         message = Message(item.md, item.data)
         if isinstance(self._rule, ToMqRule):
             return self._rule.map(publication_of(message))
-        publication = self._rule.map(message)
+        publication = self._rule.map(message, request=self._intake.request_of(item.md))
         return None if publication is None else message_of(publication)
 
     def original(self, item: Got) -> Message:
@@ -72,5 +72,5 @@ class TransferRunner(PuttingRunner[Got]):
 def intake_source(name: str, rule: ToMqRule | ToMqttRule) -> IntakeSource:
     """Where on the queue manager a mapping takes messages from."""
     if isinstance(rule, ToMqttRule) and rule.queue is not None:
-        return IntakeSource(mapping=name, queue=rule.queue)
+        return IntakeSource(mapping=name, queue=rule.queue, requests_queue=rule.requests_queue or "")
     return IntakeSource(mapping=name, topic_filter=rule.source_filter or "")

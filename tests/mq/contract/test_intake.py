@@ -132,6 +132,33 @@ def test_messages_are_found_by_their_identifiers(app, intake, queue):
     assert take(intake) == [b"2"]
 
 
+def test_an_answer_takes_what_is_kept_of_its_request(mq, app, other, queue):
+    requests = mq.queue()
+    intake = Intake(app.connection, IntakeSource(mapping="m", queue=queue, requests_queue=requests))
+    first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
+    answers = [MQMD(CorrelId=one) for one in (second, bytes(24), b"\1" * 24, second)]
+
+    def found():
+        return [None if one is None else one.data for one in map(intake.request_of, answers)]
+
+    assert found() == [b"second", None, None, None]
+    app.backout()
+    assert found() == [b"second", None, None, None]
+    app.commit()
+    assert found() == [None] * 4
+    assert intake.request_of(MQMD(CorrelId=first)).data == b"first"
+    app.commit()
+    intake.close()
+
+
+def test_a_source_without_its_requests_is_not_left_open(mq, app, other, queue):
+    source = IntakeSource(mapping="m", queue=queue, requests_queue="NOT.DEFINED")
+    for _ in range(2):
+        with pytest.raises(MQError) as error:
+            Intake(app.connection, source)
+        assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+
+
 def test_the_depth_is_told(app, intake, queue):
     for _ in range(3):
         app.put(queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage
+from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions
 from bridge.mq.outlet import Outlet
@@ -128,3 +128,28 @@ def test_a_queue_that_is_not_defined_is_told_and_found_once_it_is(mq, app, other
     outlet.put(mapped(name, b"1"))
     app.commit()
     assert other.all(name) == [b"1"]
+
+
+def test_what_is_kept_of_a_request_has_its_msgid(mq, app, other, outlet):
+    queue, kept = mq.queue(), mq.queue()
+    request = mapped(queue, b"question")
+    request.kept = KeptRequest(kept, Message(MQMD(), b"way back"))
+    outlet.put(request)
+    outlet.put(request)
+    app.commit()
+    found = [(app.take(kept), app.take(queue)) for _ in range(2)]
+    assert [(one.data, two.data) for one, two in found] == [(b"way back", b"question")] * 2
+    assert all(one.md.MsgId == two.md.MsgId != cmqc.MQMI_NONE for one, two in found)
+    assert found[0][0].md.MsgId != found[1][0].md.MsgId
+
+
+def test_nothing_is_kept_of_a_request_to_nowhere(mq, app, other, outlet):
+    kept = mq.queue()
+    for destination, keeper, named in (("NOT.DEFINED", kept, "queue NOT.DEFINED"), (mq.queue(), "NO.KEEPER", "NO.KEEPER")):
+        request = mapped(destination, b"question")
+        request.kept = KeptRequest(keeper, Message(MQMD(), b"way back"))
+        with pytest.raises(MQError, match=named) as error:
+            outlet.put(request)
+        assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    app.commit()
+    assert other.all(kept) == []
