@@ -1,6 +1,9 @@
 """SYSTEM.MQTT.MAPPING.STATE: how far a mapping has come that moves messages exactly once.
 
-One persistent message for each such mapping, found by a CorrelId made of its name; what it says is the mapping's business.
+Two persistent messages for each such mapping, found by a CorrelId made of its name: its record, and the one before. What
+they say is the mapping's business. The older one is replaced by the next record, so that while a unit of work that does so
+is under way, one alone is to be seen: after a lost connection that says that the queue manager is at it still.
+
 A mapping to a link works on two connections. One holds the messages that it has taken, uncommitted, until the broker has
 them; the other commits the record of what is being sent before it is sent. So the record outlives a crash that puts the
 messages back, and says which of them the broker may have already. A mapping from a link needs one connection: the record of
@@ -17,6 +20,8 @@ from bridge.mq.interface import MQOD, Connection, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
+#: What stands before a record; a message of no bytes says that there is none.
+_MARK = b"R"
 MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
 _OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 
@@ -46,19 +51,42 @@ class Progress:
             raise
 
     def load(self) -> bytes | None:
-        """The record that was committed last; None without one. Raises MQError."""
-        record = None
+        """The record that was committed last; None without one. Not called within a unit of work: it may commit one.
+
+        Raises MQError; with MQRC_UOW_IN_PROGRESS another connection, which may be lost, is just replacing the record.
+        """
+        found = []
         how = cmqc.MQGMO_BROWSE_FIRST
-        while (found := self._get(how)) is not None:
-            record, how = found, cmqc.MQGMO_BROWSE_NEXT
-        return record
+        while (data := self._get(how)) is not None:
+            found.append(data)
+            how = cmqc.MQGMO_BROWSE_NEXT
+        if len(found) == 1:
+            raise MQError(
+                cmqc.MQRC_UOW_IN_PROGRESS,
+                f"the unit of work of a connection that was lost has not ended yet (its record on {MAPPING_STATE_QUEUE})",
+            )
+        if not found:
+            self.save(None)
+            self._connection.commit()
+            return None
+        return found[-1][len(_MARK) :] if found[-1] else None
 
     def save(self, record: bytes | None) -> None:
-        """Replace the record, in the unit of work of the connection; None removes it. Raises MQError."""
-        while self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, 0) is not None:
+        """Replace the record, in the unit of work of the connection; None says that there is none. Raises MQError."""
+        body = b"" if record is None else _MARK + record
+        if not self._take_oldest():
+            self._put(body)
+        self._put(body)
+
+    def remove(self) -> None:
+        """Let nothing be left of the mapping, in the unit of work of the connection. Raises MQError."""
+        while self._take_oldest():
             pass
-        if record is None:
-            return
+
+    def _take_oldest(self) -> bool:
+        return self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, 0) is not None
+
+    def _put(self, body: bytes) -> None:
         md = MQMD(CorrelId=self._correl_id, Persistence=cmqc.MQPER_PERSISTENT)
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
-        self._connection.put(self._handle, Message(md, record), options)
+        self._connection.put(self._handle, Message(md, body), options)

@@ -175,7 +175,8 @@ class LinkConnection:
 
         At most `in_flight_limit` at once, less those that are not released. Returns and raises as `publish` does; a
         refused one is not to be released. After LinkLost, or a restart: the same publications with the same message ids
-        and `dup`, or, where the commit is done, `release`. ValueError: one has another QoS, or they are too many.
+        and `dup`, or, where the commit is done, `release`. One that the broker has answered with PUBREC on this very
+        connection is not sent again, and counts as sent. ValueError: one has another QoS, or they are too many.
         """
         if any(publication.qos != 2 for publication in publications):
             raise ValueError("exactly once is QoS 2")

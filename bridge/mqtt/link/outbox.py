@@ -168,9 +168,11 @@ class Outbox:
             with self._changed:
                 generation = self._begin_call()
                 limit = self.in_flight_limit - len(self._held)
-                if limit < (len(publications) if held else 1):
+                # Those that the broker has are not sent again on the same connection (MQTT-4.4.0-1).
+                new = sum(mid not in self._held for mid in mids) if held and mids is not None else 1
+                if limit < new:
                     raise ValueError(
-                        f"{len(publications)} publications at once: {self.in_flight_limit} may be in flight, and"
+                        f"{new} publications at once: {self.in_flight_limit} may be in flight, and"
                         f" {len(self._held)} are not released"
                     )
             position = 0
@@ -223,6 +225,9 @@ class Outbox:
         while position < end:
             publication = publications[position]
             qos = publication.qos
+            if held and mids is not None and mids[position] in self._held:
+                position += 1
+                continue
             if qos:
                 if len(steps) == room:
                     break

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -34,7 +34,10 @@ LAST_MID = 60_000
 
 
 class Record(msgspec.Struct, array_like=True):
-    """What is on record of a batch: message ids with the MsgId of each while it is sent; message ids alone to release."""
+    """What is on record of a batch: message ids with the MsgId of each while it is sent; message ids alone to release.
+
+    There are both only where what was sent is sent again in parts: the broker takes fewer at once than it did.
+    """
 
     sending: list[tuple[int, bytes]] = []
     releasing: list[int] = []
@@ -58,6 +61,8 @@ class ExactOutletRunner(LinkOutletRunner):
         self._close_recording()
         self._recording = self._site.connect(f"record of mapping {self.mapping}")
         self._record = Progress(self._recording, self.mapping)
+        # Before anything is taken: while the record is not to be read, a unit of work of before is under way.
+        self._progress.load()
         self._uncertain = True
 
     def lost(self) -> None:
@@ -69,6 +74,10 @@ class ExactOutletRunner(LinkOutletRunner):
         if ended:
             self._close_recording()
         return ended
+
+    def leave(self) -> None:
+        super().leave()
+        self._site.remove_record(self.mapping)
 
     def _close_recording(self) -> None:
         recording, self._recording = self._recording, None
@@ -83,7 +92,6 @@ class ExactOutletRunner(LinkOutletRunner):
     def unit(self, connection: Connection) -> None:
         if self._uncertain:
             self._go_on(connection)
-            self._uncertain = False
         batch = self._config.batch
         most = min(batch.messages, self._link.in_flight_limit)
         items = self._intake.take(most, batch.size, batch.time, WAIT)
@@ -91,10 +99,9 @@ class ExactOutletRunner(LinkOutletRunner):
             self.status.state = State.RUNNING
             return
         tally = Tally()
-        taken = self.mapped(items, tally)
-        numbered = [(self._next_mid(), item, publication) for item, publication in taken]
+        numbered = {self._next_mid(): one for one in self.mapped(items, tally)}
         if numbered:
-            self._write_down(Record(sending=[(mid, item.md.MsgId) for mid, item, _ in numbered]))
+            self._write_down(Record(sending=[(mid, item.md.MsgId) for mid, (item, _) in numbered.items()]))
         self._send(connection, numbered, tally, dup=False)
 
     def _write_down(self, record: Record) -> None:
@@ -107,27 +114,44 @@ class ExactOutletRunner(LinkOutletRunner):
         return self._mid
 
     def _go_on(self, connection: Connection) -> None:
-        """Finish the batch that is on record."""
+        """Finish the batch that is on record, in parts where the broker takes fewer at once than it did."""
         data = self._progress.load()
         record = msgspec.msgpack.decode(data, type=Record) if data else Record()
         if record.releasing:
             self._link.release(record.releasing)
             self._mid = record.releasing[-1]
-        if not record.sending:
-            return
-        mids = {msg_id: mid for mid, msg_id in record.sending}
-        self._mid = record.sending[-1][0]
-        items = self._intake.take_exactly(mids)
-        log.info("mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(items))
-        tally = Tally()
-        numbered = [(mids[item.md.MsgId], item, publication) for item, publication in self.mapped(items, tally)]
-        self._send(connection, numbered, tally, dup=True)
+        sending = record.sending
+        if sending:
+            self._mid = sending[-1][0]
+            log.info("mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(sending))
+        while sending:
+            most = self._link.in_flight_limit
+            part, sending = sending[:most], sending[most:]
+            tally = Tally()
+            numbered = {}
+            for mid, msg_id in part:
+                for one in self.mapped(self._intake.take_exactly((msg_id,)), tally):
+                    numbered[mid] = one
+            # What is no more on the queue, or not to be sent any more, the broker may have all the same.
+            gone = [mid for mid, _ in part if mid not in numbered]
+            self._send(connection, numbered, tally, dup=True, releasing=gone, still=sending)
+        self._uncertain = False
 
     def _send(
-        self, connection: Connection, numbered: Sequence[tuple[int, Got, Publication]], tally: Tally, *, dup: bool
+        self,
+        connection: Connection,
+        numbered: Mapping[int, tuple[Got, Publication]],
+        tally: Tally,
+        *,
+        dup: bool,
+        releasing: Sequence[int] = (),
+        still: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Steps (2) to (4) of a batch. Raises LinkLost."""
-        accepted: list[int] = []
+        """Steps (2) to (4) of a batch, by message id. Raises LinkLost.
+
+        `releasing` are further message ids to release, `still` is what remains to be sent again.
+        """
+        accepted = list(releasing)
 
         def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
             # `deliver` gives again those that were refused, the same objects.
@@ -136,12 +160,13 @@ class ExactOutletRunner(LinkOutletRunner):
             accepted.extend(mid for index, mid in enumerate(mids) if index not in refusals)
             return refusals
 
-        mid_of = {id(publication): mid for mid, _, publication in numbered}
-        self.deliver([(item, publication) for _, item, publication in numbered], tally, send)
-        if numbered:
-            self._progress.save(msgspec.msgpack.encode(Record(releasing=accepted)))
+        mid_of = {id(publication): mid for mid, (_, publication) in numbered.items()}
+        self.deliver(list(numbered.values()), tally, send)
+        if numbered or dup:
+            self._progress.save(msgspec.msgpack.encode(Record(sending=list(still), releasing=accepted)))
         self.commit(connection, tally)
         # From here on a failure is no reason to send again.
         self._uncertain = True
-        self._link.release(accepted)
+        if accepted:
+            self._link.release(accepted)
         self._uncertain = False

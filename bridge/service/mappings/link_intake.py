@@ -75,6 +75,8 @@ class LinkIntakeRunner(PuttingRunner[Received]):
 
     def leave(self) -> None:
         end_session(self.mapping, self._link_name, self._link_config)
+        if self._exactly:
+            self._site.remove_record(self.mapping)
 
     def _link_state(self, state: LinkState) -> None:
         if state.error:
@@ -112,7 +114,9 @@ class LinkIntakeRunner(PuttingRunner[Received]):
 
     def unit(self, connection: Connection, messages: int) -> None:
         if not self._waiting:
-            self._take(connection)
+            self._take()
+        if self._exactly:
+            self._follow_session(connection)
         items = self._waiting[:messages]
         if not items and not self._released:
             if self._link.state.phase is LinkPhase.CONNECTED:
@@ -122,23 +126,26 @@ class LinkIntakeRunner(PuttingRunner[Received]):
         for item in items:
             if not self._is_repeated(item):
                 self.move(item, tally)
-        if self._exactly:
-            self._save(items)
+        received = self._save(items) if self._exactly else self._received
         connection.commit()
+        self._received = received
         del self._waiting[: len(items)]
         self._link.acknowledge(items)
         self._link.complete(self._released)
         self._released = []
         self.settled(tally)
 
-    def _take(self, connection: Connection) -> None:
+    def _take(self) -> None:
         batch = self._config.batch
         self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, WAIT)
-        self._released = self._link.released()
+        # To those of before, if any, the unit of work has not come yet.
+        self._released += self._link.released()
+
+    def _follow_session(self, connection: Connection) -> None:
+        """Let the record be of the session that the broker has now, once nothing of an earlier one waits."""
         session = self._session
-        if session == self._recorded_session:
+        if session == self._recorded_session or any(item.qos and item.generation < session for item in self._waiting):
             return
-        self._recorded_session = session
         if self._received:
             log.warning(
                 "mapping %s: the broker of link %s has lost the session; what was not released it may send again",
@@ -146,17 +153,18 @@ class LinkIntakeRunner(PuttingRunner[Received]):
                 self._link_name,
             )
             # On record before anything of the new session is: its message ids begin anew.
-            self._received.clear()
             self._progress.save(None)
             connection.commit()
+            self._received = set()
+        self._recorded_session = session
 
     def _is_repeated(self, item: Received) -> bool:
         return item.qos == 2 and item.generation >= self._recorded_session and item.mid in self._received
 
-    def _save(self, items: Sequence[Received]) -> None:
-        """Put the record of message ids into the unit of work."""
-        before = set(self._received)
-        self._received.update(item.mid for item in items if item.qos == 2 and item.generation >= self._recorded_session)
-        self._received.difference_update(self._released)
-        if self._received != before:
-            self._progress.save(msgspec.msgpack.encode(sorted(self._received)))
+    def _save(self, items: Sequence[Received]) -> set[int]:
+        """Put the record of message ids into the unit of work; what is on record once that is committed."""
+        received = self._received.difference(self._released)
+        received.update(item.mid for item in items if item.qos == 2 and item.generation >= self._recorded_session)
+        if received != self._received:
+            self._progress.save(msgspec.msgpack.encode(sorted(received)))
+        return received

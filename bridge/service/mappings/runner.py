@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import abstractmethod
 from typing import Generic, Never, TypeVar
@@ -28,11 +29,12 @@ Item = TypeVar("Item")
 
 
 class Refused(Exception):
-    """A destination does not take a message; the unit of work is to be backed out."""
+    """A destination does not take a message; the unit of work is to be backed out. `before` are those that it took."""
 
-    def __init__(self, key: bytes, error: MQError) -> None:
+    def __init__(self, key: bytes, before: int, error: MQError) -> None:
         super().__init__(str(error))
         self.key = key
+        self.before = before
 
 
 class Runner(Worker[Never]):
@@ -77,7 +79,7 @@ class Runner(Worker[Never]):
         """Whatever the queue manager's side says may be mended by an administrator meanwhile: it is tried again."""
         if not isinstance(error, MQError):
             return False
-        away = error.reason in LOST or error.reason in OPENED_ELSEWHERE
+        away = error.reason in LOST or error.reason in OPENED_ELSEWHERE or error.reason == cmqc.MQRC_UOW_IN_PROGRESS
         self.status.state = State.WAITING_FOR_QUEUE_MANAGER if away else State.STUCK
         self.status.wrong(str(error))
         return True
@@ -97,6 +99,12 @@ class Runner(Worker[Never]):
         with self._changed:
             self._changed.wait_for(lambda: self._ending, seconds)
 
+    def _leave(self, connection: Connection) -> None:
+        # MQDISC commits: what is under way here, for whatever reason it ends, is not done.
+        with contextlib.suppress(MQError):
+            connection.backout()
+        super()._leave(connection)
+
     def _crashed(self, why: str) -> None:
         self.status.state = State.STUCK
         self.status.wrong(why)
@@ -110,6 +118,8 @@ class PuttingRunner(Runner, Generic[Item]):
         super().__init__(name, config, site, status)
         #: message -> how often its destination has refused it
         self._refusals: dict[bytes, int] = {}
+        #: while one is in trouble: how many messages stand before it
+        self._before = 0
 
     @abstractmethod
     def key(self, item: Item) -> bytes:
@@ -132,17 +142,19 @@ class PuttingRunner(Runner, Generic[Item]):
         self._outlet = Outlet(connection)
 
     def serve(self, connection: Connection) -> None:
-        # While a message is in trouble its unit of work is its own: the others are not backed out with it.
-        messages = 1 if self._refusals else self._config.batch.messages
+        # Those before a message in trouble go first, then its unit of work is its own: the others are not backed out
+        # with it.
+        messages = max(self._before, 1) if self._refusals else self._config.batch.messages
         try:
             self.unit(connection, messages)
         except Refused as refusal:
             self.back_out()
+            self._before = refusal.before
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
             self.status.state = State.RETRYING
             self.status.wrong(str(refusal))
             if messages > 1:
-                return  # alone it may go through, and those before it certainly do
+                return  # alone it may go through
             if count == 2:
                 log.warning("mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
             self.pause(min(FIRST_RETRY * 4 ** (count - 1), LONGEST_RETRY))
@@ -172,7 +184,7 @@ class PuttingRunner(Runner, Generic[Item]):
             key = self.key(item)
             # A unit of work of many is backed out once before a message counts as one that is refused.
             if self._refusals.get(key, 0) <= self._config.backouts:
-                raise Refused(key, error) from error
+                raise Refused(key, tally.taken - 1, error) from error
             why = f"{error}, after {self._config.backouts} backouts"
             self._dead_letter(item, tally, error.reason, why, mapped.destination)
             return
@@ -180,7 +192,7 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def _comes_round(self, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
-        if destination.queue_manager:
+        if destination.queue_manager not in ("", self._site.queue_manager):
             return False  # a queue of that name elsewhere
         place = "local" if destination.is_topic else "queue"
         through = self._site.guard.closes(mapped.hops, place, destination.name)
@@ -197,7 +209,10 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def settled(self, tally: Tally) -> None:
         """The unit of work is committed."""
-        self._refusals.clear()
+        if self._before:
+            self._before = 0
+        else:
+            self._refusals.clear()
         self.status.state = State.RUNNING
         tally.settle(self.status)
         self._outlet.committed()

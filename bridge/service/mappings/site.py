@@ -11,6 +11,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.host import Host
 from bridge.mq.intake import mapping_subscriptions, remove_subscription
 from bridge.mq.interface import Connection
+from bridge.mq.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,15 @@ class Site:
         """End what takes messages for a mapping that is no more."""
         self._with_connection(lambda connection: remove_subscription(connection, mapping))
 
+    def remove_record(self, mapping: str) -> None:
+        """End what is on record of how far a mapping has come that is no more."""
+
+        def remove(connection: Connection) -> None:
+            Progress(connection, mapping).remove()
+            connection.commit()
+
+        self._with_connection(remove)
+
     def forget_others(self, names: Set[str]) -> None:
         """Remove the subscriptions of mappings that are no more in the configuration."""
 
@@ -47,12 +57,12 @@ class Site:
         try:
             connection = self.connect("mappings")
         except MQError as error:
-            log.warning("subscriptions of mappings that are no more may be left: %s", error)
+            log.warning("subscriptions or records of mappings that are no more may be left: %s", error)
             return
         try:
             clean_up(connection)
         except MQError as error:
-            log.warning("subscriptions of mappings that are no more may be left: %s", error)
+            log.warning("subscriptions or records of mappings that are no more may be left: %s", error)
         finally:
             with contextlib.suppress(MQError):
                 connection.disconnect()

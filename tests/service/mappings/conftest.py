@@ -1,0 +1,46 @@
+"""Mappings in this process: an embedded queue manager, and a broker in memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mq import intake, worker
+from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.script import prepare
+from bridge.service.mappings import exact_outlet, link_intake, link_outlet, runner, transfer
+
+# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
+ROOT = str(Path(__file__).resolve().parents[3])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from tests.service.mappings.scene import Scene  # noqa: E402
+
+QUEUES = ("IN", "OUT")
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """Queues IN and OUT, and a broker. Whatever waits, waits a moment only."""
+    monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
+    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(intake, "SLICE", 0.005)
+    for module in (transfer, link_intake, link_outlet, exact_outlet):
+        monkeypatch.setattr(module, "WAIT", 0.005)
+    for module in (runner, link_outlet):
+        monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
+        monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
+    manager = QueueManager("QM1", tmp_path)
+    prepare(manager)
+    made = Scene(manager)
+    for module in (link_intake, link_outlet):
+        monkeypatch.setattr(module, "link_connection", made.link_connection)
+        monkeypatch.setattr(module, "end_session", lambda *_: None)
+    for queue in QUEUES:
+        made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
+    yield made
+    manager.close()

@@ -1,0 +1,223 @@
+"""The order of steps between a queue manager and a broker, and what is unusual: lost sessions, old records, refusals."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+from bridge.service.mappings.exact_outlet import Record
+from bridge.service.mappings.status import State
+from bridge.wire import cmqc
+from tests.service.mappings.broker import LinkFault
+from tests.service.mappings.scene import DEAD_LETTERS, Fault, Scene, mapping_config
+from tests.service.mappings.waiting import until
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+FROM_LINK = ({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
+TO_LINK = ({"queue": "IN"}, {"mqtt": "t/a", "link": "L"})
+BATCH = {"messages": 2, "time": "1 s"}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "qos", "trace"),
+    [
+        ("at-least-once", 1, ["commit", "PUBACK", "PUBACK"]),
+        ("exactly-once", 2, ["commit", "PUBREC", "PUBREC", "commit", "PUBCOMP", "PUBCOMP"]),
+    ],
+)
+def test_the_broker_is_answered_after_the_commit(scene: Scene, guarantee: str, qos: int, trace: list[str]) -> None:
+    config = mapping_config(*FROM_LINK, guarantee=guarantee, batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.broker.trace.clear()
+    scene.broker.send(b"1", b"2", qos=qos)
+    scene.run(config, lambda: scene.broker.quiet and scene.settled())
+    assert [step for step in scene.broker.trace if step != "backout"] == trace
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "trace"),
+    [
+        ("at-most-once", ["commit", "PUBLISH", "PUBLISH"]),
+        ("at-least-once", ["PUBLISH", "PUBLISH", "commit"]),
+        # The record, the messages, the unit of work, the release.
+        ("exactly-once", ["commit", "PUBLISH", "PUBLISH", "commit", "PUBREL", "PUBREL"]),
+    ],
+)
+def test_a_message_leaves_the_queue_when_the_broker_has_it(scene: Scene, guarantee: str, trace: list[str]) -> None:
+    config = mapping_config(*TO_LINK, guarantee=guarantee, batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.broker.trace.clear()
+    # Both at once, so that they are one batch.
+    handle = scene.application.open(scene.od("IN"), cmqc.MQOO_OUTPUT)
+    for body in (b"1", b"2"):
+        scene.application.put(handle, scene.message(body), cmqc.MQPMO_SYNCPOINT)
+    scene.application.commit()
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
+    steps = [step for step in scene.broker.trace if step != "backout"]
+    # A mapping that starts again releases again what is on record.
+    assert steps[-len(trace) :] == trace
+
+
+def test_releases_of_which_nothing_is_known_are_completed(scene: Scene) -> None:
+    scene.broker.session = True
+    scene.broker.unreleased = {3, 7}
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, lambda: scene.broker.quiet and scene.settled())
+    assert scene.broker.trace.count("PUBCOMP") == 2
+    assert scene.depth("OUT") == 0
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lost: int) -> None:
+    """The broker uses the same message ids anew: nothing of the new session may count as a repetition."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    # Put, and not yet released, when the session is lost.
+    scene.broker.send(b"1", b"2", b"3", b"4")
+    scene.run(config, lambda: scene.broker.quiet and scene.settled(), link_fault=LinkFault(3, "within", kills=True))
+    scene.broker.send(b"5", b"6")
+    scene.run(config, lambda: scene.depth("OUT") >= 6 and scene.settled())
+    before = scene.bodies("OUT")
+    assert before == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    record = Progress(scene.application, "map")
+    record.save(msgspec.msgpack.encode([1, 2, 3, 4]))
+    scene.application.commit()
+    scene.broker.session = False
+    scene.broker.send(b"7", b"8", b"9")
+    # Whichever verb fails while the new session begins.
+    scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=Fault(lost, after=bool(lost % 2)))
+    assert scene.bodies("OUT") == [b"7", b"8", b"9"]
+
+
+def test_nothing_is_lost_while_its_record_cannot_be_written(scene: Scene) -> None:
+    """The state queue refuses: the unit of work is backed out, and its publications do not count as received."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(DISABLED)")
+    scene.broker.send(b"1", b"2", b"3")
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 1)
+    assert (scene.depth("OUT"), len(scene.broker.unacknowledged)) == (0, 3)
+    scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(ENABLED)")
+    until(lambda: scene.broker.quiet and scene.depth("OUT") >= 3)
+    scene.stop(runner)
+    assert scene.bodies("OUT") == [b"1", b"2", b"3"]
+
+
+def test_a_release_outlives_a_commit_that_fails(scene: Scene) -> None:
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    for number in range(1, 40):
+        scene.broker.send(b"1")
+        fault = Fault(number)
+        # Were a release forgotten, its message id would be taken for ever, and the broker not quiet.
+        scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=fault)
+        assert scene.bodies("OUT") == [b"1"], fault.struck
+
+
+def test_a_unit_of_work_that_has_not_ended_is_waited_for(scene: Scene) -> None:
+    """A connection was lost, and the queue manager has not noticed: nobody can tell what it has put."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, scene.settled)
+    old = scene.connect("another")
+    Progress(old, "map").save(msgspec.msgpack.encode([1]))
+    scene.broker.send(b"1")
+    runner = scene.runner(config)
+    until(lambda: "MQRC_UOW_IN_PROGRESS" in runner.status.last_error)
+    assert runner.status.state is State.WAITING_FOR_QUEUE_MANAGER
+    assert scene.depth("OUT") == 0
+    old.commit()
+    until(lambda: scene.broker.quiet)
+    scene.stop(runner)
+    # The other connection had put what came with message id 1.
+    assert scene.bodies("OUT") == []
+
+
+def test_a_broker_that_takes_fewer_than_are_on_record(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
+    numbers = [b"%d" % number for number in range(8)]
+    scene.put("IN", *numbers)
+    fault = LinkFault(2, "within", kills=True)
+    runner = None
+    scene.run(config, lambda: bool(fault.struck) and scene.killed, link_fault=fault)
+    scene.broker.in_flight = 1
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert runner is None and status.state is State.RUNNING, status
+    assert scene.broker.given == scene.broker.arrived == numbers
+
+
+def test_messages_with_one_and_the_same_message_identifier(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
+    for number in range(1, 12):
+        scene.put("IN", b"1", b"2", b"3", MsgId=b"same".ljust(24, b"\0"))
+        fault = LinkFault(number, "within", kills=True)
+        scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(), link_fault=fault)
+        assert scene.broker.given == [b"1", b"2", b"3"], fault.struck
+        scene.broker.given.clear()
+
+
+def test_a_message_on_record_that_is_gone_leaves_no_message_id_behind(scene: Scene) -> None:
+    """Whatever took it: the broker must not take the next message under its message id for a repetition."""
+    record = Progress(scene.application, "map")
+    assert record.load() is None
+    record.save(msgspec.msgpack.encode(Record(sending=[(1, b"gone".ljust(24, b"\0")), (2, b"here".ljust(24, b"\0"))])))
+    scene.application.commit()
+    scene.broker.session = True
+    scene.broker.pending = {1: b"gone"}
+    scene.put("IN", b"here", MsgId=b"here".ljust(24, b"\0"))
+    config = mapping_config(*TO_LINK, guarantee="exactly-once")
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert scene.broker.given == [b"gone", b"here"]
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_what_the_broker_refuses_is_tried_again_then_dead_lettered(scene: Scene, guarantee: str) -> None:
+    refused: list[bytes] = []
+
+    def refusing(publication: object) -> bool:
+        payload = publication.payload  # type: ignore[attr-defined]
+        if payload == b"never" or (payload == b"later" and refused.count(payload) < 2):
+            refused.append(payload)
+            return True
+        return False
+
+    scene.broker.refusing = refusing
+    scene.put("IN", b"1", b"never", b"later", b"2")
+    config = mapping_config(*TO_LINK, guarantee=guarantee, backouts=3)
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert sorted(scene.broker.arrived) == [b"1", b"2", b"later"]
+    assert refused.count(b"never") == 4
+    (letter,) = scene.letters()
+    assert (letter.header.Reason, letter.body) == (cmqc.MQRC_PUBLICATION_FAILURE, b"never")
+    assert letter.header.DestQName.rstrip(b" \0") == b"IN"
+    assert (status.moved, status.dead_lettered) == (3, 1)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_refused_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: str) -> None:
+    scene.broker.refusing = lambda publication: publication.payload == b"never"
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(DISABLED)")
+    scene.broker.in_flight = 3
+    scene.put("IN", b"1", b"never", b"2")
+    runner = scene.runner(mapping_config(*TO_LINK, guarantee=guarantee, backouts=1, batch={"time": "1 s"}))
+    until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 2)
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(ENABLED)")
+    until(lambda: scene.depth("IN") == 0 and scene.broker.quiet and runner.status.dead_lettered == 1)
+    scene.stop(runner)
+    assert scene.broker.failures == []
+    if guarantee == "exactly-once":
+        assert scene.broker.given == scene.broker.arrived == [b"1", b"2"]
+    assert [letter.body for letter in scene.letters()] == [b"never"]
+
+
+def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK)
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.RUNNING)
+    scene.links["map"].away = True
+    runner.pause(0)
+    scene.put("IN", b"1")
+    until(lambda: scene.links["map"].asked > 3)
+    scene.links["map"].away = False
+    until(lambda: scene.broker.arrived == [b"1"])
+    scene.stop(runner)
