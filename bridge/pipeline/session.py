@@ -37,6 +37,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     # Plans of envelopes have many fields; a warning that says so helps nobody.
     "spark.sql.debug.maxToStringFields": "1000",
+    # A table that somebody saves without a path is not left in the working directory.
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "mqbridge-spark-warehouse"),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
