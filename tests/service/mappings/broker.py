@@ -9,6 +9,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Received, Refusal
@@ -54,6 +57,8 @@ class Broker:
         self.outgoing: deque[Publication] = deque()
         self.unacknowledged: dict[int, Publication] = {}
         self.unreleased: set[int] = set()
+        #: whether it gives what it gets to its subscriber
+        self.echoes = False
         # From the bridge
         self.refusing: Callable[[Publication], bool] = lambda publication: False
         #: payloads that came, each PUBLISH once that is none again under its message id
@@ -63,11 +68,11 @@ class Broker:
         #: payloads of QoS 2 that were released: what a subscriber of mosquitto sees
         self.given: list[bytes] = []
 
-    def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, retain: bool = False) -> None:
+    def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, **fields: Any) -> None:
         """Publications for the bridge."""
         with self.changed:
             self.outgoing.extend(
-                Publication(topic=topic, payload=payload, qos=qos, retain=retain) for payload in payloads
+                Publication(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads
             )
             self.changed.notify_all()
 
@@ -259,6 +264,10 @@ class FakeLink:
             else:
                 broker.arrived.append(publications[index].payload)
                 broker.trace.append("PUBLISH")
+                if broker.echoes:
+                    with broker.changed:
+                        broker.outgoing.append(msgspec.structs.replace(publications[index]))
+                        broker.changed.notify_all()
 
         self._call("publish", publications, one)
         return refusals
