@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import pyarrow.compute as pc
 
-from bridge.pipeline.mqtt.frame import Frame, Record, Slice, SpoolDamaged, batch_of, encode_frame, read_bytes, scan
+from bridge.pipeline.mqtt.frame import Frame, Slice, SpoolDamaged, batch_of, encode_frame, read_bytes, scan
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -30,6 +30,7 @@ _LOCK_PAUSE: Final = 0.05
 _SUFFIX: Final = ".spool"
 _IDENTITY: Final = "session.json"
 _LOCK: Final = "lock"
+_COMMITTED: Final = "committed"
 
 
 class SpoolBusy(Exception):
@@ -60,8 +61,13 @@ class Spool:
         self._file: BinaryIO | None = None
         #: of the last file
         self._number = 0
-        self._record = Record()
-        self._end = 0
+        #: message ids of QoS 2 that are in the spool and not released
+        self.received: frozenset[int] = frozenset()
+        #: number of the first row that is in no committed batch, and the file that says so to another checkpoint
+        self.committed = 0
+        self._committed_file = os.open(self.directory / _COMMITTED, os.O_RDWR | os.O_CREAT, 0o666)
+        #: number of the next row
+        self.end = 0
         #: bytes of payload in rows that are not committed, all frames counted whole
         self._size = 0
         self._recover()
@@ -112,14 +118,15 @@ class Spool:
             os.close(descriptor)
 
     def _recover(self) -> None:
+        self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
         paths = sorted(self.directory.glob(f"*{_SUFFIX}"))
         while paths:
-            frames, record, end = scan(paths[-1], whole=True)
-            if record is None:
+            frames, received, end = scan(paths[-1], whole=True)
+            if received is None:
                 # Cut short at its very first frame: what counts is in the one before.
                 paths.pop().unlink()
                 continue
-            self._record = record
+            self.received = received
             self._number = int(paths[-1].stem)
             self._file = paths[-1].open("r+b")
             # What was cut short was never acknowledged.
@@ -134,22 +141,15 @@ class Spool:
                 raise SpoolDamaged(f"{path}: the file is not as it was written from byte {end} on")
             self._frames += found
         self._frames += frames
-        self._end = self._frames[-1].end
-        self._size = sum(frame.size for frame in self._frames if frame.end > self._record.committed)
+        self.end = self._frames[-1].end
+        self._size = sum(frame.size for frame in self._frames if frame.end > self.committed)
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def received(self) -> frozenset[int]:
-        """Message ids of QoS 2 that are in the spool and not released."""
-        return frozenset(self._record.received)
-
     def append(self, batch: Any, size: int, received: frozenset[int]) -> None:
         """Bring rows (or None) and the message ids of QoS 2 to disk. After an OSError the spool is of no use any more."""
-        with self._changed:
-            record = Record(tuple(sorted(received)), self._record.committed)
-            first = self._end
-        data = encode_frame(first, batch, size, record)
+        first = self.end
+        data = encode_frame(first, batch, size, received)
         if self._file is None or self._file.tell() >= self._segment_bytes:
             if self._file is not None:
                 self._file.close()
@@ -162,9 +162,9 @@ class Spool:
         os.fdatasync(self._file.fileno())
         frame = Frame(self._file.name, offset, len(data), first, 0 if batch is None else batch.num_rows, size)
         with self._changed:
-            self._record = Record(record.received, self._record.committed)
+            self.received = received
             self._frames.append(frame)
-            self._end = frame.end
+            self.end = frame.end
             self._size += size
             self._changed.notify_all()
 
@@ -176,19 +176,9 @@ class Spool:
     def wait_beyond(self, position: int, wait: float) -> bool:
         """Wait until there are rows behind a position, for so many seconds at most; whether there are."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._end > position, wait)
+            return self._changed.wait_for(lambda: self.end > position, wait)
 
     # Reading ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def end(self) -> int:
-        """Number of the next row."""
-        return self._end
-
-    @property
-    def committed(self) -> int:
-        """Number of the first row that is in no committed batch."""
-        return self._record.committed
 
     def cut(self, start: int, end: int, rows: int, size: int) -> tuple[int, int]:
         """Where a batch from row `start` ends, at the latest before `end`, and its bytes of payload.
@@ -228,9 +218,11 @@ class Spool:
     def commit(self, position: int) -> None:
         """The rows before a position are in a committed batch: delete the files that have no other."""
         with self._changed:
-            if position <= self._record.committed:
+            if position <= self.committed:
                 return
-            self._record = Record(self._record.received, position)
+            self.committed = position
+            # Not brought to disk: the checkpoint of the query knows it too.
+            os.pwrite(self._committed_file, position.to_bytes(8), 0)
             current = self._frames[-1].file if self._frames else ""
             files: list[str] = []
             while self._frames and self._frames[0].end <= position and self._frames[0].file != current:
@@ -248,6 +240,7 @@ class Spool:
         """Let another process have it."""
         if self._file is not None:
             self._file.close()
+        os.close(self._committed_file)
         self._lock.close()
 
 

@@ -28,6 +28,9 @@ LONGEST_RUN: Final = 60.0
 #: Bytes of frames of a partition that travel with the plan.
 EMBEDDED_BYTES: Final = 256 * 1024
 
+#: Seconds between looks at all spools.
+_TURN: Final = 0.02
+
 #: filter -> identity of its spool, number of the first row behind the batch
 Offset = dict[str, Any]
 
@@ -177,15 +180,18 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait_quiet(self, start: Offset) -> None:
         """Wait until more has come than `start`, or nothing for the quiet period: then the run ends there."""
         assert self._deadline is not None
-        over = time.monotonic() + self._origin.quiet_period
-        while (now := time.monotonic()) < min(over, self._deadline):
-            # Of several filters one after the other, in short turns.
-            for one in self._origin.topic_filters:
-                turn = min(over, self._deadline) - now
-                if len(self._subscribers) > 1:
-                    turn = min(turn, 0.05)
-                if self._spool(one).wait_beyond(self._position(start, one), max(turn, 0)):
-                    return
+        positions = [(self._spool(one), self._position(start, one)) for one in self._origin.topic_filters]
+        seen, over = -1, 0.0
+        while (now := time.monotonic()) < self._deadline:
+            if any(spool.end > position for spool, position in positions):
+                return
+            received = sum(subscriber.received for subscriber in self._subscribers.values())
+            if received != seen or any(subscriber.busy for subscriber in self._subscribers.values()):
+                seen, over = received, now + self._origin.quiet_period
+            elif now >= over:
+                break
+            spool, position = positions[0]
+            spool.wait_beyond(position, _TURN)
         self._end_run()
 
     def _end_run(self) -> None:

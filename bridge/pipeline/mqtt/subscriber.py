@@ -47,6 +47,8 @@ class Subscriber:
             session, topic_filter=topic_filter, qos=qos, on_session=self._session_told
         )
         self._stopping = False
+        #: something is on its way to the spool
+        self.busy = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"spool-{topic_filter}", daemon=True)
 
@@ -66,6 +68,11 @@ class Subscriber:
     def state(self) -> LinkState:
         """Of the connection."""
         return self._link.state
+
+    @property
+    def received(self) -> int:
+        """Publications that have come from the broker since the start."""
+        return self._link.counters.received
 
     def wait_connected(self, wait: float) -> bool:
         """Wait until it is connected, for so many seconds at most; whether it is."""
@@ -95,6 +102,7 @@ class Subscriber:
     def _round(self) -> None:
         link, spool = self._link, self._spool
         items = link.take(self._broker.link.in_flight, TAKE_BYTES, WAIT)
+        self.busy = bool(items)
         released = link.released()
         if link.state.phase is LinkPhase.STOPPED and not self._stopping:
             raise RuntimeError(f"the connection to {link.name} has ended: {link.state.error}")
@@ -116,6 +124,7 @@ class Subscriber:
             self._append(new, received)
         link.acknowledge(items)
         link.complete(released)
+        self.busy = False
 
     def _is_repeated(self, item: Received, received: frozenset[int]) -> bool:
         # Of a session that is lost: its publications may still wait here to be taken.

@@ -66,7 +66,7 @@ def clients(mosquitto: Mosquitto) -> Iterator[Clients]:
 def stream(spark: SparkSession, port: int, spool: Path, topic: str, **options: Any) -> DataFrame:
     """A streaming read at a broker of this machine."""
     reader = spark.readStream.format("mqtt").options(host="127.0.0.1", port=port, spool=str(spool), topic=topic)
-    return reader.options(**{"quietPeriod": "300 ms", **options}).load()
+    return reader.options(**{"quietPeriod": "500 ms", **options}).load()
 
 
 def run(frame: DataFrame, sink: str, checkpoint: Path, **options: Any) -> StreamingQuery:

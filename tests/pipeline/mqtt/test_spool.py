@@ -104,16 +104,16 @@ def test_files_are_deleted_when_all_their_rows_are_committed(spool: Spool) -> No
     spool.commit(8)
     assert len(files(spool)) == 1  # it has the message ids, and the number of the next row
     append(spool, b"4")
-    assert (spool.committed, rows(spool, 8, 9)) == (8, [b"4"])
+    assert rows(spool, 8, 9) == [b"4"]
 
 
-def test_what_is_committed_is_known_to_a_query_with_a_new_checkpoint(tmp_path: Path, spool: Spool) -> None:
-    append(spool, b"0", b"1")
-    spool.commit(1)
-    append(spool, b"2")
-    spool.close()
-    again = Spool(tmp_path, "t/#")
-    assert (again.committed, again.end) == (1, 3)
+def test_what_is_committed_is_known_to_a_query_with_a_new_checkpoint(tmp_path: Path) -> None:
+    made = Spool(tmp_path, "t")
+    append(made, b"0", b"1")
+    made.commit(1)
+    made.close()
+    again = Spool(tmp_path, "t")
+    assert (again.committed, again.end) == (1, 2)
     again.close()
 
 
