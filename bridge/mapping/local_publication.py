@@ -14,17 +14,26 @@ from bridge.wire import cmqc
 def message_of(publication: Publication) -> MappedMessage:
     """The message that a client would have published (seed 004, tables 1 and 2), with what the publication has more.
 
-    Raises Unmappable for what no RFH2 can hold.
+    It is for a topic, so its mqps folder is the queue manager's to write. Raises Unmappable for what no RFH2 can hold.
     """
-    correl_id = correl_id_of(publication.correlation_data)
-    md = descriptor(publication.user, PERSISTENCE_FROM_QOS[publication.qos], expiry_of(publication.expiry))
-    if correl_id != cmqc.MQCI_NONE:
-        md = msgspec.structs.replace(md, CorrelId=correl_id)
-    header = rfh2_of(publication, publication.properties, publication.hops, correl_id, mqps=None)
     return MappedMessage(
         destination=Destination(publication.topic, True),
-        message=Message(md, header + publication.payload),
+        message=_message(publication, None),
         retain=publication.retain,
         clear=publication.retain and not publication.payload,
         hops=publication.hops,
     )
+
+
+def received_message(publication: Publication) -> Message:
+    """The same message as a subscriber has it, topic and whether it is retained included. Raises Unmappable."""
+    return _message(publication, (publication.topic, publication.retain))
+
+
+def _message(publication: Publication, mqps: tuple[str, bool] | None) -> Message:
+    correl_id = correl_id_of(publication.correlation_data)
+    md = descriptor(publication.user, PERSISTENCE_FROM_QOS[publication.qos], expiry_of(publication.expiry))
+    if correl_id != cmqc.MQCI_NONE:
+        md = msgspec.structs.replace(md, CorrelId=correl_id)
+    header = rfh2_of(publication, publication.properties, publication.hops, correl_id, mqps=mqps)
+    return Message(md, header + publication.payload)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.envelope import publication_of
 from bridge.mapping.hops import hops_folder
-from bridge.mapping.local_publication import message_of
+from bridge.mapping.local_publication import message_of, received_message
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rule import ToMqRule, rule_of
 from bridge.mapping.rule_error import RuleError
@@ -379,6 +379,7 @@ def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
     found = message_of(sent)
     assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
     assert publication_of(found.message, topic=TOPIC, retained=True) == sent
+    assert publication_of(received_message(sent)) == sent
 
 
 REQUESTS: dict[str, Any] = {

@@ -9,7 +9,7 @@ import msgspec
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping
-from bridge.mapping.local_publication import message_of
+from bridge.mapping.local_publication import received_message
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rule import ToMqRule
@@ -110,7 +110,7 @@ class LinkIntakeRunner(PuttingRunner[Received]):
         return self._rule.map(item.publication)
 
     def original(self, item: Received) -> Message:
-        return message_of(item.publication).message
+        return received_message(item.publication)
 
     def unit(self, connection: Connection, messages: int) -> None:
         if not self._waiting:
