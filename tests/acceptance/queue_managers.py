@@ -14,6 +14,18 @@ EMBEDDED_ONLY: dict[str, str] = {
     "test_second_bridge_on_the_same_data_directory": "type ibm has no data directory; test_lost_queue_manager.py has two "
     "bridges on one queue manager",
     "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
+    **dict.fromkeys(
+        (
+            "test_the_header_of_an_example_says_what_happens",
+            "test_alarms_come_first_and_expire",
+            "test_readings_that_go_nowhere",
+            "test_commands_of_every_persistence",
+            "test_a_publication_without_response_topic_is_no_request",
+            "test_a_client_of_the_bridge_is_answered",
+            "test_what_is_no_json_or_no_text",
+        ),
+        "the other examples of mappings run elsewhere, and the contract suite of the adapter covers what these need",
+    ),
 }
 
 #: Tests of what only a queue manager elsewhere has, and why.

@@ -1,0 +1,60 @@
+"""An MQTT 5 client that keeps what it gets, properties included: paho-mqtt."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Self
+
+import paho.mqtt.client as paho
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tests.acceptance.line_process import PATIENCE
+
+
+class PahoSubscriber:
+    """Connected and subscribed to a filter, with Retain As Published."""
+
+    def __init__(self, port: int, topic_filter: str, qos: int = 2) -> None:
+        #: all that was taken so far
+        self.seen: list[paho.MQTTMessage] = []
+        self._messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
+        self._subscribed = threading.Event()
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        options = SubscribeOptions(qos=qos, retainAsPublished=True)
+
+        def connected(client: paho.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Properties) -> None:
+            client.subscribe(topic_filter, options=options)
+
+        client.on_connect = connected
+        client.on_subscribe = lambda *_: self._subscribed.set()
+        client.on_message = lambda client, userdata, message: self._messages.put(message)
+        self._client = client
+        client.connect("127.0.0.1", port)
+        client.loop_start()
+        assert self._subscribed.wait(PATIENCE), f"no SUBACK for {topic_filter}"
+
+    def message(self) -> paho.MQTTMessage:
+        """The next message."""
+        try:
+            message = self._messages.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise AssertionError(f"nothing within {PATIENCE:g} s; before: {[one.topic for one in self.seen]}") from None
+        self.seen.append(message)
+        return message
+
+    def until(self, topic: str) -> list[str]:
+        """Topics of the messages up to the first one of that topic."""
+        found = []
+        while topic not in found:
+            found.append(self.message().topic)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()

@@ -1,0 +1,255 @@
+"""The shipped examples, mappings/*.yaml, as they are: run by the bridge against a real Mosquitto, with clients and MQ
+applications as in the header of each file, and looked at byte by byte.
+
+All of them run in one bridge, as `mappings: [mappings/]` has them; only the broker's address is another.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.mosquitto import Subscriber, publish
+from tests.acceptance.paho_subscriber import PahoSubscriber
+from tests.acceptance.queue_managers import EMBEDDED
+from tests.acceptance.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.acceptance.transcript import HOST, Transcript, matches
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+
+SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
+EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")
+DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+class Site:
+    """The bridge with the examples, and the broker of their links."""
+
+    def __init__(self, directory: Path, bridge: BridgeProcess, broker: Mosquitto) -> None:
+        self.directory, self.bridge, self.broker = directory, bridge, broker
+
+    def publish(self, topic: str, payload: str, *arguments: str, qos: int = 1) -> None:
+        """At the broker, in MQTT 5."""
+        publish(self.broker.port, topic, payload, *arguments, qos=qos, version="mqttv5")
+
+    def get(self, queue: str) -> Any:
+        """The next message of a queue."""
+        (message,) = self.bridge.mq_json("get", queue, "--wait", "30")
+        return message
+
+
+@pytest.fixture(scope="module")
+def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("examples")
+    broker = Mosquitto(directory).start()
+    (directory / "mappings").mkdir()
+    for file in SHIPPED.glob("*.yaml"):
+        text = re.sub(rf"^( +)host: {HOST}$", rf"\1host: 127.0.0.1\n\1port: {broker.port}", file.read_text(), flags=re.M)
+        (directory / "mappings" / file.name).write_text(text)
+    script = "\n".join(line for name in EXAMPLES for line in Transcript(SHIPPED / f"{name}.yaml").mqsc)
+    config = "mappings: [mappings/]\n"
+    if queue_manager == EMBEDDED:
+        (directory / "examples.mqsc").write_text(script)
+        bridge = BridgeProcess(directory / "bridge", config=f"{config}queue_manager: {{scripts: [examples.mqsc]}}\n")
+    else:
+        host = QueueManagerProcess(directory / "host", script)
+        bridge = RemoteBridgeProcess(directory / "bridge", config=config, library=queue_manager, queue_manager=host)
+    yield Site(directory, bridge.start(), broker)
+    if bridge.running:
+        assert bridge.stop() == 0, bridge.log
+    bridge.discard()
+    broker.stop()
+    assert "Traceback" not in bridge.log, bridge.log
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_header_of_an_example_says_what_happens(site: Site, example: str) -> None:
+    env = {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
+    transcript = Transcript(SHIPPED / f"{example}.yaml")
+    assert any("mqbridge check" in step.command for step in transcript.steps)
+    assert any("mqbridge try" in step.command for step in transcript.steps)
+    for step, output, _ in transcript.run(site.directory, broker=site.broker.port, bridge=site.bridge.port, env=env):
+        assert matches(step.printed, output), f"{step.command}\nprinted {output}\nand not {step.printed}"
+
+
+def rfh2(message: Any) -> dict[str, Any]:
+    """The folders of a message's only RFH2."""
+    (header,) = message["rfh2"]
+    assert header["NameValueCCSID"] == 1208
+    return dict(header["folders"])
+
+
+def test_telemetry(site: Site) -> None:
+    """A reading at the broker, byte by byte as the application gets it."""
+    reading = '{"value":  21.5, "unit": "°C"}'
+    site.publish("plant/line2/oven/temp", reading, "-D", "publish", "user-property", "site-id", "north")
+    message = site.get("PLANT.LINE2")
+    md = {name: message["md"][name] for name in ("Format", "CodedCharSetId", "Persistence", "Priority", "MsgType", "Expiry")}
+    assert md == {
+        "Format": "MQHRF2", "CodedCharSetId": 1208, "Persistence": 1, "Priority": 0, "MsgType": 8, "Expiry": -1
+    }  # fmt: skip
+    (header,) = message["rfh2"]
+    assert (header["Format"], header["CodedCharSetId"]) == ("MQSTR", 1208)
+    folders = rfh2(message)
+    # MQTT tells no subscriber who publishes: the client identifier is that of the link.
+    assert folders.pop("mqtt").keys() == {"clientId", "qos", "msgid"}
+    assert folders == {
+        "mqps": {"Top": "plant/line2/oven/temp"},
+        "usr": {"line": "line2", "sensor": "oven/temp", "site_x002D_id": "north"},
+        "mqbridge": {"hops": "MQB1/telemetry"},
+    }
+    assert (message["body"], message["bodyEncoding"]) == (reading, "utf-8")
+
+
+def test_alarms_come_first_and_expire(site: Site) -> None:
+    site.publish("plant/line1/oven/temp", '{"value": 90}')
+    site.publish("plant/line1/oven/temp", '{"value": 90.5}', qos=0)
+    message = site.get("PLANT.ALARMS")
+    assert (message["md"]["Priority"], message["md"]["Persistence"], message["body"]) == (9, 1, '{"value": 90.5}')
+    assert 35_000 < message["md"]["Expiry"] <= 36_000
+    assert [site.get("PLANT.LINE1")["body"] for _ in range(2)] == ['{"value": 90}', '{"value": 90.5}']
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "reason"),
+    [("plant/line1/oven", "hot", 2110), ("plant/line 1/oven", '{"value": 1}', 2152)],
+)
+def test_readings_that_go_nowhere(site: Site, topic: str, payload: str, reason: int) -> None:
+    site.publish(topic, payload)
+    message = site.get(DLQ)
+    letter = message["dlh"]
+    assert (letter["Reason"], letter["PutApplName"], message["body"]) == (reason, "telemetry", payload)
+    assert letter["DestQName"] == "sensors: plant/+/#"
+    assert rfh2(message)["mqps"]["Top"] == topic
+
+
+def test_commands_of_every_persistence(site: Site) -> None:
+    with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
+        for arguments in ((), ("--persistent",)):
+            body = "schließe Ventil 2".encode("cp500")
+            site.bridge.mq("put", "PLANT.COMMANDS", "--ccsid", "500", "--property", "device=pump-1", *arguments, stdin=body)
+        # DEFPSIST(YES) of the queue makes the first one persistent as well.
+        expected = {"topic": "commands/pump-1", "payload": "schließe Ventil 2", "qos": 1, "retain": 0}
+        assert [devices.message() for _ in range(2)] == [expected] * 2
+    site.bridge.mq("put", "PLANT.COMMANDS", "lost")
+    letter = site.get(DLQ)
+    assert (letter["dlh"]["Reason"], letter["dlh"]["DestQName"], letter["dlh"]["PutApplName"]) == (
+        2471, "PLANT.COMMANDS", "commands"
+    )  # fmt: skip
+    assert letter["body"] == "lost"
+
+
+def test_prices(site: Site) -> None:
+    with PahoSubscriber(site.broker.port, "market/nyse/#") as live:
+        site.bridge.mq("pub", "prices/NYSE/IBM", "251.20", "--property", "currency=USD")
+        price = live.message()
+    with PahoSubscriber(site.broker.port, "market/nyse/#") as late:
+        again = late.message()
+    for one, retained in ((price, True), (again, True)):
+        assert (one.topic, one.payload, one.qos, one.retain) == ("market/nyse/ibm", b"251.20", 0, retained)
+        assert one.properties.ContentType == "text/plain"
+        assert dict(one.properties.UserProperty) == {
+            "currency": "USD", "market": "NYSE", "mqbridge-hops": "MQB1/prices"
+        }  # fmt: skip
+    assert 590 <= again.properties.MessageExpiryInterval <= price.properties.MessageExpiryInterval == 600
+
+
+def test_status_is_retained_on_both_sides_and_comes_round_to_nobody(site: Site) -> None:
+    with PahoSubscriber(site.broker.port, "status/#") as broker, Subscriber(site.bridge.port, "status/#", qos=1) as own:
+        # what is there already comes first
+        site.publish("status/first", "at the broker", "-r")
+        site.bridge.mq("pub", "status/second", "in MQ", "--retain")
+        site.bridge.mq("pub", "status/last", "end", "--retain")
+        at_broker = broker.until("status/last")
+        assert [at_broker.count(topic) for topic in ("status/first", "status/second", "status/last")] == [1, 1, 1]
+        ours = []
+        while "status/last" not in ours or "status/first" not in ours:
+            ours.append(own.message()["topic"])
+        assert [ours.count(topic) for topic in ("status/first", "status/second", "status/last")] == [1, 1, 1]
+    with PahoSubscriber(site.broker.port, "status/second") as late:
+        assert (late.message().payload, late.seen[-1].retain) == (b"in MQ", True)
+    with Subscriber(site.bridge.port, "status/first", qos=1) as late_here:
+        assert late_here.message() == {"topic": "status/first", "payload": "at the broker", "qos": 1, "retain": 1}
+    (got,) = site.bridge.mq_json("sub", "status/first", "--count", "1", "--wait", "30")
+    assert (rfh2(got)["mqps"]["Ret"], got["body"]) == (True, "at the broker")
+
+
+def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mqtt(site: Site) -> None:
+    """By either convention: the CorrelId of the answer is the MsgId of the request. Each client gets its own answers."""
+    with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
+        for client, data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
+            response = ("-D", "publish", "response-topic", f"clients/{client}/answers")
+            site.publish("service/time/request", f"from {client}", *response, "-D", "publish", "correlation-data", data)
+        requests = [site.get("SERVICE.TIME") for _ in range(3)]
+        for request in requests:
+            md = request["md"]
+            assert (md["MsgType"], md["ReplyToQ"], md["ReplyToQMgr"], md["Report"]) == (1, "MQTT.ANSWERS", "MQB1", 0)
+            assert md["CorrelId"] == "0" * 48
+            assert 1100 < md["Expiry"] <= 1200
+        for request in reversed(requests):
+            site.bridge.mq("put", md["ReplyToQ"], f"answer {request['body']}", "--correl-id", request["md"]["MsgId"])
+        answers = [clients.message() for _ in range(3)]
+    assert {(one.topic, one.payload, one.properties.CorrelationData) for one in answers} == {
+        ("clients/one/answers", b"answer from one", b"7"),
+        ("clients/two/answers", b"answer from two", b"7"),
+        ("clients/three/answers", b"answer from three", b"x" * 30),
+    }
+    assert not any(hasattr(one.properties, "ResponseTopic") for one in answers)
+    site.bridge.wait_for_depth("MQTT.REQUESTS", 0)
+    # An answer that nobody waits for
+    site.bridge.mq("put", "MQTT.ANSWERS", "late", "--correl-id", requests[0]["md"]["MsgId"])
+    letter = site.get(DLQ)
+    assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"], letter["body"]) == (2471, "answers", "late")
+
+
+def test_a_publication_without_response_topic_is_no_request(site: Site) -> None:
+    site.publish("service/time/request", "just so", "-D", "publish", "correlation-data", "7")
+    message = site.get("SERVICE.TIME")
+    assert (message["md"]["MsgType"], message["md"]["ReplyToQ"], message["body"]) == (8, "", "just so")
+    assert site.bridge.messages("MQTT.REQUESTS") == []
+
+
+@pytest.mark.parametrize("copied", ["MsgId", "CorrelId"])
+def test_a_client_of_the_bridge_is_answered(site: Site, copied: str) -> None:
+    with Subscriber(site.bridge.port, "answer/dev-3/#", qos=1) as client:
+        publish(site.bridge.port, "ask/time/dev-3/41", "what time is it?", qos=1)
+        request = site.get("SERVICE.TIME")
+        assert (request["md"]["ReplyToQ"], request["md"]["MsgType"]) == ("MQTT.ANSWERS.OWN", 1)
+        assert request["md"][copied] == b"dev-3/41".hex().upper().ljust(48, "0")
+        site.bridge.mq("put", "MQTT.ANSWERS.OWN", "half past ten", "--correl-id", request["md"][copied])
+        assert client.message() == {"topic": "answer/dev-3/41", "payload": "half past ten", "qos": 1, "retain": 0}
+
+
+@pytest.mark.parametrize(("ccsid", "codec"), [(500, "cp500"), (1140, "cp1140"), (37, "cp037"), (1208, "utf-8")])
+def test_text_of_every_code_page(site: Site, ccsid: int, codec: str) -> None:
+    document = '{"article": "Schöße ½", "left": 7}'
+    with Subscriber(site.bridge.port, "stock/#", "notices", qos=1) as display:
+        site.bridge.mq(
+            "put", "HOST.STOCK", "--ccsid", str(ccsid), "--property", f"site=X{ccsid}", stdin=document.encode(codec)
+        )
+        while (found := display.message())["topic"] != f"stock/x{ccsid}":
+            assert found["retain"]  # of other tests
+        assert (found["payload"], found["qos"]) == (document, 1)
+        site.bridge.mq("put", "HOST.NOTICES", "--ccsid", str(ccsid), stdin="Tür 7  ".encode(codec))
+        notice = json.loads(display.message()["payload"])
+    assert list(notice) == ["text", "by", "at"]
+    assert notice["text"] == "Tür 7"
+    assert re.fullmatch(r"\d{16}", notice["at"])
+
+
+@pytest.mark.parametrize(
+    ("body", "ccsid", "reason"),
+    [("no JSON".encode("cp500"), 500, 2110), (b"\x41\xff", 1208, 2119), (b"{}", 64999, 2111)],
+)
+def test_what_is_no_json_or_no_text(site: Site, body: bytes, ccsid: int, reason: int) -> None:
+    site.bridge.mq("put", "HOST.STOCK", "--ccsid", str(ccsid), "--property", "site=x", stdin=body)
+    letter = site.get(DLQ)
+    assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (reason, "stock")
+    got = letter["body"].encode() if letter["bodyEncoding"] == "utf-8" else base64.b64decode(letter["body"])
+    assert got == body
