@@ -1,0 +1,26 @@
+"""A process with the spool of a topic filter, which tests kill: the part of a driver that the broker sees."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from bridge.config.link import LinkConfig
+from bridge.pipeline.mqtt.broker import Broker
+from bridge.pipeline.mqtt.spool import Spool
+from bridge.pipeline.mqtt.subscriber import Subscriber
+
+
+def subscribed(port: int, directory: Path, topic_filter: str) -> tuple[Spool, Subscriber]:
+    """A spool that is being filled, not yet connected. Files are small, so that a crash meets a new one too."""
+    spool = Spool(directory, topic_filter, segment_bytes=4096)
+    broker = Broker(link=LinkConfig(host="127.0.0.1", port=port, in_flight=20))
+    subscriber = Subscriber(broker, spool, topic_filter, 2, 1 << 30)
+    subscriber.start()
+    return spool, subscriber
+
+
+if __name__ == "__main__":
+    subscribed(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    threading.Event().wait()

@@ -1,0 +1,116 @@
+"""Killed with SIGKILL at each step: what is acknowledged is there, and what was published with QoS 2 is there once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pyarrow.dataset
+import pytest
+
+from bridge.mapping.publication import Publication
+from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mqtt.frame import read
+from bridge.pipeline.mqtt.spool import Spool
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.pipeline.conftest import ROOT, Queues
+from tests.pipeline.faults import Fault, fault, is_marker, kill
+from tests.pipeline.mqtt.conftest import PATIENCE, Clients
+from tests.pipeline.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
+from tests.pipeline.mqtt.spooler import subscribed
+
+
+def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """A module as a process, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL
+    )
+
+
+def session_made(mosquitto: Mosquitto, directory: Path, topic_filter: str) -> None:
+    """From now on the broker keeps what is published."""
+    spool, subscriber = subscribed(mosquitto.port, directory, topic_filter)
+    assert subscriber.wait_connected(PATIENCE)
+    subscriber.stop()
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    "qos, steps",
+    [
+        (2, [(SUBSCRIBE, 1, False), (PUBREC, 1, False), (PUBREC, 30, True), (PUBCOMP, 1, False), (PUBCOMP, 25, True)]),
+        (1, [(PUBACK, 1, False), (PUBACK, 30, True)]),
+    ],
+    ids=["exactly once", "at least once"],
+)
+def test_a_spool_whose_process_is_killed_at_each_step(
+    qos: int, steps: list[tuple[int, int, bool]], mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
+    """Before, or after, the broker gets the n-th packet of a kind."""
+    topic = f"killed/{qos}"
+    session_made(mosquitto, tmp_path, topic)
+    sender = clients(f"sender {qos}")
+    expected = []
+    with Proxy(mosquitto.port) as proxy:
+        for number, (packet, count, after) in enumerate(steps):
+            bodies = [b"%d %02d" % (number, index) for index in range(50)]
+            sender.publish_all(*[Publication(topic=topic, payload=body, qos=qos) for body in bodies])
+            expected += bodies
+            running = process("tests.pipeline.mqtt.spooler", proxy.port, tmp_path, topic)
+            proxy.at(packet, running.kill, number=count, after=after)
+            assert running.wait(PATIENCE) == -signal.SIGKILL
+            assert proxy.happened
+    spool, subscriber = subscribed(mosquitto.port, tmp_path, topic)
+    sender.publish_all(Publication(topic=topic, payload=b"end", qos=qos))
+
+    def spooled() -> list[bytes]:
+        batches = read(spool.slices(0, spool.end))
+        return [bytes(payload) for batch in batches for payload in batch.column("payload").to_pylist()]
+
+    while b"end" not in spooled():
+        assert spool.wait_beyond(spool.end, PATIENCE)
+    subscriber.stop()
+    if qos == 2:
+        assert spooled() == [*expected, b"end"]
+    else:
+        assert list(dict.fromkeys(spooled())) == [*expected, b"end"]
+    spool.close()
+
+
+def test_a_worker_and_the_driver_killed(
+    mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
+) -> None:
+    """To a queue and to a table: every publication comes once."""
+    queue = queues.queue()
+    bodies = [b"%03d" % number for number in range(60)]
+    sender = clients("drivers")
+    for topic in ("queue", "table"):
+        session_made(mosquitto, tmp_path / topic, topic)
+        sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
+    arguments = (mosquitto.port, queues.directory, queue, tmp_path)
+    driver = process("tests.pipeline.mqtt.driver", *arguments)
+    # The worker in the middle of the first batch, and the driver after the second is put, which Spark has not noted then.
+    worker = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 10, action=kill(signal.SIGKILL))
+    committed = Fault(
+        lambda verb, request: verb == "MQCMIT",
+        2,
+        action=lambda _: os.killpg(driver.pid, signal.SIGKILL),
+        after=True,
+    )
+    with fault(APPLICATION_NAME, worker, committed):
+        assert driver.wait(PATIENCE) == -signal.SIGKILL
+    assert worker.happened and committed.happened
+    assert process("tests.pipeline.mqtt.driver", *arguments).wait(PATIENCE) == 0
+    assert queues.bodies(queue) == bodies
+    # Spark's list of the files that count: one that a killed batch left is none of them.
+    listed = [line for one in (tmp_path / "rows" / "_spark_metadata").iterdir() if not one.name.startswith(".")
+              for line in one.read_text().splitlines()[1:]]  # fmt: skip
+    files = [str(tmp_path / "rows" / msgspec.json.decode(line)["path"].rpartition("/")[2]) for line in listed]
+    table = pyarrow.dataset.dataset(files, format="parquet").to_table()
+    assert Counter(table.column("body").to_pylist()) == Counter(bodies)
+    assert Spool(tmp_path / "queue", "queue").committed == 60
