@@ -1,0 +1,78 @@
+"""Rows that are alike: a rule maps one of them, and the others as that one.
+
+Columns become numbers by Arrow's dictionaries, and the numbers of a row one number; the rows that have the same are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+#: Above this, numbers of rows are numbered anew, lest they overflow.
+_MOST: Final = 2**31
+
+
+class Alike:
+    """Gathers what rows differ in."""
+
+    def __init__(self, count: int) -> None:
+        self._codes = np.zeros(count, np.int64)
+        self._radix = 1
+        #: values by row, each as given to `add`
+        self._columns: list[Any] = []
+
+    def add(self, column: Any) -> None:
+        """What a column has, null where there is none: an Arrow array or None, or an array of numpy."""
+        if isinstance(column, np.ndarray):
+            self._columns.append(column)
+            column = pa.array(column)
+        elif column is None or column.null_count == len(column):
+            self._columns.append(None)
+            return
+        else:
+            self._columns.append(column)
+        if pa.types.is_map(column.type):
+            column = _numbered(column)
+        encoded = column.dictionary_encode(null_encoding="encode")
+        self._combine(encoded.indices.to_numpy(), len(encoded.dictionary))
+
+    def _combine(self, codes: Any, size: int) -> None:
+        if size < 2:
+            return
+        if self._radix * size > _MOST and self._radix > len(self._codes):
+            distinct, self._codes = np.unique(self._codes, return_inverse=True)
+            self._radix = len(distinct)
+        self._codes = self._codes * size + codes
+        self._radix *= size
+
+    def groups(self) -> tuple[Any, Any, Sequence[tuple[Any, ...]]]:
+        """(first row of each group; group of each row; values of each group, None where null or not given)."""
+        _, first, group = np.unique(self._codes, return_index=True, return_inverse=True)
+        rows = pa.array(first)
+        values = [
+            [None] * len(first)
+            if column is None
+            else column[first].tolist()
+            if isinstance(column, np.ndarray)
+            else _hashable(column.take(rows))
+            for column in self._columns
+        ]
+        return first, group, list(zip(*values, strict=True))
+
+
+def _hashable(column: Any) -> list[Any]:
+    values = column.to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if value is None else tuple(value) for value in values]
+    return list(values)
+
+
+def _numbered(column: Any) -> Any:
+    """A number for each map, since Arrow has no dictionaries of maps."""
+    if not len(column.items):
+        return pa.nulls(len(column), pa.int32()).fill_null(0)
+    numbers: dict[Any, int] = {}
+    return pa.array([numbers.setdefault(value, len(numbers)) for value in _hashable(column)], pa.int32())

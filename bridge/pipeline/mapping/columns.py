@@ -1,0 +1,57 @@
+"""Columns that mappings make: messages for the source `mq`, publications for the source `mqtt`, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bridge.mapping.publication import Unmappable
+from bridge.pipeline.schema import MD_TYPE, MQTT_COLUMNS, TEXT_MAP, Column
+
+#: Fields of the MQMD that a mapping sets.
+_SET_FIELDS: Final = (
+    "Report", "MsgType", "Expiry", "CodedCharSetId", "Format", "Priority", "Persistence", "MsgId", "CorrelId", "ReplyToQ",
+    "ReplyToQMgr", "UserIdentifier",
+)  # fmt: skip
+MAPPED_MD_TYPE: Final = pa.struct([field for field in MD_TYPE if field.name in _SET_FIELDS])
+REFUSAL_TYPE: Final = pa.struct(
+    [pa.field("reason", pa.int32()), pa.field("sentence", pa.string()), pa.field("source", pa.string())]
+)
+REFUSAL: Final = Column(
+    "refusal",
+    REFUSAL_TYPE,
+    "why the row cannot be mapped: MQRC_ number, a sentence, and the topic or queue that it came from; null where it is",
+)
+_BODY: Final = (
+    Column("md", MAPPED_MD_TYPE, "fields of the MQMD that mappings set; null and all others: as MQMD_DEFAULT has them"),
+    Column("headers", pa.binary(), "MQRFH2, or empty; headers and body together are the message data"),
+    Column("body", pa.binary(), "payload; of a refused row as it came"),
+    Column("properties", TEXT_MAP, "message properties to put beside a message without MQRFH2"),
+    Column("retain", pa.bool_(), "whether it is put with MQPMO_RETAIN"),
+    Column("clear", pa.bool_(), "whether it clears the retained publication of its topic"),
+    REFUSAL,
+)
+QUEUE_MESSAGE_COLUMNS: Final = (
+    Column("queue", pa.string(), "queue to put to"),
+    Column("queue_manager", pa.string(), "its queue manager (ObjectQMgrName); null: the one connected to"),
+    *_BODY,
+)
+TOPIC_MESSAGE_COLUMNS: Final = (Column("topic", pa.string(), "topic string to publish to"), *_BODY)
+
+#: Columns of a publication that is still to be published: none of a transmission.
+PUBLICATION_COLUMNS: Final = (
+    *(column for column in MQTT_COLUMNS if column.name not in ("dup", "message_id", "payload_format", "received")),
+    REFUSAL,
+)
+
+
+def schema_of(columns: Sequence[Column], kept: Sequence[Any] = ()) -> Any:
+    """The Arrow schema of columns, and of fields that are passed through behind them."""
+    return pa.schema([*(pa.field(column.name, column.type) for column in columns), *kept])
+
+
+def refusal(error: Unmappable, source: str | None) -> dict[str, Any]:
+    """A value of the column `refusal`."""
+    return {"reason": error.reason, "sentence": str(error), "source": source}

@@ -1,0 +1,68 @@
+"""The standard profile as rules: seed 004, both directions, without the hop mark that a mapping leaves."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from bridge.mapping.envelope import publication_of
+from bridge.mapping.headers import rfh2_of
+from bridge.mapping.local_publication import message_of
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, MappedMessage, Publication
+from bridge.mapping.rendered import topic_name, topic_string
+
+
+class ToMq(Protocol):
+    """What makes messages of publications: `ToMqRule`, and the standard profile."""
+
+    def map(self, publication: Publication, /) -> MappedMessage | None:
+        """The message; None for a publication that is passed by. Raises Unmappable."""
+
+
+class ToMqtt(Protocol):
+    """What makes publications of messages: `ToMqttRule`, and the standard profile."""
+
+    def map(self, message: Message, /, *, topic: str | None = None) -> Publication | None:
+        """The publication; None for a message that is passed by. Raises Unmappable."""
+
+
+class StandardToMq:
+    """Seed 004, tables 1 to 3.
+
+    `destination` is where all messages go; None: each to the topic of its publication. To a topic it is the message that
+    the service puts; to a queue it has, as a subscriber would receive it, the mqps folder, too.
+    """
+
+    def __init__(self, destination: Destination | None) -> None:
+        self.destination = destination
+
+    def map(self, publication: Publication) -> MappedMessage:
+        """The message. Raises Unmappable."""
+        to = self.destination or Destination(topic_string(publication.topic), True)
+        made = message_of(publication)
+        if to.is_topic:
+            return msgspec.structs.replace(made, destination=to)
+        header = rfh2_of(
+            publication,
+            publication.properties,
+            publication.hops,
+            made.message.md.CorrelId,
+            mqps=(publication.topic, publication.retain),
+        )
+        message = Message(made.message.md, header + publication.payload)
+        return msgspec.structs.replace(made, destination=to, message=message, retain=False, clear=False)
+
+
+class StandardToMqtt:
+    """Seed 004, tables 4 and 5: for a subscriber that takes any QoS. `topic`: where all go; None: where it was published."""
+
+    def __init__(self, topic: str | None) -> None:
+        self.topic = topic
+
+    def map(self, message: Message, *, topic: str | None = None) -> Publication:
+        """The publication. Raises Unmappable, also for a message that says of no topic."""
+        made = publication_of(message, topic=self.topic if self.topic is not None else topic)
+        topic_name(made.topic)
+        return made
