@@ -44,6 +44,12 @@ class Origin(NamedTuple):
     body: bytes | None = None
 
 
+def message_of(transmission: Transmission) -> AnyMessage:
+    """The message as its publisher had it: one of a queue manager elsewhere was stripped of its headers."""
+    whole = getattr(transmission, "undelivered", None)
+    return transmission.message if whole is None else Message(*whole)
+
+
 def origin_of(message: AnyMessage) -> Origin:
     """The publisher of a message: from its parts, or from the folders mqtt and usr of its RFH2."""
     if isinstance(message, PublicationMessage):
@@ -128,7 +134,7 @@ class Rows:
         """Messages that a client has acknowledged."""
         return [
             self._out(
-                now, client_id, user, one.transmission, origin_of(one.transmission.message), Outcome.ACKNOWLEDGED,
+                now, client_id, user, one.transmission, origin_of(message_of(one.transmission)), Outcome.ACKNOWLEDGED,
                 None, one.field[2:].decode(), one.qos, one.retain, one.payload, one.message_id, one.sent, one.times_sent,
             )
             for one in settled
@@ -151,7 +157,7 @@ class Rows:
                 persistent=transmission.persistent,
                 requested_qos=subscription_qos(transmission.user_data),
             )
-            origin = origin_of(transmission.message)
+            origin = origin_of(message_of(transmission))
             rows.append(
                 self._out(
                     now, client_id, user, transmission, origin, Outcome.DELIVERED, None, publication.topic, 0,
@@ -168,7 +174,7 @@ class Rows:
     def _undelivered(
         self, now: int, client_id: str, user: str, transmission: Transmission, outcome: Outcome, reason: str
     ) -> Row:
-        message = transmission.message
+        message = message_of(transmission)
         origin = origin_of(message)
         topic = transmission.topic or transmission.remote_queue
         payload = origin.body

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 # `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
 ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
+from bridge.pipeline.session import session  # noqa: E402
 from tests.acceptance import remote_bridge  # noqa: E402
 from tests.acceptance.bridge_process import BridgeProcess  # noqa: E402
 from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of  # noqa: E402
 from tests.acceptance.remote_bridge import RemoteBridgeProcess  # noqa: E402
+from tests.pipeline.settings import SETTINGS  # noqa: E402
 
 _numbers = itertools.count(1)
 
@@ -99,3 +102,9 @@ def unique(request: pytest.FixtureRequest) -> str:
     """A word of at most 20 characters that no other test has, for topics and client identifiers."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
     return f"{words[:15].strip('-')}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """The Spark session that tests/pipeline uses and ends: a process has one."""
+    return session("tests", master="local[2]", settings=SETTINGS)

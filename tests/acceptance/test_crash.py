@@ -10,17 +10,24 @@ import contextlib
 import itertools
 import os
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.acceptance.bridge_process import BridgeProcess
+from bridge.pipeline.audit.audit import audit
+from bridge.pipeline.audit.verdict import Counts
+from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
+from tests.acceptance.client_records import ClientRecords, PlainPublisher
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
 from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mqtt_raw import ConnectionClosed
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
+from tests.archive.made import read, write
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
 COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 3_000, PYMQI: 2_000}, {EMBEDDED: 6, IBMMQ: 3, PYMQI: 2}
@@ -148,6 +155,55 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
     killer = Killer(bridge, chance, 3, count)
     drive(subscriber, bridge, killer, lambda: len(subscriber.numbers) >= count, lambda: len(subscriber.received))
     assert subscriber.undeclared == []
+
+
+def test_the_audit_is_the_judge(
+    new_bridge: Callable[..., BridgeProcess], spark: SparkSession, queue_manager: str, chance: random.Random, tmp_path: Path
+) -> None:
+    """The audit judges what the clients saw, and what the bridge's own archive, killed with it, still knows."""
+    archive = tmp_path / "archive"
+    bridge = new_bridge(config=f"archive: {{directory: {archive}, roll: {{time: 100 ms}}}}").start()
+    count, kills = 3_000, 3
+    records = ClientRecords()
+    subscriber = enlist(bridge, 2)
+    records.subscribed(subscriber)
+    publisher = PlainPublisher("sender", TOPICS, count, 2)
+    killer = Killer(bridge, chance, kills, count)
+    drive(publisher, bridge, killer, lambda: publisher.finished, lambda: len(publisher.acknowledged))
+    records.acknowledged(publisher)
+    killer = Killer(bridge, chance, kills, count)
+    drive(subscriber, bridge, killer, lambda: len(subscriber.numbers) >= count, lambda: len(subscriber.received))
+    records.received(subscriber, publisher)
+    # Each life so far may have been too short for a file of its archive; this one is not.
+    last = PlainPublisher("last", ["crash/last"], 100, 2)
+    last.connect(bridge.port)
+    subscriber.connect(bridge.port)
+    while not last.finished or len(subscriber.received) < count + 100:
+        one = subscriber if last.finished else last
+        one.step()
+    bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
+    deadline = time.monotonic() + PATIENCE
+    while [one["topic"] for one in read(archive) if one["outcome"] == "acknowledged"].count("crash/last") < 100:
+        assert time.monotonic() < deadline, "what is delivered is not in the archive"
+    bridge.kill()
+    assert bridge.start().stop() == 0, bridge.log
+
+    seen = records.write(tmp_path / "seen")
+    doctored = write(tmp_path / "doctored", [one for place, one in enumerate(records.rows) if place != count + 7])
+    verdict = audit(spark, [seen])
+    assert verdict.held, verdict.examples
+    assert verdict.totals == Counts(expected=count, delivered=count)
+    # Of what was in the archive's memory at each kill nothing can be said, and nothing is.
+    verdict = audit(spark, [archive])
+    assert verdict.held, verdict.examples
+    assert verdict.gaps and verdict.totals.delivered >= 100
+    assert verdict.totals.pending == 0
+    # A judge that cannot condemn is none: one delivery less is one loss.
+    verdict = audit(spark, [doctored])
+    assert not verdict.held and verdict.totals.lost == 1
+    if queue_manager == EMBEDDED:
+        done = subprocess.run([MQBRIDGE, "audit", "--archive", seen], capture_output=True, text=True, check=False)
+        assert (done.returncode, "The promise held." in done.stdout) == (0, True), done.stderr
 
 
 class Restless(threading.Thread):

@@ -71,6 +71,15 @@ def test_a_delivery_of_an_applications_message() -> None:
     assert (found["publisher"], found["payload_hash"], found["sequence"]) == ("", payload_hash(b"body"), 1)
 
 
+def test_a_message_of_a_queue_manager_elsewhere_is_read_as_it_came() -> None:
+    """The poller takes the headers off, and with them who published it."""
+    came = with_rfh2(MQTT)
+    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", undelivered=(came.md, came.data))
+    (made,) = Rows(itertools.count(1), payloads=True).finished(50, "c", "", [stripped], {})  # type: ignore[list-item]
+    found = dict(zip(NAMES, made, strict=True))
+    assert (found["publisher"], found["publisher_message_id"], found["payload"]) == ("p", 7, b"body")
+
+
 def test_what_cannot_be_read_is_kept_whole() -> None:
     rows = Rows(itertools.count(1), payloads=True)
     broken = Queued(Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"no header"), user_data=None)

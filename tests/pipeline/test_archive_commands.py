@@ -20,7 +20,7 @@ Command = Callable[..., Result]
 @pytest.fixture
 def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `mqbridge` in this process, on the session of the tests."""
-    monkeypatch.setattr("bridge.pipeline.session.session", lambda *arguments, **options: spark)
+    monkeypatch.setattr("bridge.pipeline.job.session", lambda *arguments, **options: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
     return lambda *arguments: CliRunner().invoke(program, [str(one) for one in arguments])
@@ -103,7 +103,7 @@ def test_a_spark_that_is_not_there_is_no_broken_promise(
     def missing(*arguments: object, **options: object) -> None:
         raise SparkMissing("pyspark is not installed")
 
-    monkeypatch.setattr("bridge.pipeline.session.session", missing)
+    monkeypatch.setattr("bridge.pipeline.job.session", missing)
     result = command("audit", "--archive", good)
     assert result.exit_code == 2
     assert result.output.strip() == "pyspark is not installed"
