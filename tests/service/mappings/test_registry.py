@@ -1,0 +1,254 @@
+"""The mappings of a running bridge: added, changed, removed, disabled and enabled, without touching the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config import Configuration, LinkConfig, load
+from bridge.mapping.check import problems
+from bridge.mq.mapping_subscription import mapping_subscriptions
+from bridge.mq.progress import MAPPING_STATE_QUEUE
+from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
+from bridge.service.mappings.link_session import NoPassword
+from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.status import State
+from bridge.service.reload import ConfigurationSource, Reload
+from tests.service.mappings.scene import LINK, Scene, mapping_config
+from tests.service.mappings.waiting import until
+
+LINKS = {"L": LINK}
+A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})
+B = mapping_config({"mqtt": "b/#", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
+C = mapping_config({"mqtt": "c/#"}, {"queue": "OUT"})
+
+
+def disabled(config: Any) -> Any:
+    return config.model_copy(update={"enabled": False})
+
+
+def threads(mappings: Mappings) -> dict[str, object]:
+    return {name: entry.runner for name, entry in mappings._entries.items()}
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+async def happens(condition: Any) -> None:
+    await asyncio.to_thread(until, condition)
+
+
+def running(mappings: Mappings, *names: str) -> bool:
+    states = {status.name: status.state for status in mappings.statuses()}
+    return all(states[name] is State.RUNNING for name in names)
+
+
+CHANGES = [
+    ("added", {"a": A, "c": C}, ["mapping c added"], {"a"}),
+    ("added, disabled", {"a": A, "c": disabled(C)}, ["mapping c added, disabled"], {"a"}),
+    ("removed", {}, ["mapping a removed"], set()),
+    ("changed", {"a": A.model_copy(update={"backouts": 9})}, ["mapping a changed"], set()),
+    ("disabled", {"a": disabled(A)}, ["mapping a disabled; what comes for it waits"], set()),
+    ("nothing", {"a": A}, ["no mapping has changed"], {"a"}),
+    ("both", {"c": C}, ["mapping a removed", "mapping c added"], set()),
+]
+
+
+@pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_a_change_touches_what_has_changed(
+    scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]
+) -> None:
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"a": A, "b": B}, LINKS)
+        before = threads(mappings)
+        assert await mappings.apply({**now, "b": B}, LINKS) == lines
+        after = threads(mappings)
+        assert {name for name in before if after.get(name) is before[name] is not None} == {*kept, "b"}
+        enabled = [name for name, config in {**now, "b": B}.items() if config.enabled]
+        await happens(lambda: running(mappings, *enabled))
+        assert [status.name for status in mappings.statuses() if status.state is State.DISABLED] == [
+            name for name, config in now.items() if not config.enabled
+        ]
+        await mappings.stop()
+        assert all(status.state in (State.STOPPED, State.DISABLED) for status in mappings.statuses())
+
+    run(test())
+
+
+def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"a": A}, {})
+        await happens(lambda: running(mappings, "a"))
+        scene.publish("a/1", b"1", Persistence=1)
+        await happens(lambda: scene.depth("OUT") == 1)
+        await mappings.apply({"a": disabled(A)}, {})
+        scene.publish("a/1", b"2", b"3", Persistence=1)
+        assert scene.depth("OUT") == 1
+        await mappings.apply({"a": A}, {})
+        await happens(lambda: scene.depth("OUT") == 3)
+        # Its counts go on.
+        await happens(lambda: mappings.statuses()[0].moved == 3)
+        await mappings.stop()
+        # And over a restart of the bridge.
+        scene.publish("a/1", b"4", Persistence=1)
+        again = Mappings(scene.site)
+        await again.start({"a": disabled(A)}, {})
+        await again.apply({"a": A}, {})
+        await happens(lambda: scene.depth("OUT") == 4)
+        await again.stop()
+        assert scene.bodies("OUT") == [b"1", b"2", b"3", b"4"]
+
+    run(test())
+
+
+def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
+    """Under load: neither lost nor doubled, and in order."""
+    numbers = [b"%d" % number for number in range(200)]
+
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"a": A}, {})
+        await happens(lambda: running(mappings, "a"))
+        publishing = asyncio.create_task(asyncio.to_thread(scene.publish, "a/1", *numbers, Persistence=1))
+        for backouts in range(5):
+            await mappings.apply({"a": A.model_copy(update={"backouts": backouts})}, {})
+        await publishing
+        await happens(lambda: scene.depth("OUT") >= len(numbers))
+        await mappings.stop()
+        assert scene.bodies("OUT") == numbers
+
+    run(test())
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
+def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"a": A, "b": B}, LINKS)
+        await happens(lambda: running(mappings, "a", "b"))
+        assert mapping_subscriptions(scene.application) == {"a"}
+        assert scene.depth(MAPPING_STATE_QUEUE) > 0
+        if at_once:
+            assert await mappings.apply({}, LINKS) == ["mapping a removed", "mapping b removed"]
+            assert scene.depth(MAPPING_STATE_QUEUE) == 0
+        await mappings.stop()
+        if not at_once:
+            mappings = Mappings(scene.site)
+            await mappings.start({}, LINKS)
+        assert mapping_subscriptions(scene.application) == set()
+        assert mappings.statuses() == []
+
+    run(test())
+
+
+def test_a_password_that_cannot_be_had_changes_nothing(scene: Scene, tmp_path: Path) -> None:
+    secret = LinkConfig(host="h", password_file=tmp_path / "none")
+    moved = mapping_config({"mqtt": "b/#", "link": "S"}, {"queue": "IN"})
+
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"a": A}, {})
+        before = threads(mappings)
+        with pytest.raises(NoPassword, match="link S: password_file"):
+            await mappings.apply({"b": moved}, {"S": secret})
+        assert threads(mappings) == before
+        await mappings.stop()
+
+    run(test())
+
+
+# The file, and who asks -------------------------------------------------------------------------------------------------
+
+FILE = """\
+mappings:
+  a: {from: {mqtt: "a/#"}, to: {queue: OUT}}
+"""
+WRONG = {
+    "no YAML": ("mappings: [", "bridge.yaml:"),
+    "a queue's name": (FILE.replace("OUT", "'no queue'"), "bridge.yaml:2:"),
+    "a template": (FILE.replace("OUT", "'{nothing}'"), "bridge.yaml:2:"),
+    "a link that is none": (FILE.replace('"a/#"', '"a/#", link: none'), "bridge.yaml:2:"),
+}
+
+
+def source_of(path: Path) -> ConfigurationSource:
+    def read(path: Path) -> Configuration:
+        return load(path, problems)
+
+    return ConfigurationSource(path, read(path), read)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(FILE)
+
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        reload = Reload(source_of(path), mappings)
+        await mappings.start(load(path).mappings, {})
+        before = threads(mappings)
+        text, place = WRONG[wrong]
+        path.write_text(text)
+        ok, lines = await reload()
+        assert not ok
+        assert place in lines[0]
+        assert lines[-1] == "nothing has changed"
+        assert threads(mappings) == before
+        path.write_text(FILE.replace("  a:", "  b:"))
+        assert await reload() == (True, ["mapping a removed", "mapping b added"])
+        await mappings.stop()
+
+    run(test())
+
+
+def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(FILE)
+
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        reload = Reload(source_of(path), mappings)
+        path.write_text(FILE + "log: {level: debug}\n")
+        ok, lines = await reload()
+        assert ok
+        assert lines == ["mapping a added", f"log in {path} has changed, too: that takes a restart of the bridge"]
+        await mappings.stop()
+        assert await Reload(None, mappings)() == (
+            False,
+            ["the bridge was started without a configuration file; nothing is reloaded"],
+        )
+
+    run(test())
+
+
+def test_the_control_socket_answers_its_own_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+
+    async def handler(request: Request) -> Answer:
+        return Answer(ok=request.command == "reload", lines=[request.command])
+
+    async def test() -> None:
+        path.write_text("left by a bridge that was killed")
+        server = ControlServer(path, handler)
+        await server.start()
+        assert path.stat().st_mode & 0o077 == 0
+        answer = await asyncio.to_thread(ask, path, Request("reload"))
+        assert (answer.ok, answer.lines) == (True, ["reload"])
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'{"command": "format"}\n')
+        assert b'"ok":false' in await reader.readline()
+        writer.close()
+        await server.stop()
+        assert not path.exists()
+        with pytest.raises(NoBridge, match="no bridge answers"):
+            await asyncio.to_thread(ask, path, Request("reload"))
+
+    run(test())
