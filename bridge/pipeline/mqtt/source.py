@@ -26,7 +26,22 @@ SOURCE: Final = "the data source mqtt"
 
 
 class MqttDataSource(DataSource):
-    """Publications of topic filters as rows, and rows as publications."""
+    """Publications of topic filters as rows, and rows as publications.
+
+    Where the broker is: `config` (a bridge.yaml) and `link` (one of its links, or `local`, the bridge itself); or `host`,
+    `port`, `version`, `user`, `passwordFile`, `passwordVariable`, `keepAlive`, `inFlight`, `tls`, `tlsCaFile`,
+    `tlsCertificateFile`, `tlsKeyFile`, `tlsKeyPasswordVariable`, `tlsCheckHostName`; all as a link of the YAML has them. With
+    both: `clientId` (`{mapping}` in it is another word for each session), and for reads `session`.
+
+    Reads: `topic` (a filter, or several with commas that do not overlap, each with a session of its own), `qos` (2: as it
+    was published), `spool` (a directory of the driver, kept as the checkpoint is), `spoolLimit` (1 GiB: more waits at the
+    broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `embed` (true: executors need not
+    see the spool), `quietPeriod` (1 s: an availableNow run ends when nothing came for so long, or after a minute).
+
+    Writes: `topic` (a template of columns, such as `line/{name}`, where a row's topic is null), `qos` (1) and `retain`
+    (false) where the row's are, `identity` (true: user properties say which row it is), `deadLetter` (a directory of
+    Parquet files for rows that are refused, which else end the query), `writeId` (names a batch write).
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

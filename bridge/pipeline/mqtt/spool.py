@@ -52,7 +52,10 @@ class Spool:
 
     def __init__(self, below: Path, topic_filter: str, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = below / hashlib.sha256(topic_filter.encode()).hexdigest()[:16]
-        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.directory.exists():
+            self.directory.mkdir(parents=True)
+            for parent in (below, below.parent):
+                _sync_directory(parent)
         self._segment_bytes = segment_bytes
         self._changed = threading.Condition()
         self._lock = self._locked()
@@ -107,15 +110,8 @@ class Spool:
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)
-        self._sync_directory()
+        _sync_directory(self.directory)
         return session.id
-
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def _recover(self) -> None:
         self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
@@ -155,7 +151,7 @@ class Spool:
                 self._file.close()
             self._number += 1
             self._file = (self.directory / f"{self._number:012d}{_SUFFIX}").open("xb")
-            self._sync_directory()
+            _sync_directory(self.directory)
         offset = self._file.tell()
         self._file.write(data)
         self._file.flush()
@@ -242,6 +238,15 @@ class Spool:
             self._file.close()
         os.close(self._committed_file)
         self._lock.close()
+
+
+def _sync_directory(directory: Path) -> None:
+    """Bring the names in a directory to disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def partitions(slices: list[Slice], count: int) -> list[list[Slice]]:
