@@ -40,10 +40,11 @@ class ArchiveFile:
         """Bytes written so far."""
         return self._sink.tell()
 
-    def write(self, rows: list[Row]) -> None:
-        """Append rows, as one row group."""
-        self._writer.write_batch(record_batch(rows))
-        self.rows += len(rows)
+    def write(self, batches: list[Any]) -> None:
+        """Append record batches, as one row group."""
+        table = pa.Table.from_batches(batches, SCHEMA)
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.rows += table.num_rows
 
     def finish(self) -> None:
         """Bring it to disk, and let readers have it."""

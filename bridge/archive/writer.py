@@ -31,6 +31,8 @@ LOCK = ".lock"
 LOOK_INTERVAL = 0.2
 #: Rows, and bytes of their messages, of a row group.
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 * 1024 * 1024
+#: Rows that are made into Arrow's columns at a time: so few that the event loop never waits long for the interpreter's lock.
+SLICE_ROWS = 500
 #: Bytes that a row counts for besides its payload.
 ROW_BYTES = 256
 #: Seconds between attempts to remove what is older than the retention.
@@ -82,6 +84,8 @@ class ArchiveWriter:
         self._told = 0
         #: rows not yet in a file, the events' bytes that they stand for, and rows that could not be written
         self._waiting: list[Row] = []
+        self._batches: list[Any] = []
+        self._batch_rows = 0
         self._waiting_bytes = 0
         self._unwritten = 0
         self._file: ArchiveFile | None = None
@@ -161,10 +165,14 @@ class ArchiveWriter:
                 log.exception("archive: rows are missing, because they cannot be made of %r", arguments)
                 self._unwritten += 1
             self._waiting_bytes += size
-            if len(self._waiting) >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
+            if len(self._waiting) >= SLICE_ROWS:
+                self._slice()
+            if self._batch_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
                 self._group()
+            time.sleep(0)
         self._tell_gap()
-        if (self._file is not None or self._waiting) and time.monotonic() - self._file_since >= self.config.roll.time:
+        unfinished = self._file is not None or self._waiting or self._batches
+        if unfinished and time.monotonic() - self._file_since >= self.config.roll.time:
             self._finish()
         if self.config.retention_days is not None and time.monotonic() - self._swept >= RETENTION_INTERVAL:
             self._swept = time.monotonic()
@@ -177,7 +185,7 @@ class ArchiveWriter:
         if partition != self._partition:
             self._finish()
             self._partition = partition
-        if not self._waiting and self._file is None:
+        if not self._waiting and not self._batches and self._file is None:
             self._file_since = time.monotonic()
         day = f"{moment:%Y-%m-%d}"
         if day != self._day:
@@ -208,19 +216,28 @@ class ArchiveWriter:
             self.config.memory,
         )
 
+    def _slice(self) -> None:
+        """Make columns of the rows that wait."""
+        rows, self._waiting = self._waiting, []
+        if rows:
+            self._batches.append(self._parquet.record_batch(rows))
+            self._batch_rows += len(rows)
+
     def _group(self) -> None:
         """Write the rows that wait; where that fails they are missing, and the archive goes on."""
-        rows, self._waiting = self._waiting, []
+        self._slice()
+        batches, self._batches = self._batches, []
         size, self._waiting_bytes = self._waiting_bytes, 0
-        held = len(rows) + (self._file.rows if self._file is not None else 0)
+        held = self._batch_rows + (self._file.rows if self._file is not None else 0)
+        self._batch_rows = 0
         try:
-            if rows:
+            if batches:
                 if self._file is None:
                     assert self._partition is not None
                     # In the order of the rows, and never the name of a file that is there, should the clock be set back.
-                    name = f"{rows[0][0]:016d}-{uuid4().hex[:8]}"
+                    name = f"{batches[0]['sequence'][0].as_py():016d}-{uuid4().hex[:8]}"
                     self._file = self._parquet.ArchiveFile(self._partition, name)
-                self._file.write(rows)
+                self._file.write(batches)
                 if self._file.rows >= self.config.roll.rows or self._file.size >= self.config.roll.size:
                     self._file.finish()
                     self._file = None

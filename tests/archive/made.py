@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from bridge.archive.directory import files, partition
-from bridge.archive.parquet import ArchiveFile
+from bridge.archive.parquet import ArchiveFile, record_batch
 from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
 
 #: Second 0 of all times in rows: 12:00 UTC on a day.
@@ -85,7 +85,7 @@ def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> P
     """Write rows as one file of the hour of `moment`; returns `directory`."""
     listed = list(rows)
     file = ArchiveFile(partition(directory, moment), f"{listed[0][0]:016d}")
-    file.write(listed)
+    file.write([record_batch(listed)])
     file.finish()
     return directory
 

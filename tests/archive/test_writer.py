@@ -122,6 +122,7 @@ def test_files_are_rolled_by_time(make: Any, directory: Path) -> None:
 
 
 def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "SLICE_ROWS", 1)
     monkeypatch.setattr(writer_module, "GROUP_ROWS", 2)
     writer = make(roll={"rows": 4})
     writer.start()
@@ -184,6 +185,7 @@ def test_what_does_not_fit_is_a_gap(
 
 
 def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "SLICE_ROWS", 1)
     monkeypatch.setattr(writer_module, "GROUP_ROWS", 1)
     writer = make(memory=1024 * 1024)
     writer.start()
@@ -201,11 +203,11 @@ def test_rows_that_cannot_be_written_are_a_gap(
     real = parquet.ArchiveFile.write
     full = threading.Event()
 
-    def write(file: parquet.ArchiveFile, rows: list[Row]) -> None:
+    def write(file: parquet.ArchiveFile, batches: list[Any]) -> None:
         if not full.is_set():
             full.set()
             raise OSError(28, "No space left on device")
-        real(file, rows)
+        real(file, batches)
 
     monkeypatch.setattr(parquet.ArchiveFile, "write", write)
     hand(writer, "a", "b")
