@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bridge.pipeline.mapping import to_messages as to_messages
+    from bridge.pipeline.mapping import to_publications as to_publications
+
 
 def register(spark: SparkSession) -> None:
     """Make the data sources of this package known to a session, by their names.
@@ -24,3 +27,12 @@ def register(spark: SparkSession) -> None:
     from bridge.pipeline.registration import register
 
     register(spark)
+
+
+def __getattr__(name: str) -> object:
+    """`to_messages` and `to_publications`: imported when they are asked for, since they bring Spark with them."""
+    if name in ("to_messages", "to_publications"):
+        from bridge.pipeline import mapping
+
+        return getattr(mapping, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -130,7 +130,7 @@ def _selected(frame: DataFrame, types: Mapping[str, str | None], keep: Sequence[
         type_ = types.get(column)
         if column in types:
             columns.append(f.col(f"`{column}`") if type_ is None else f.col(f"`{column}`").cast(type_).alias(column))
-    passed = [f.col(f"`{column}`").alias(f"kept.{column}") for column in keep]
+    passed = [f.col(f"`{column}`").alias(f"kept_{column}") for column in keep]
     kept = to_arrow_schema(StructType([frame.schema[column] for column in keep]), timezone="UTC")
     return frame.select(*columns, *passed), list(kept)
 

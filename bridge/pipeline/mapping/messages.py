@@ -271,7 +271,7 @@ def _descriptors(mds: list[MQMD | None], group: Any) -> Any:
             distinct.append(md)
         which.append(number)
     arrays = [pa.array([_value(md, field) for md in distinct], field.type) for field in MAPPED_MD_TYPE]
-    absent = pa.array([md is None for md in distinct])
+    absent = pa.array([md is None for md in distinct], pa.bool_())
     structure = pa.StructArray.from_arrays(arrays, fields=list(MAPPED_MD_TYPE), mask=absent)
     return structure.take(pa.array(np.array(which, np.int64)[group]))
 
