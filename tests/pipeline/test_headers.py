@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,7 @@ MD = st.builds(MQMD, Version=st.integers(1, 2), Expiry=st.integers(-1, 2**31 - 1
                MsgId=st.binary(min_size=24, max_size=24), Format=NAME, Persistence=st.integers(0, 2))  # fmt: skip
 
 
+@settings(deadline=None)  # (the first one reads the modules)
 @given(st.lists(MD, max_size=4), st.sampled_from(["little", "big"]))
 def test_mqmd_there_and_back(mds: list[MQMD], byte_order: Any) -> None:
     data = pa.array([*(encode_mqmd(md, byte_order=byte_order) for md in mds), b"MD  ", None], pa.binary())
