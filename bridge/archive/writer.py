@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -93,7 +94,7 @@ class ArchiveWriter:
         self._partition: Path | None = None
         self._day = ""
         self._began = 0
-        self._swept = 0.0
+        self._swept = -math.inf
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 

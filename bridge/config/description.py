@@ -1,6 +1,7 @@
 """What a configuration makes the bridge do, in plain words."""
 
 from bridge.config import values
+from bridge.config.archive import ArchiveConfig
 from bridge.config.mapping_description import describe_link, describe_mapping
 from bridge.config.models import ChannelConfig, Configuration
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
@@ -24,9 +25,21 @@ def describe(configuration: Configuration) -> list[str]:
     if configuration.mappings:
         control = configuration.control_socket_path
         lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)
+    lines += _archive(configuration.archive)
     lines.append(f"stopping takes at most {values.duration_text(limits.shutdown_timeout)}")
     lines.append(f"log: {configuration.log.level} and above, as {configuration.log.format}")
     return lines
+
+
+def _archive(archive: ArchiveConfig) -> list[str]:
+    if archive.directory is None:
+        return []
+    kept = "for ever" if archive.retention_days is None else f"{archive.retention_days} days"
+    payloads = "with" if archive.payloads else "without"
+    return [
+        f"what passes is archived in {archive.directory}, {payloads} payloads, kept {kept};"
+        f" a kill loses the last {values.duration_text(archive.roll.time)} of it"
+    ]
 
 
 def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
