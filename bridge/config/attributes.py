@@ -101,7 +101,7 @@ class PublicationAttributes(Section):
         "priority": "no priority, because MQTT has none",
         "format": "no format, because a publication has none (write payload:, and for MQTT 5 content_type:)",
         "rfh2": "no rfh2, because a publication has no headers (write properties: for those of MQTT 5)",
-        "msg_id": "no msg_id, because a publication has none (write properties: {name: '{MsgId}'})",
+        "msg_id": "no msg_id, because a publication has none (write properties: {name: '{md.MsgId}'})",
         "correl_id": "no correl_id in a mapping to MQTT (write correlation_data:)",
         "reply_to_queue": "no reply_to_queue in a mapping to MQTT (write response_topic:)",
         "reply_to_queue_manager": "no reply_to_queue_manager in a mapping to MQTT (write response_topic:)",

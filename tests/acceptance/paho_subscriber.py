@@ -1,9 +1,10 @@
-"""An MQTT 5 client that keeps what it gets, properties included: paho-mqtt."""
+"""Clients of paho-mqtt: one of MQTT 5 that keeps what it gets, properties included, and one that publishes."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterable
 from typing import Any, Self
 
 import paho.mqtt.client as paho
@@ -58,3 +59,24 @@ class PahoSubscriber:
     def __exit__(self, *_: object) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+
+
+def publish_all(
+    port: int, publications: Iterable[tuple[str, bytes, int, bool, Properties]], *, version: str = "5"
+) -> None:
+    """Publish (topic, payload, QoS, RETAIN, properties) in this order; returns when all are acknowledged as QoS demands.
+
+    The client identifier is `publisher`; MQTT 3.1.1 leaves the properties out.
+    """
+    protocol = paho.MQTTv5 if version == "5" else paho.MQTTv311
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="publisher", protocol=protocol)
+    connected = threading.Event()
+    client.on_connect = lambda *_: connected.set()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    assert connected.wait(PATIENCE), "no CONNACK"
+    for topic, payload, qos, retain, properties in publications:
+        given = {"properties": properties} if protocol == paho.MQTTv5 else {}
+        client.publish(topic, payload, qos, retain, **given).wait_for_publish(PATIENCE)
+    client.disconnect()
+    client.loop_stop()

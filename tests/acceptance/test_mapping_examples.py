@@ -15,61 +15,34 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.mapping_site import DLQ, MappingSite, folders
 from tests.acceptance.mosquitto import Subscriber, publish
 from tests.acceptance.paho_subscriber import PahoSubscriber
-from tests.acceptance.queue_managers import EMBEDDED
-from tests.acceptance.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 from tests.acceptance.transcript import HOST, Transcript, matches
-from tests.mqtt.link.mosquitto_broker import Mosquitto
 
 SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
 EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")
-DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
-
-
-class Site:
-    """The bridge with the examples, and the broker of their links."""
-
-    def __init__(self, directory: Path, bridge: BridgeProcess, broker: Mosquitto) -> None:
-        self.directory, self.bridge, self.broker = directory, bridge, broker
-
-    def publish(self, topic: str, payload: str, *arguments: str, qos: int = 1) -> None:
-        """At the broker, in MQTT 5."""
-        publish(self.broker.port, topic, payload, *arguments, qos=qos, version="mqttv5")
-
-    def get(self, queue: str) -> Any:
-        """The next message of a queue."""
-        (message,) = self.bridge.mq_json("get", queue, "--wait", "30")
-        return message
 
 
 @pytest.fixture(scope="module")
-def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MappingSite]:
     directory = tmp_path_factory.mktemp("examples")
-    broker = Mosquitto(directory).start()
-    (directory / "mappings").mkdir()
-    for file in SHIPPED.glob("*.yaml"):
-        text = re.sub(rf"^( +)host: {HOST}$", rf"\1host: 127.0.0.1\n\1port: {broker.port}", file.read_text(), flags=re.M)
-        (directory / "mappings" / file.name).write_text(text)
-    script = "\n".join(line for name in EXAMPLES for line in Transcript(SHIPPED / f"{name}.yaml").mqsc)
-    config = "mappings: [mappings/]\n"
-    if queue_manager == EMBEDDED:
-        (directory / "examples.mqsc").write_text(script)
-        bridge = BridgeProcess(directory / "bridge", config=f"{config}queue_manager: {{scripts: [examples.mqsc]}}\n")
-    else:
-        host = QueueManagerProcess(directory / "host", script)
-        bridge = RemoteBridgeProcess(directory / "bridge", config=config, library=queue_manager, queue_manager=host)
-    yield Site(directory, bridge.start(), broker)
-    if bridge.running:
-        assert bridge.stop() == 0, bridge.log
-    bridge.discard()
-    broker.stop()
-    assert "Traceback" not in bridge.log, bridge.log
+
+    def config(port: int) -> dict[str, Any]:
+        (directory / "mappings").mkdir()
+        for file in SHIPPED.glob("*.yaml"):
+            here = rf"\1host: 127.0.0.1\n\1port: {port}"
+            text = re.sub(rf"^( +)host: {HOST}$", here, file.read_text(encoding="utf-8"), flags=re.M)
+            (directory / "mappings" / file.name).write_text(text, encoding="utf-8")
+        return {"mappings": ["mappings/"]}
+
+    mqsc = [line for name in EXAMPLES for line in Transcript(SHIPPED / f"{name}.yaml").mqsc]
+    with MappingSite(directory, queue_manager, config, mqsc) as site:
+        yield site
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_header_of_an_example_says_what_happens(site: Site, example: str) -> None:
+def test_the_header_of_an_example_says_what_happens(site: MappingSite, example: str) -> None:
     env = {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
     transcript = Transcript(SHIPPED / f"{example}.yaml")
     assert any("mqbridge check" in step.command for step in transcript.steps)
@@ -78,14 +51,7 @@ def test_the_header_of_an_example_says_what_happens(site: Site, example: str) ->
         assert matches(step.printed, output), f"{step.command}\nprinted {output}\nand not {step.printed}"
 
 
-def rfh2(message: Any) -> dict[str, Any]:
-    """The folders of a message's only RFH2."""
-    (header,) = message["rfh2"]
-    assert header["NameValueCCSID"] == 1208
-    return dict(header["folders"])
-
-
-def test_telemetry(site: Site) -> None:
+def test_telemetry(site: MappingSite) -> None:
     """A reading at the broker, byte by byte as the application gets it."""
     reading = '{"value":  21.5, "unit": "°C"}'
     site.publish("plant/line2/oven/temp", reading, "-D", "publish", "user-property", "site-id", "north")
@@ -96,10 +62,10 @@ def test_telemetry(site: Site) -> None:
     }  # fmt: skip
     (header,) = message["rfh2"]
     assert (header["Format"], header["CodedCharSetId"]) == ("MQSTR", 1208)
-    folders = rfh2(message)
+    found = folders(message)
     # MQTT tells no subscriber who publishes: the client identifier is that of the link.
-    assert folders.pop("mqtt").keys() == {"clientId", "qos", "msgid"}
-    assert folders == {
+    assert found.pop("mqtt").keys() == {"clientId", "qos", "msgid"}
+    assert found == {
         "mqps": {"Top": "plant/line2/oven/temp"},
         "usr": {"line": "line2", "sensor": "oven/temp", "site_x002D_id": "north"},
         "mqbridge": {"hops": "MQB1/telemetry"},
@@ -107,7 +73,7 @@ def test_telemetry(site: Site) -> None:
     assert (message["body"], message["bodyEncoding"]) == (reading, "utf-8")
 
 
-def test_alarms_come_first_and_expire(site: Site) -> None:
+def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     site.publish("plant/line1/oven/temp", '{"value": 90}')
     site.publish("plant/line1/oven/temp", '{"value": 90.5}', qos=0)
     message = site.get("PLANT.ALARMS")
@@ -120,16 +86,16 @@ def test_alarms_come_first_and_expire(site: Site) -> None:
     ("topic", "payload", "reason"),
     [("plant/line1/oven", "hot", 2110), ("plant/line 1/oven", '{"value": 1}', 2152)],
 )
-def test_readings_that_go_nowhere(site: Site, topic: str, payload: str, reason: int) -> None:
+def test_readings_that_go_nowhere(site: MappingSite, topic: str, payload: str, reason: int) -> None:
     site.publish(topic, payload)
     message = site.get(DLQ)
     letter = message["dlh"]
     assert (letter["Reason"], letter["PutApplName"], message["body"]) == (reason, "telemetry", payload)
     assert letter["DestQName"] == "sensors: plant/+/#"
-    assert rfh2(message)["mqps"]["Top"] == topic
+    assert folders(message)["mqps"]["Top"] == topic
 
 
-def test_commands_of_every_persistence(site: Site) -> None:
+def test_commands_of_every_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):
             body = "schließe Ventil 2".encode("cp500")
@@ -145,7 +111,7 @@ def test_commands_of_every_persistence(site: Site) -> None:
     assert letter["body"] == "lost"
 
 
-def test_prices(site: Site) -> None:
+def test_prices(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "market/nyse/#") as live:
         site.bridge.mq("pub", "prices/NYSE/IBM", "251.20", "--property", "currency=USD")
         price = live.message()
@@ -160,7 +126,7 @@ def test_prices(site: Site) -> None:
     assert 590 <= again.properties.MessageExpiryInterval <= price.properties.MessageExpiryInterval == 600
 
 
-def test_status_is_retained_on_both_sides_and_comes_round_to_nobody(site: Site) -> None:
+def test_status_is_retained_on_both_sides_and_comes_round_to_nobody(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "status/#") as broker, Subscriber(site.bridge.port, "status/#", qos=1) as own:
         # what is there already comes first
         site.publish("status/first", "at the broker", "-r")
@@ -177,10 +143,10 @@ def test_status_is_retained_on_both_sides_and_comes_round_to_nobody(site: Site) 
     with Subscriber(site.bridge.port, "status/first", qos=1) as late_here:
         assert late_here.message() == {"topic": "status/first", "payload": "at the broker", "qos": 1, "retain": 1}
     (got,) = site.bridge.mq_json("sub", "status/first", "--count", "1", "--wait", "30")
-    assert (rfh2(got)["mqps"]["Ret"], got["body"]) == (True, "at the broker")
+    assert (folders(got)["mqps"]["Ret"], got["body"]) == (True, "at the broker")
 
 
-def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mqtt(site: Site) -> None:
+def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mqtt(site: MappingSite) -> None:
     """By either convention: the CorrelId of the answer is the MsgId of the request. Each client gets its own answers."""
     with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
         for client, data in (("one", "7"), ("two", "7"), ("three", "x" * 30)):
@@ -208,7 +174,7 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"], letter["body"]) == (2471, "answers", "late")
 
 
-def test_a_publication_without_response_topic_is_no_request(site: Site) -> None:
+def test_a_publication_without_response_topic_is_no_request(site: MappingSite) -> None:
     site.publish("service/time/request", "just so", "-D", "publish", "correlation-data", "7")
     message = site.get("SERVICE.TIME")
     assert (message["md"]["MsgType"], message["md"]["ReplyToQ"], message["body"]) == (8, "", "just so")
@@ -216,7 +182,7 @@ def test_a_publication_without_response_topic_is_no_request(site: Site) -> None:
 
 
 @pytest.mark.parametrize("copied", ["MsgId", "CorrelId"])
-def test_a_client_of_the_bridge_is_answered(site: Site, copied: str) -> None:
+def test_a_client_of_the_bridge_is_answered(site: MappingSite, copied: str) -> None:
     with Subscriber(site.bridge.port, "answer/dev-3/#", qos=1) as client:
         publish(site.bridge.port, "ask/time/dev-3/41", "what time is it?", qos=1)
         request = site.get("SERVICE.TIME")
@@ -227,7 +193,7 @@ def test_a_client_of_the_bridge_is_answered(site: Site, copied: str) -> None:
 
 
 @pytest.mark.parametrize(("ccsid", "codec"), [(500, "cp500"), (1140, "cp1140"), (37, "cp037"), (1208, "utf-8")])
-def test_text_of_every_code_page(site: Site, ccsid: int, codec: str) -> None:
+def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> None:
     document = '{"article": "Schöße ½", "left": 7}'
     with Subscriber(site.bridge.port, "stock/#", "notices", qos=1) as display:
         site.bridge.mq(
@@ -247,7 +213,7 @@ def test_text_of_every_code_page(site: Site, ccsid: int, codec: str) -> None:
     ("body", "ccsid", "reason"),
     [("no JSON".encode("cp500"), 500, 2110), (b"\x41\xff", 1208, 2119), (b"{}", 64999, 2111)],
 )
-def test_what_is_no_json_or_no_text(site: Site, body: bytes, ccsid: int, reason: int) -> None:
+def test_what_is_no_json_or_no_text(site: MappingSite, body: bytes, ccsid: int, reason: int) -> None:
     site.bridge.mq("put", "HOST.STOCK", "--ccsid", str(ccsid), "--property", "site=x", stdin=body)
     letter = site.get(DLQ)
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (reason, "stock")

@@ -1,0 +1,88 @@
+"""A bridge with mappings, and the brokers that their links lead to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.line_process import PATIENCE
+from tests.acceptance.mosquitto import publish
+from tests.acceptance.queue_managers import EMBEDDED
+from tests.acceptance.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+
+DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+class MappingSite:
+    """One bridge on a queue manager of some kind, with MQSC run before it starts, and a Mosquitto."""
+
+    def __init__(
+        self, directory: Path, queue_manager: str, config: Callable[[int], dict[str, Any]], mqsc: Sequence[str]
+    ) -> None:
+        """`config` makes the configuration of the port of the broker."""
+        self.directory = directory
+        self.broker = Mosquitto(directory).start()
+        script = "\n".join(mqsc)
+        settings = config(self.broker.port)
+        if queue_manager == EMBEDDED:
+            (directory / "site.mqsc").write_text(script)
+            settings["queue_manager"] = {"scripts": ["site.mqsc"]}
+            self.bridge = BridgeProcess(directory / "bridge", config=_yaml(settings))
+        else:
+            host = QueueManagerProcess(directory / "host", script)
+            self.bridge = RemoteBridgeProcess(
+                directory / "bridge", library=queue_manager, config=_yaml(settings), queue_manager=host
+            )
+
+    def publish(self, topic: str, payload: str, *arguments: str, qos: int = 1) -> None:
+        """At the broker, in MQTT 5."""
+        publish(self.broker.port, topic, payload, *arguments, qos=qos, version="mqttv5")
+
+    def get(self, queue: str) -> Any:
+        """The next message of a queue."""
+        (message,) = self.bridge.mq_json("get", queue, "--wait", f"{PATIENCE:g}")
+        return message
+
+    def put(self, queue: str, body: bytes, *options: str) -> None:
+        """`mqbridge mq put`, in this process: tables have many rows."""
+        arguments = ["mq", "put", queue, *options, "--data-dir", str(self.bridge.data_directory)]
+        done = CliRunner().invoke(program, arguments, input=body)
+        assert done.exit_code == 0, f"{arguments}: {done.output}"
+
+    def __enter__(self) -> Self:
+        self.bridge.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        status = self.bridge.stop() if self.bridge.running else None
+        self.bridge.discard()
+        self.broker.stop()
+        assert status == 0, self.bridge.log
+        assert "Traceback" not in self.bridge.log, self.bridge.log
+
+
+def eventually(look: Callable[[], object], expected: object) -> None:
+    """Return when what is seen is what is expected."""
+    until = time.monotonic() + PATIENCE
+    while (seen := look()) != expected:
+        assert time.monotonic() < until, f"still {seen!r}, and not {expected!r}"
+
+
+def folders(message: Any) -> dict[str, Any]:
+    """The folders of a message's only RFH2, which is in UTF-8."""
+    (header,) = message["rfh2"]
+    assert header["NameValueCCSID"] == 1208
+    return dict(header["folders"])
+
+
+def _yaml(settings: dict[str, Any]) -> str:
+    """Each section in a line of its own; JSON is YAML."""
+    return "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())

@@ -1,0 +1,351 @@
+"""Every attribute, filter and payload type of mappings, in each direction, through a running bridge.
+
+What each of them means in every case, tests/mapping says of the rules; here one message of each goes all the way. Each row is
+a mapping of its own; all of them are one configuration. Rows to MQ take from the broker, and (without what only MQTT 5 has)
+from the bridge's own clients as well; rows to MQTT publish to the broker, and some to the bridge's own clients.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.acceptance.mapping_site import DLQ, MappingSite, folders
+from tests.acceptance.mosquitto import Subscriber
+from tests.acceptance.paho_subscriber import PahoSubscriber, publish_all
+
+OWN = "-own"
+
+
+class ToMq(NamedTuple):
+    """A publication, the mapping that takes it, and what of the message is looked at: path -> value."""
+
+    name: str
+    mapping: dict[str, Any]
+    expected: dict[str, Any]
+    payload: bytes = b"21.5"
+    qos: int = 1
+    retain: bool = False
+    mqtt5: dict[str, Any] | None = None
+    #: published before it, and not taken: (payload, qos, retain, MQTT 5 properties)
+    passed_by: tuple[bytes, int, bool, dict[str, Any]] | None = None
+
+
+def attributes(**keys: Any) -> dict[str, Any]:
+    return {"attributes": keys}
+
+
+def hexadecimal(text: str) -> str:
+    return text.encode().hex().upper().ljust(48, "0")
+
+
+USER = {"UserProperty": [("site", "north"), ("line-no", "7")]}
+
+TO_MQ = [
+    ToMq("qos0", {}, {"md.Persistence": 0, "mqtt.qos": 0, "mqtt.msgid": None, "rfh2.Format": ""}, qos=0),
+    ToMq("qos1", {}, {"md.Persistence": 1, "mqtt.qos": 1, "md.Format": "MQHRF2", "md.Expiry": -1, "md.ReplyToQ": ""}),
+    ToMq("qos2", {"guarantee": "exactly-once"}, {"md.Persistence": 1, "mqtt.qos": 2}, qos=2),
+    ToMq("at-most-once", {"guarantee": "at-most-once"}, {"md.Persistence": 0, "mqtt.qos": 0}, qos=0),
+    ToMq("persistence", attributes(persistence={0: "persistent"}), {"md.Persistence": 1}, qos=0),
+    ToMq("persistence-all", attributes(persistence="not-persistent"), {"md.Persistence": 0}),
+    ToMq("persistence-as-queue", attributes(persistence="as-queue"), {"md.Persistence": 0}),
+    ToMq("priority", attributes(priority=7), {"md.Priority": 7}),
+    ToMq("expiry", attributes(expiry="1 h"), {"md.Expiry": range(35_000, 36_001)}),
+    ToMq("expiry-as-published", {}, {"md.Expiry": range(71_000, 72_001)}, mqtt5={"MessageExpiryInterval": 7200}),
+    ToMq("expiry-never", attributes(expiry="unlimited"), {"md.Expiry": -1}, mqtt5={"MessageExpiryInterval": 7200}),
+    ToMq("retained", {}, {"mqps.Ret": True}, retain=True),
+    ToMq("retained-not", {}, {"mqps.Ret": None}),
+    ToMq("retained-always", attributes(retained="always"), {"mqps.Ret": True}),
+    ToMq("retained-never", attributes(retained="never"), {"mqps.Ret": None}, retain=True),
+    ToMq("format-string", attributes(format="string"), {"rfh2.Format": "MQSTR", "rfh2.CodedCharSetId": 1208}),
+    ToMq("format-own", attributes(format="MYFMT"), {"rfh2.Format": "MYFMT"}),
+    ToMq("rfh2-off", attributes(rfh2=False, format="string", properties={"a": "b"}),
+         {"md.Format": "MQHRF2", "rfh2.Format": "MQSTR", "mqtt.topic": "a/rfh2-off", "usr.a": "b", "mqps": None}),
+    ToMq("payload-text", {"payload": {"type": "text", "ccsid": 500}, **attributes(format="string")},
+         {"rfh2.Format": "MQSTR", "rfh2.CodedCharSetId": 500, "body": "Grün".encode("cp500")}, "Grün".encode()),
+    ToMq("payload-json", {"payload": "json"}, {"body": b'{"a": [1, "\xc3\xb6"]}'}, '{"a": [1, "ö"]}'.encode()),
+    ToMq("payload-bytes", {"payload": "bytes"}, {"body": b"\xff\x00\xfe"}, b"\xff\x00\xfe"),
+    ToMq("msg-id", attributes(msg_id="{topic}"), {"md.MsgId": hexadecimal("a/msg-id")}),
+    ToMq("correl-id", attributes(correl_id="AB" * 24), {"md.CorrelId": "AB" * 24}),
+    ToMq("correlation-data", {}, {"md.CorrelId": hexadecimal("abc"), "mqtt.correlationData": None},
+         mqtt5={"CorrelationData": b"abc"}),
+    ToMq("correlation-long", {}, {"md.CorrelId": "00" * 24, "mqtt.correlationData": "78" * 25, "mqtt.responseTopic": "r"},
+         mqtt5={"CorrelationData": b"x" * 25, "ResponseTopic": "r"}),
+    ToMq("reply-to", attributes(reply_to_queue="REPLY.{qos}", reply_to_queue_manager="QM9"),
+         {"md.ReplyToQ": "REPLY.1", "md.ReplyToQMgr": "QM9", "md.MsgType": 1}),
+    ToMq("user", attributes(user_identifier="{text}"), {"md.UserIdentifier": "operator"}, b"operator"),
+    ToMq("properties", attributes(properties={"of": "{topic}", "n": "{usr.line-no}"}),
+         {"usr": {"site": "north", "line_x002D_no": "7", "of": "a/properties", "n": "7"}}, mqtt5=USER),
+    ToMq("content-type", {}, {"mqtt.contentType": "text/csv"}, mqtt5={"ContentType": "text/csv"}),
+    ToMq("filter-qos", {"filter": {"qos": [1, 2]}}, {"body": b"yes"}, b"yes", passed_by=(b"no", 0, False, {})),
+    ToMq("filter-retained", {"filter": {"retained": True}}, {"body": b"yes"}, b"yes", retain=True,
+         passed_by=(b"no", 1, False, {})),
+    ToMq("filter-size", {"filter": {"min_size": 2, "max_size": 3}}, {"body": b"yes"}, b"yes",
+         passed_by=(b"nono", 1, False, {})),
+    ToMq("filter-property", {"filter": {"properties": {"site": ["north", "east"]}}}, {"body": b"yes"}, b"yes", mqtt5=USER,
+         passed_by=(b"no", 1, False, {"UserProperty": [("site", "south")]})),
+    ToMq("filter-json", {"filter": {"json": "$.t > 30 && $.u == 'C'"}}, {"body": b'{"t":31,"u":"C"}'}, b'{"t":31,"u":"C"}',
+         passed_by=(b'{"t":31,"u":"F"}', 1, False, {})),
+]  # fmt: skip
+
+#: Mappings whose destination is a template of captures, or another queue manager's.
+PLACES: dict[str, dict[str, Any]] = {
+    "captures": {"from": {"mqtt": "c/{one}/+/{rest...}"}, "to": {"queue": "R.{one|upper}.{rest|mqname}"}},
+    "own-queue-manager": {"from": {"mqtt": "m/{one}"}, "to": {"queue": "R.X.a.b", "queue_manager": "MQB1"}},
+}
+REFUSED = [
+    ("unfillable", {"to": {"queue": "R.{usr.site}"}}, b"1", 2471, "a/unfillable"),
+    ("bad-name", {"to": {"queue": "R {text}"}}, b"1", 2152, "a/bad-name"),
+    ("no-json", {"payload": "json"}, b"{", 2110, "a/no-json"),
+    ("no-text", {"payload": "text"}, b"\xff", 2119, "a/no-text"),
+    ("no-character", {"payload": {"type": "text", "ccsid": 500}}, "€ 5".encode(), 2119, "a/no-character"),
+    ("no-queue", {"to": {"queue": "R.NONE"}, "backouts": 0}, b"1", 2085, "a/no-queue"),
+]
+
+
+class ToMqtt(NamedTuple):
+    """A message by options of `mqbridge mq put`, the mapping that takes it, and what of the publication is looked at."""
+
+    name: str
+    mapping: dict[str, Any]
+    options: tuple[str, ...]
+    expected: dict[str, Any]
+    body: bytes = b"21.5"
+    #: put before it, and not taken
+    passed_by: tuple[str, ...] | None = None
+
+
+PERSISTENT = "--persistent"
+TO_MQTT = [
+    ToMqtt("standard", {}, (), {"qos": 1, "retain": False, "payload": b"21.5", "expiry": None}),
+    ToMqtt("persistent", {}, (PERSISTENT,), {"qos": 2}),
+    ToMqtt("qos", attributes(qos=1), (PERSISTENT,), {"qos": 1}),
+    ToMqtt("qos-each", attributes(qos={"not-persistent": 2}), (), {"qos": 2}),
+    ToMqtt("at-most-once", {"guarantee": "at-most-once"}, (PERSISTENT,), {"qos": 0}),
+    ToMqtt("exactly-once", {"guarantee": "exactly-once"}, (), {"qos": 2}),
+    ToMqtt("retained-always", attributes(retained="always"), (), {"retain": True}),
+    ToMqtt("expiry", attributes(expiry="1 h"), (), {"expiry": range(3500, 3601)}),
+    ToMqtt("expiry-as-published", {}, ("--expiry", "36000"), {"expiry": range(3500, 3601)}),
+    ToMqtt("expiry-never", attributes(expiry="unlimited"), ("--expiry", "36000"), {"expiry": None}),
+    ToMqtt("response-topic", attributes(response_topic="r/{md.ReplyToQ|lower}"), ("--reply-to", "ANSWERS"),
+           {"ResponseTopic": "r/answers"}),
+    ToMqtt("correl-id", {}, ("--correl-id", "order-1"), {"CorrelationData": b"order-1"}),
+    ToMqtt("correlation-data", attributes(correlation_data="{usr.id}"), ("--property", "id=7", "--correl-id", "x"),
+           {"CorrelationData": b"7"}),
+    ToMqtt("content-type", attributes(content_type="text/{usr.kind}"), ("--property", "kind=csv"),
+           {"ContentType": "text/csv"}),
+    ToMqtt("properties", attributes(properties={"priority": "{md.Priority}", "of": "{md.ReplyToQ|default:'?'}"}),
+           ("--priority", "3", "--property", "site=north"),
+           {"user": {"site": "north", "priority": "3", "of": "?", "mqbridge-hops": "MQB1/properties-out"}}),
+    ToMqtt("payload-text", {"payload": "text"}, ("--ccsid", "500"), {"payload": "Grün".encode()}, "Grün".encode("cp500")),
+    ToMqtt("payload-ccsid", {"payload": {"type": "text", "ccsid": 1141}}, (), {"payload": "Grün".encode()},
+           "Grün".encode("cp273")),
+    ToMqtt("payload-object", {"payload": {"type": "json", "object": {"t": "{text}", "p": "{md.Priority}"}}},
+           ("--priority", "2"), {"payload": b'{"t":"21.5","p":"2"}'}),
+    ToMqtt("payload-bytes", {}, (), {"payload": b"\xff\x00"}, b"\xff\x00"),
+    ToMqtt("filter-property", {"filter": {"properties": {"site": "north"}}}, ("--property", "site=north"), {"qos": 1},
+           passed_by=("--property", "site=south")),
+    ToMqtt("filter-md", {"filter": {"properties": {"md.Priority": [8, 9]}}}, ("--priority", "9"), {"qos": 1},
+           passed_by=("--priority", "7")),
+    ToMqtt("filter-qos", {"filter": {"qos": 2}}, (PERSISTENT,), {"qos": 2}, passed_by=()),
+]  # fmt: skip
+REFUSED_OUT = [
+    ("unfillable", {"to": {"mqtt": "b/{usr.site}"}}, b"1", 2471),
+    ("bad-topic", {"to": {"mqtt": "b/{text}"}}, b"#", 2425),
+    ("no-json", {"payload": "json"}, b"{", 2110),
+    ("no-text", {"payload": {"type": "text", "ccsid": 1208}}, b"\xff", 2119),
+]
+#: Rows to MQTT of which the bridge's own clients, of MQTT 3.1.1, see the difference.
+ALSO_OWN = ("standard", "persistent", "qos", "payload-text", "payload-object", "filter-property")
+
+
+def own_ones() -> list[ToMq]:
+    """What the bridge's own clients can publish."""
+    return [row for row in TO_MQ if not row.mqtt5]
+
+
+def config(port: int) -> dict[str, Any]:
+    mappings: dict[str, Any] = {}
+    for row in TO_MQ:
+        mappings[row.name] = {"from": {"mqtt": f"a/{row.name}", "link": "l"}, "to": {"queue": "IN"}} | row.mapping
+    for row in own_ones():
+        mappings[row.name + OWN] = {"from": {"mqtt": f"a/{row.name}"}, "to": {"queue": "IN.OWN"}} | row.mapping
+    for name, mapping in PLACES.items():
+        mappings[name] = mapping | {"from": {**mapping["from"], "link": "l"}}
+    for name, mapping, *_ in REFUSED:
+        mappings[f"{name}-in"] = {"from": {"mqtt": f"a/{name}", "link": "l"}, "to": {"queue": "IN"}} | mapping
+    for out in TO_MQTT:
+        to = {"mqtt": f"b/{out.name}", "link": "l"}
+        mappings[f"{out.name}-out"] = {"from": {"queue": queue(out.name)}, "to": to} | out.mapping
+    for out in TO_MQTT:
+        if out.name in ALSO_OWN:
+            to = {"mqtt": f"b/{out.name}"}
+            mappings[f"{out.name}-out{OWN}"] = {"from": {"queue": queue(out.name + OWN)}, "to": to} | out.mapping
+    for name, mapping, *_ in REFUSED_OUT:
+        to = mapping.get("to", {"mqtt": f"b/{name}"}) | {"link": "l"}
+        mappings[f"{name}-refused"] = {"from": {"queue": queue(f"{name}-refused")}} | mapping | {"to": to}
+    return {"links": {"l": {"host": "127.0.0.1", "port": port}}, "mappings": mappings}
+
+
+def queue(name: str) -> str:
+    return f"B.{name.upper().replace('-', '.')}"
+
+
+def mqsc() -> list[str]:
+    names = [out.name for out in TO_MQTT] + [name + OWN for name in ALSO_OWN] + [f"{row[0]}-refused" for row in REFUSED_OUT]
+    return [f"DEFINE QLOCAL({name})" for name in ("IN", "IN.OWN", "'R.X.a.b'", *map(queue, names))]
+
+
+@pytest.fixture(scope="module")
+def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MappingSite]:
+    with MappingSite(tmp_path_factory.mktemp("attributes"), queue_manager, config, mqsc()) as site:
+        yield site
+
+
+def mqtt5(given: dict[str, Any] | None = None) -> Properties:
+    properties = Properties(PacketTypes.PUBLISH)
+    for name, value in (given or {}).items():
+        setattr(properties, name, value)
+    return properties
+
+
+def publications(rows: list[ToMq]) -> Iterator[tuple[str, bytes, int, bool, Properties]]:
+    for row in rows:
+        if row.passed_by is not None:
+            payload, qos, retain, given = row.passed_by
+            yield f"a/{row.name}", payload, qos, retain, mqtt5(given)
+        yield f"a/{row.name}", row.payload, row.qos, row.retain, mqtt5(row.mqtt5)
+
+
+def taken(site: MappingSite, name: str, rows: list[ToMq]) -> dict[str, list[Any]]:
+    """The messages of a queue, one of each row at least, by topic."""
+    site.bridge.wait_for_depth(name, len(rows))
+    found: dict[str, list[Any]] = {}
+    for message in site.bridge.mq_json("get", name, "--count", "0"):
+        content = folders(message)
+        topic = content["mqps"]["Top"] if "mqps" in content else content["mqtt"]["topic"]
+        found.setdefault(topic, []).append(message)
+    return found
+
+
+@pytest.fixture(scope="module")
+def from_broker(site: MappingSite) -> dict[str, list[Any]]:
+    publish_all(site.broker.port, publications(TO_MQ))
+    return taken(site, "IN", TO_MQ)
+
+
+@pytest.fixture(scope="module")
+def from_own_clients(site: MappingSite) -> dict[str, list[Any]]:
+    publish_all(site.bridge.port, publications(own_ones()), version="3.1.1")
+    return taken(site, "IN.OWN", own_ones())
+
+
+@pytest.mark.parametrize("row", TO_MQ, ids=lambda row: row.name)
+def test_from_a_broker_to_mq(from_broker: dict[str, list[Any]], row: ToMq) -> None:
+    (message,) = from_broker[f"a/{row.name}"]
+    assert {path: value(message, path, wanted) for path, wanted in row.expected.items()} == row.expected
+    assert folders(message)["mqbridge"] == {"hops": f"MQB1/{row.name}"}
+
+
+@pytest.mark.parametrize("row", own_ones(), ids=lambda row: row.name)
+def test_from_own_clients_to_mq(from_own_clients: dict[str, list[Any]], row: ToMq) -> None:
+    (message,) = from_own_clients[f"a/{row.name}"]
+    assert {path: value(message, path, wanted) for path, wanted in row.expected.items()} == row.expected
+    assert folders(message)["mqtt"]["clientId"] == "publisher"
+    assert folders(message)["mqbridge"] == {"hops": f"MQB1/{row.name}{OWN}"}
+
+
+def value(message: Any, path: str, wanted: Any) -> Any:
+    """What stands there; a range that it is in is what is wanted."""
+    head, dot, rest = path.partition(".")
+    if head == "body":
+        body = message["body"]
+        return body.encode() if message["bodyEncoding"] == "utf-8" else base64.b64decode(body)
+    part = message["md"] if head == "md" else message["rfh2"][0] if head == "rfh2" else folders(message).get(head)
+    found = part if not dot or part is None else part.get(rest)
+    return wanted if isinstance(wanted, range) and found in wanted else found
+
+
+def test_places_to_put_to(site: MappingSite) -> None:
+    publish_all(site.broker.port, [("c/x/y/a/b", b"captured", 1, False, mqtt5()), ("m/n", b"named", 1, False, mqtt5())])
+    assert {site.get("R.X.a.b")["body"] for _ in PLACES} == {"captured", "named"}
+
+
+@pytest.mark.parametrize(("name", "mapping", "payload", "reason", "topic"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_cannot_go_to_mq(
+    site: MappingSite, name: str, mapping: dict[str, Any], payload: bytes, reason: int, topic: str
+) -> None:
+    publish_all(site.broker.port, [(topic, payload, 1, True, mqtt5({"UserProperty": [("a", "b")]}))])
+    letter = site.get(DLQ)
+    assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (reason, f"{name}-in")
+    assert value(letter, "body", None) == payload
+    content = folders(letter)
+    assert (content["mqps"], content["usr"]) == ({"Top": topic, "Ret": True}, {"a": "b"})
+
+
+@pytest.fixture(scope="module")
+def at_broker(site: MappingSite) -> dict[str, list[Any]]:
+    with PahoSubscriber(site.broker.port, "b/#") as subscriber:
+        for row in TO_MQTT:
+            put(site, row, queue(row.name))
+        found: dict[str, list[Any]] = {}
+        for message in (subscriber.message() for _ in TO_MQTT):
+            found.setdefault(message.topic, []).append(message)
+    return found
+
+
+@pytest.fixture(scope="module")
+def at_own_clients(site: MappingSite) -> dict[str, list[Any]]:
+    rows = [row for row in TO_MQTT if row.name in ALSO_OWN]
+    with Subscriber(site.bridge.port, "b/#", qos=2) as subscriber:
+        for row in rows:
+            put(site, row, queue(row.name + OWN))
+        found: dict[str, list[Any]] = {}
+        for message in (subscriber.message() for _ in rows):
+            found.setdefault(message["topic"], []).append(message)
+    return found
+
+
+def put(site: MappingSite, row: ToMqtt, name: str) -> None:
+    if row.passed_by is not None:
+        site.put(name, b"passed by", *row.passed_by)
+    site.put(name, row.body, *row.options)
+
+
+@pytest.mark.parametrize("row", TO_MQTT, ids=lambda row: row.name)
+def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> None:
+    (message,) = at_broker[f"b/{row.name}"]
+    properties = message.properties
+    seen = {
+        "qos": message.qos, "retain": message.retain, "payload": message.payload,
+        "expiry": getattr(properties, "MessageExpiryInterval", None), "user": dict(properties.UserProperty),
+        **{name: getattr(properties, name, None) for name in ("ResponseTopic", "CorrelationData", "ContentType")},
+    }  # fmt: skip
+    for name, wanted in row.expected.items():
+        assert seen[name] in wanted if isinstance(wanted, range) else seen[name] == wanted, name
+    assert seen["user"]["mqbridge-hops"] == f"MQB1/{row.name}-out"
+
+
+@pytest.mark.parametrize("row", [row for row in TO_MQTT if row.name in ALSO_OWN], ids=lambda row: row.name)
+def test_from_mq_to_own_clients(at_own_clients: dict[str, list[Any]], row: ToMqtt) -> None:
+    (message,) = at_own_clients[f"b/{row.name}"]
+    # No guarantee of a link raises the QoS here.
+    qos = 0 if row.name in ("standard", "payload-text", "payload-object", "filter-property") else row.expected["qos"]
+    payload = row.expected.get("payload", b"21.5").decode()
+    assert message == {"topic": f"b/{row.name}", "payload": payload, "qos": qos, "retain": 0}
+
+
+@pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
+def test_what_cannot_go_to_mqtt(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
+    source = queue(f"{name}-refused")
+    site.put(source, body, "--property", "a=b", "--correl-id", "c")
+    letter = site.get(DLQ)
+    header = letter["dlh"]
+    assert (header["Reason"], header["PutApplName"], header["DestQName"]) == (reason, f"{name}-refused", source)
+    assert (value(letter, "body", None), letter["md"]["CorrelId"]) == (body, hexadecimal("c"))
+    assert folders(letter)["usr"] == {"a": "b"}
