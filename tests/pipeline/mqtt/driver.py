@@ -5,28 +5,30 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from bridge.pipeline.session import session
 from tests.pipeline.mqtt.conftest import stream
 from tests.pipeline.settings import SETTINGS
 
 
-def main(port: str, directory: str, queue: str, home: str) -> None:
-    """Two queries to their end; the tasks of `local[2,4]` are tried up to four times."""
-    spark = session("driver", master="local[2,4]", settings=SETTINGS)
+def drain(spark: SparkSession, port: int, directory: Path, queue: str, home: Path) -> None:
+    """Two queries to their end, with all that they keep below `home`."""
     sinks = {
-        "queue": ("mq", {"dataDirectory": directory, "queue": queue}),
-        "table": ("parquet", {"path": str(Path(home) / "rows")}),
+        "queue": ("mq", {"dataDirectory": str(directory), "queue": queue}),
+        "table": ("parquet", {"path": str(home / "rows")}),
     }
     queries = []
     for name, (sink, options) in sinks.items():
-        frame = stream(spark, int(port), Path(home) / name, name, maxMessagesPerTrigger=20)
+        frame = stream(spark, port, home / name, name, maxMessagesPerTrigger=20)
         writer = frame.selectExpr("payload AS body").writeStream.format(sink).options(**options)
-        checkpoint = str(Path(home) / f"{name} checkpoint")
-        queries.append(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+        writer = writer.option("checkpointLocation", str(home / f"{name} checkpoint"))
+        queries.append(writer.trigger(availableNow=True).start())
     for query in queries:
         query.awaitTermination()
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    # The tasks of `local[2,4]` are tried up to four times.
+    started = session("driver", master="local[2,4]", settings=SETTINGS)
+    drain(started, int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

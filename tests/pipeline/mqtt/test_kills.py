@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.dataset
 import pytest
+from pyspark.sql import SparkSession
 
 from bridge.mapping.publication import Publication
 from bridge.pipeline.mq.place import APPLICATION_NAME
@@ -21,8 +22,11 @@ from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import Fault, fault, is_marker, kill
 from tests.pipeline.mqtt.conftest import PATIENCE, Clients
+from tests.pipeline.mqtt.driver import drain
 from tests.pipeline.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
 from tests.pipeline.mqtt.spooler import subscribed
+
+DRIVER_PATIENCE = 90
 
 
 def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
@@ -72,8 +76,11 @@ def test_a_spool_whose_process_is_killed_at_each_step(
         batches = read(spool.slices(0, spool.end))
         return [bytes(payload) for batch in batches for payload in batch.column("payload").to_pylist()]
 
-    while b"end" not in spooled():
-        assert spool.wait_beyond(spool.end, PATIENCE)
+    while True:
+        end = spool.end
+        if b"end" in spooled():
+            break
+        assert spool.wait_beyond(end, PATIENCE)
     subscriber.stop()
     if qos == 2:
         assert spooled() == [*expected, b"end"]
@@ -83,17 +90,16 @@ def test_a_spool_whose_process_is_killed_at_each_step(
 
 
 def test_a_worker_and_the_driver_killed(
-    mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
 ) -> None:
-    """To a queue and to a table: every publication comes once."""
+    """To a queue and to a table: every publication comes once. (The driver after that is the one of all tests.)"""
     queue = queues.queue()
     bodies = [b"%03d" % number for number in range(60)]
     sender = clients("drivers")
     for topic in ("queue", "table"):
         session_made(mosquitto, tmp_path / topic, topic)
         sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
-    arguments = (mosquitto.port, queues.directory, queue, tmp_path)
-    driver = process("tests.pipeline.mqtt.driver", *arguments)
+    driver = process("tests.pipeline.mqtt.driver", mosquitto.port, queues.directory, queue, tmp_path)
     # The worker in the middle of the first batch, and the driver after the second is put, which Spark has not noted then.
     worker = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 10, action=kill(signal.SIGKILL))
     committed = Fault(
@@ -103,9 +109,9 @@ def test_a_worker_and_the_driver_killed(
         after=True,
     )
     with fault(APPLICATION_NAME, worker, committed):
-        assert driver.wait(PATIENCE) == -signal.SIGKILL
+        assert driver.wait(DRIVER_PATIENCE) == -signal.SIGKILL
     assert worker.happened and committed.happened
-    assert process("tests.pipeline.mqtt.driver", *arguments).wait(PATIENCE) == 0
+    drain(spark, mosquitto.port, queues.directory, queue, tmp_path)
     assert queues.bodies(queue) == bodies
     # Spark's list of the files that count: one that a killed batch left is none of them.
     listed = [line for one in (tmp_path / "rows" / "_spark_metadata").iterdir() if not one.name.startswith(".")
