@@ -1,0 +1,185 @@
+"""Retained publications through mappings: as-published, never and always, for who is there and who comes later, in each
+direction, in MQTT 5 and 3.1.1; and how they are cleared.
+
+A subscriber of MQTT 5 that asks for Retain As Published sees what the mapping publishes while it is there; what is retained,
+one that comes later sees. (The bridge's own clients speak 3.1.1: live, nothing is retained, MQTT-3.3.1-9.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.acceptance.mapping_site import MappingSite, eventually, folders
+from tests.acceptance.mosquitto import Subscriber, publish
+from tests.acceptance.paho_subscriber import PahoSubscriber
+
+MODES = ("as-published", "never", "always")
+#: How it is published, and what of it is retained.
+RETAINED = {
+    ("as-published", False): False,
+    ("as-published", True): True,
+    ("never", False): False,
+    ("never", True): False,
+    ("always", False): True,
+    ("always", True): True,
+}
+CASES = [f"{mode}/{'retained' if retain else 'live'}" for mode, retain in RETAINED]
+KEPT = {case for case, kept in zip(CASES, RETAINED.values(), strict=True) if kept}
+
+
+def config(port: int) -> dict[str, Any]:
+    mappings: dict[str, Any] = {}
+    for mode in MODES:
+        attributes = {"attributes": {"retained": mode}}
+        mappings |= {
+            f"in-{mode}": {"from": {"mqtt": f"in/{mode}/{{x}}", "link": "l"}, "to": {"topic": f"here/{mode}/{{x}}"}},
+            f"in311-{mode}": {"from": {"mqtt": f"in3/{mode}/{{x}}", "link": "l3"}, "to": {"topic": f"here3/{mode}/{{x}}"}},
+            f"out-{mode}": {"from": {"topic": f"out/{mode}/{{x}}"}, "to": {"mqtt": f"there/{mode}/{{x}}", "link": "l"}},
+            f"out311-{mode}": {"from": {"topic": f"out3/{mode}/{{x}}"}, "to": {"mqtt": f"there3/{mode}/{{x}}", "link": "l3"}},
+            f"queue-{mode}": {"from": {"mqtt": f"queue/{mode}/{{x}}", "link": "l"}, "to": {"queue": "Q"}},
+            f"back-{mode}": {
+                "from": {"queue": f"B.{mode.upper().replace('-', '.')}"},
+                "to": {"mqtt": f"back/{mode}/{{usr.x}}", "link": "l"},
+            },
+        }
+        for name in (f"{kind}-{mode}" for kind in ("in", "in311", "out", "out311", "queue", "back")):
+            mappings[name] |= attributes
+        mappings[f"feed-{mode}"] = {
+            "from": {"mqtt": f"feed/{mode}/{{x}}", "link": "l"},
+            "to": {"queue": f"B.{mode.upper().replace('-', '.')}"},
+            "attributes": {"properties": {"x": "{x}"}},
+        }
+    broker = {"host": "127.0.0.1", "port": port}
+    return {"links": {"l": broker, "l3": {**broker, "version": "3.1.1"}}, "mappings": mappings}
+
+
+@pytest.fixture(scope="module")
+def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MappingSite]:
+    mqsc = [f"DEFINE QLOCAL({name})" for name in ("Q", "B.AS.PUBLISHED", "B.NEVER", "B.ALWAYS")]
+    with MappingSite(tmp_path_factory.mktemp("retained"), queue_manager, config, mqsc) as site:
+        yield site
+
+
+def publish_cases(port: int, root: str, payload: str = "x") -> None:
+    """One publication of each way, in the order of the table."""
+    for case in CASES:
+        publish(port, f"{root}/{case}", payload, *(["-r"] if case.endswith("retained") else []), qos=1)
+
+
+def late_at_broker(site: MappingSite, root: str) -> set[str]:
+    """The topics of which a subscriber that comes now has a retained publication, at the broker."""
+    return late(lambda: PahoSubscriber(site.broker.port, f"{root}/#"), site.broker.port, root)
+
+
+def late_here(site: MappingSite, root: str) -> set[str]:
+    """The same among the bridge's own clients."""
+    return late(lambda: Subscriber(site.bridge.port, f"{root}/#", qos=1), site.bridge.port, root)
+
+
+def late(subscribe: Callable[[], PahoSubscriber | Subscriber], port: int, root: str) -> set[str]:
+    found = set()
+    with subscribe() as subscriber:
+        publish(port, f"{root}/end", "end", qos=1)
+        while (one := topic_and_retained(subscriber.message()))[0] != f"{root}/end":
+            if one[1]:  # else it has just come
+                found.add(one[0].removeprefix(f"{root}/"))
+    return found
+
+
+def topic_and_retained(message: Any) -> tuple[str, bool]:
+    if isinstance(message, dict):
+        return message["topic"], bool(message["retain"])
+    return message.topic, message.retain
+
+
+def live(subscriber: PahoSubscriber | Subscriber, root: str) -> dict[str, bool]:
+    """One message of each case: whether it came as a retained one."""
+    messages = [topic_and_retained(subscriber.message()) for _ in CASES]
+    return {topic.removeprefix(f"{root}/"): retained for topic, retained in messages}
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_from_own_clients_to_a_broker(site: MappingSite, version: str) -> None:
+    """A link of 3.1.1 says to the broker as well as one of 5 what is to be retained."""
+    source, target = ("out", "there") if version == "5" else ("out3", "there3")
+    with PahoSubscriber(site.broker.port, f"{target}/#") as subscriber:
+        publish_cases(site.bridge.port, source)
+        assert live(subscriber, target) == dict(zip(CASES, RETAINED.values(), strict=True))
+        assert late_at_broker(site, target) == KEPT
+        # What clears here clears there: as-published by RETAIN, always by the empty payload alone, never not at all.
+        publish_cases(site.bridge.port, source, "")
+        eventually(lambda: late_at_broker(site, target), set())
+
+
+def test_from_a_broker_to_own_clients(site: MappingSite) -> None:
+    with Subscriber(site.bridge.port, "here/#", qos=1) as subscriber:
+        publish_cases(site.broker.port, "in")
+        assert live(subscriber, "here") == dict.fromkeys(CASES, False)
+        eventually(lambda: late_here(site, "here"), KEPT)
+    publish_cases(site.broker.port, "in", "")
+    eventually(lambda: late_here(site, "here"), set())
+
+
+def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
+    """The broker tells a subscriber of 3.1.1 only of what it was given late: as-published keeps nothing that comes live."""
+    with Subscriber(site.bridge.port, "here3/#", qos=1) as subscriber:
+        publish_cases(site.broker.port, "in3")
+        assert live(subscriber, "here3") == dict.fromkeys(CASES, False)
+    eventually(lambda: late_here(site, "here3"), {"always/live", "always/retained"})
+
+
+def test_what_never_keeps_it_does_not_clear(site: MappingSite) -> None:
+    publish(site.bridge.port, "here/never/own", "own", "-r", qos=1)
+    with Subscriber(site.bridge.port, "here/never/#", qos=1) as subscriber:
+        assert subscriber.message()["topic"] == "here/never/own"
+        publish(site.broker.port, "in/never/own", "", "-r", qos=1)
+        assert subscriber.message() == {"topic": "here/never/own", "payload": None, "qos": 1, "retain": 0}
+    eventually(lambda: late_here(site, "here"), {"never/own"})
+
+
+def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
+    """mqps.Ret; an empty body is one that clears."""
+    for payload in ("x", ""):
+        publish_cases(site.broker.port, "queue", payload)
+        site.bridge.wait_for_depth("Q", len(CASES))
+        found = {}
+        for message in site.bridge.mq_json("get", "Q", "--count", "0"):
+            mqps = folders(message)["mqps"]
+            assert message["body"] == payload
+            found[mqps["Top"].removeprefix("queue/")] = mqps.get("Ret", False)
+        assert found == dict(zip(CASES, RETAINED.values(), strict=True))
+
+
+def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
+    """By mqps.Ret of the message on the queue."""
+    with PahoSubscriber(site.broker.port, "back/#") as subscriber:
+        publish_cases(site.broker.port, "feed")
+        assert live(subscriber, "back") == dict(zip(CASES, RETAINED.values(), strict=True))
+        assert late_at_broker(site, "back") == KEPT
+        publish_cases(site.broker.port, "feed", "")
+        eventually(lambda: late_at_broker(site, "back"), set())
+
+
+def test_what_was_there_before_the_mapping_comes_first(site: MappingSite) -> None:
+    """A new subscription, of either version, is given what is retained; and says that it is."""
+    config = site.bridge.config
+    assert config is not None
+    for topic in ("before/5", "before/3.1.1"):
+        publish(site.broker.port, topic, "since long", "-r", qos=1)
+    publish(site.bridge.port, "before/own", "since long", "-r", qos=1)
+    before = config.read_text(encoding="utf-8")
+    more = (
+        '"new-5": {"from": {"mqtt": "before/5", "link": "l"}, "to": {"queue": "Q"}},'
+        ' "new-311": {"from": {"mqtt": "before/3.1.1", "link": "l3"}, "to": {"queue": "Q"}},'
+        ' "new-out": {"from": {"topic": "before/own"}, "to": {"mqtt": "since/{topic}", "link": "l"}}, '
+    )
+    config.write_text(before.replace("mappings: {", "mappings: {" + more), encoding="utf-8")
+    site.bridge.restart()
+    site.bridge.wait_for_depth("Q", 2)
+    topics = [folders(message)["mqps"] for message in site.bridge.mq_json("get", "Q", "--count", "0")]
+    found = {mqps["Top"]: mqps.get("Ret") for mqps in topics}
+    assert found == {"before/5": True, "before/3.1.1": True}
+    eventually(lambda: late_at_broker(site, "since"), {"before/own"})
