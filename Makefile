@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test bench bench-remote clean
+.PHONY: setup run test bench bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 setup: $(VENV)/.ready
@@ -40,6 +40,10 @@ bench: $(VENV)/.ready-bench
 bench-remote: $(VENV)/.ready-bench
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m tests.bench.remote $(ARGS)
+
+# The pipeline on Spark: mapping, queue and Parquet, streaming latency, audit.
+bench-pipeline: $(VENV)/.ready-bench $(VENV)/.ready-test
+	@$(BIN)/python -m tests.bench.pipeline $(ARGS)
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
