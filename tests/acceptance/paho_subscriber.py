@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import paho.mqtt.client as paho
@@ -18,7 +18,16 @@ from tests.acceptance.line_process import PATIENCE
 class PahoSubscriber:
     """Connected and subscribed to a filter, with Retain As Published."""
 
-    def __init__(self, port: int, topic_filter: str, qos: int = 2) -> None:
+    def __init__(
+        self,
+        port: int,
+        topic_filter: str,
+        qos: int = 2,
+        *,
+        host: str = "127.0.0.1",
+        settle: Callable[[paho.Client], None] = lambda client: None,
+    ) -> None:
+        """`settle` is given the client before it connects."""
         #: all that was taken so far
         self.seen: list[paho.MQTTMessage] = []
         self._messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
@@ -33,7 +42,8 @@ class PahoSubscriber:
         client.on_subscribe = lambda *_: self._subscribed.set()
         client.on_message = lambda client, userdata, message: self._messages.put(message)
         self._client = client
-        client.connect("127.0.0.1", port)
+        settle(client)
+        client.connect(host, port)
         client.loop_start()
         assert self._subscribed.wait(PATIENCE), f"no SUBACK for {topic_filter}"
 
@@ -45,6 +55,10 @@ class PahoSubscriber:
             raise AssertionError(f"nothing within {PATIENCE:g} s; before: {[one.topic for one in self.seen]}") from None
         self.seen.append(message)
         return message
+
+    def publish(self, topic: str, payload: str, qos: int) -> None:
+        """Returns when it is acknowledged as its QoS demands."""
+        self._client.publish(topic, payload, qos).wait_for_publish(PATIENCE)
 
     def until(self, topic: str) -> list[str]:
         """Topics of the messages up to the first one of that topic."""

@@ -14,6 +14,7 @@ from bridge.mqtt.link import LinkLost, LinkPhase
 from bridge.mqtt.link import network as link_network
 from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mosquitto import Subscriber, publish
+from tests.mqtt.link.certificates import make, tls_settings
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 
@@ -183,36 +184,13 @@ def test_passwords(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
-    if shutil.which("openssl") is None:
-        pytest.fail("openssl is not installed; `make test` needs it for certificates")
     directory = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-    openssl("req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", "2")
-    for name, subject, protection in (
-        ("server", "localhost", ("-nodes",)),
-        ("client", "client", ("-passout", "pass:p4ss")),
-    ):
-        openssl("req", *key, *protection, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={subject}")
-        (directory / "ext").write_text(f"subjectAltName=DNS:{subject}\n")
-        openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-            "-out", f"{name}.pem", "-extfile", "ext", "-days", "2",
-        )  # fmt: skip
+    make(directory)
     return directory
 
 
-def tls_settings(certificates: Path, *more: str) -> tuple[str, ...]:
-    files = (f"cafile {certificates}/ca.pem", f"certfile {certificates}/server.pem", f"keyfile {certificates}/server.key")
-    return (*files, "allow_anonymous true", *more)
-
-
 def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certificates: Path) -> None:
-    port = mosquitto(*tls_settings(certificates)).port
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
     tls = {"ca_file": certificates / "ca.pem"}
     receiver = ready(link(port, version, "in", host="localhost", topic_filter="t", qos=1, tls=tls))
     sender = ready(link(port, version, "out", host="localhost", tls=tls))
@@ -252,13 +230,13 @@ def test_tls_that_fails_is_told(
     why: str,
     impatient: None,
 ) -> None:
-    port = mosquitto(*tls_settings(certificates)).port
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
     files = {name: certificates / value if name.endswith("file") else value for name, value in tls.items()}
     assert why in link(port, host=host, tls=files).state_where(LinkPhase.WAITING).error
 
 
 def test_tls_without_a_host_name_to_check(mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path) -> None:
-    port = mosquitto(*tls_settings(certificates)).port
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
     ready(link(port, host="127.0.0.1", tls={"ca_file": certificates / "ca.pem", "check_host_name": False}))
 
 
@@ -266,7 +244,7 @@ def test_tls_with_a_certificate_of_its_own(
     mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     monkeypatch.setenv("LINK_KEY", "p4ss")
-    port = mosquitto(*tls_settings(certificates, "require_certificate true")).port
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true", "require_certificate true")).port
     trust = {"ca_file": certificates / "ca.pem"}
     own = {"certificate_file": certificates / "client.pem", "key_file": certificates / "client.key"}
     ready(link(port, "5", "with", host="localhost", tls=trust | own | {"key_password_variable": "LINK_KEY"}))

@@ -1,0 +1,37 @@
+"""Certificates of a test's own, made by openssl."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def make(directory: Path) -> None:
+    """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
+    if shutil.which("openssl") is None:
+        pytest.fail("openssl is not installed; `make test` needs it for certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    openssl("req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", "2")
+    for name, subject, protection in (
+        ("server", "localhost", ("-nodes",)),
+        ("client", "client", ("-passout", "pass:p4ss")),
+    ):
+        openssl("req", *key, *protection, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={subject}")
+        (directory / "ext").write_text(f"subjectAltName=DNS:{subject}\n")
+        openssl(
+            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+            "-out", f"{name}.pem", "-extfile", "ext", "-days", "2",
+        )  # fmt: skip
+
+
+def tls_settings(certificates: Path, *more: str) -> tuple[str, ...]:
+    """What mosquitto.conf says of a listener with them."""
+    files = (f"cafile {certificates}/ca.pem", f"certfile {certificates}/server.pem", f"keyfile {certificates}/server.key")
+    return (*files, *more)
