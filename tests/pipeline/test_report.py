@@ -56,9 +56,9 @@ def rows(found: Report, key: str) -> list[list[Any]]:
         ("qos", [[0, 1, 0, 1, 0], [1, 10, 500, 10, 500], [2, 0, 0, 0, 0]]),
         ("size", [["empty", 1, 0, 1, 0], ["to 64 B", 10, 500, 10, 500], ["to 16 KiB", 0, 0, 0, 0]]),
         ("latency", [[0, 1, 100.0, 100.0, 100.0, 100.0, 100.0], [1, 10, 50.0, 90.0, 100.0, 100.0, 100.0]]),
-        ("dead_letters", [[WRONG, 2, 2]]),
-        ("refused", [["MQRC_Q_FULL (2053)", 1, 1]]),
-        ("discarded", [["expired", 1, 1]]),
+        ("dead_letters", [[WRONG, 2]]),
+        ("refused", [["MQRC_Q_FULL (2053)", 1]]),
+        ("discarded", [["expired", 1]]),
     ],
 )  # fmt: skip
 def test_section(whole: Report, key: str, expected: list[list[Any]]) -> None:

@@ -29,6 +29,8 @@ _LAG: Final = timedelta(hours=1)
 
 _ARRIVED: Final = (str(Outcome.DELIVERED), str(Outcome.ACKNOWLEDGED))
 _TRAFFIC: Final = ("published", "published bytes", "delivered", "delivered bytes")
+#: What the report tells apart, each for itself.
+_APART: Final = ("hour", "branch", "client_id", "qos", "size_class")
 
 
 class Section(msgspec.Struct):
@@ -70,61 +72,81 @@ def report(
     messages = rows.where(
         f.col("direction").isin(str(Direction.IN), str(Direction.OUT)) & f.col("settled").between(low, high - 1)
     )
-    counted = _counted(messages, levels).cache()
-    try:
-        total = counted.agg(f.sum("messages")).first()
-        if total is None or not total[0]:
-            raise NoRows("the archive has no messages in that time")
-        sections = [
-            _traffic(counted, "hour", "Messages by hour (UTC)", "hour"),
-            _traffic(counted, "topics", f"Messages by topic, {levels} levels", "branch", top=top),
-            _traffic(counted, "clients", "Top talkers: messages by client", "client_id", top=top),
-            _traffic(counted, "qos", "Messages by QoS", "qos"),
-            _sizes(counted),
-            _latency(messages),
-            _reasons(counted, "dead_letters", "Dead letters by reason", Outcome.DEAD_LETTERED),
-            _reasons(counted, "refused", "Publications refused, by reason", Outcome.REFUSED),
-            _reasons(counted, "discarded", "Discarded, by reason", Outcome.DISCARDED),
-        ]
-    finally:
-        counted.unpersist()
-    return Report(start, end, total[0], sections)
+    found = _grouped(_counted(messages, levels))
+    total = sum(one["messages"] for one in found["qos"])
+    if not total:
+        raise NoRows("the archive has no messages in that time")
+    sections = [
+        _traffic("hour", "Messages by hour (UTC)", found["hour"]),
+        _top("topics", f"Messages by topic, {levels} levels", found["branch"], top),
+        _top("clients", "Top talkers: messages by client", found["client_id"], top),
+        _traffic("qos", "Messages by QoS", found["qos"]),
+        _sizes(found["size_class"]),
+        _latency(messages),
+        _reasons("dead_letters", "Dead letters by reason", found["reason"], Outcome.DEAD_LETTERED),
+        _reasons("refused", "Publications refused, by reason", found["reason"], Outcome.REFUSED),
+        _reasons("discarded", "Discarded, by reason", found["reason"], Outcome.DISCARDED),
+    ]
+    return Report(start, end, total, sections)
 
 
 def _counted(messages: DataFrame, levels: int) -> DataFrame:
+    """One row for each combination of what the report tells apart; far fewer than the archive has."""
     size: Column = f.lit(LARGER)
     for limit, name in reversed(SIZES):
         size = f.when(f.col("size") <= limit, name).otherwise(size)
     hour = f.date_format(f.timestamp_micros("settled"), "yyyy-MM-dd HH:00")
-    return messages.groupBy(
-        "direction", "outcome", "reason", "client_id", f.col("qos").cast("int").alias("qos"),
-        f.substring_index("topic", "/", levels).alias("branch"), hour.alias("hour"), size.alias("size_class"),
-    ).agg(f.count("*").alias("messages"), f.sum("size").alias("bytes"))  # fmt: skip
-
-
-def _sums() -> list[Column]:
     put, arrived = f.col("outcome") == Outcome.PUT, f.col("outcome").isin(*_ARRIVED)
-    both = [(put, "messages"), (put, "bytes"), (arrived, "messages"), (arrived, "bytes")]
-    return [
-        f.sum(f.when(condition, f.col(column)).otherwise(0)).alias(name)
-        for name, (condition, column) in zip(_TRAFFIC, both, strict=True)
-    ]
+    one = {"published": put, "published bytes": put, "delivered": arrived, "delivered bytes": arrived}
+    return messages.groupBy(
+        "outcome", "reason", "client_id", f.col("qos").cast("int").alias("qos"),
+        f.substring_index("topic", "/", levels).alias("branch"), hour.alias("hour"), size.alias("size_class"),
+    ).agg(
+        f.count("*").alias("messages"),
+        *(
+            f.sum(f.when(condition, f.col("size") if name.endswith("bytes") else 1).otherwise(0)).alias(name)
+            for name, condition in one.items()
+        ),
+    )  # fmt: skip
 
 
-def _traffic(counted: DataFrame, key: str, title: str, column: str, *, top: int | None = None) -> Section:
-    grouped = counted.groupBy(f.col(column).alias(key)).agg(*_sums())
-    if top is None:
-        grouped = grouped.orderBy(key)
-    else:
-        grouped = grouped.orderBy(-(f.col("published") + f.col("delivered")), key).limit(top)
-    return Section(key, title, [key, *_TRAFFIC], _values(grouped), ["published", "delivered"], "messages")
+def _grouped(counted: DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """The sums by each of the columns that the report tells apart, all in one job; `reason` goes with its outcome."""
+    sets = [[name] for name in _APART] + [["outcome", "reason"]]
+    sums = [f.sum(name).alias(name) for name in ("messages", *_TRAFFIC)]
+    apart = [f.grouping(name).alias(f"without {name}") for name in (*_APART, "reason")]
+    rows = counted.groupingSets(sets, *_APART, "outcome", "reason").agg(*sums, *apart).toArrow().to_pylist()
+    return {name: [one for one in rows if not one[f"without {name}"]] for name in (*_APART, "reason")}
 
 
-def _sizes(counted: DataFrame) -> Section:
-    grouped = counted.groupBy(f.col("size_class").alias("size")).agg(*_sums())
+def _line(one: dict[str, Any], column: str) -> list[Any]:
+    return [one[column], *(one[name] for name in _TRAFFIC)]
+
+
+def _section(key: str, title: str, rows: list[list[Any]]) -> Section:
+    return Section(key, title, [key, *_TRAFFIC], rows, ["published", "delivered"], "messages")
+
+
+def _traffic(key: str, title: str, found: list[dict[str, Any]]) -> Section:
+    return _section(key, title, sorted(_line(one, key) for one in found))
+
+
+def _top(key: str, title: str, found: list[dict[str, Any]], top: int) -> Section:
+    column = {"topics": "branch", "clients": "client_id"}[key]
+    found = sorted(found, key=lambda one: (-one["published"] - one["delivered"], one[column]))
+    return _section(key, title, [_line(one, column) for one in found[:top]])
+
+
+def _sizes(found: list[dict[str, Any]]) -> Section:
     order = [name for _, name in SIZES] + [LARGER]
-    rows = sorted(_values(grouped), key=lambda row: order.index(row[0]))
-    return Section("size", "Messages by size", ["size", *_TRAFFIC], rows, ["published", "delivered"], "messages")
+    found = sorted(found, key=lambda one: order.index(one["size_class"]))
+    return _section("size", "Messages by size", [_line(one, "size_class") for one in found])
+
+
+def _reasons(key: str, title: str, found: list[dict[str, Any]], outcome: Outcome) -> Section:
+    rows = [[one["reason"], one["messages"]] for one in found if one["outcome"] == outcome]
+    rows.sort(key=lambda row: (-row[1], str(row[0])))
+    return Section(key, title, ["reason", "messages"], rows, ["messages"], "messages")
 
 
 def _latency(messages: DataFrame) -> Section:
@@ -147,17 +169,3 @@ def _latency(messages: DataFrame) -> Section:
     ]
     title = "Milliseconds from put to acknowledgement (QoS 0: until written), by QoS"
     return Section("latency", title, ["qos", "messages", *names, "longest"], rows, names[:3], "ms")
-
-
-def _reasons(counted: DataFrame, key: str, title: str, outcome: Outcome) -> Section:
-    grouped = (
-        counted.where(f.col("outcome") == outcome)
-        .groupBy("reason")
-        .agg(f.sum("messages").alias("messages"), f.count_distinct("client_id").alias("clients"))
-        .orderBy(f.desc("messages"), "reason")
-    )
-    return Section(key, title, ["reason", "messages", "clients"], _values(grouped), ["messages"], "messages")
-
-
-def _values(frame: DataFrame) -> list[list[Any]]:
-    return [list(one.values()) for one in frame.toArrow().to_pylist()]
