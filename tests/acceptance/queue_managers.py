@@ -26,6 +26,7 @@ EMBEDDED_ONLY: dict[str, str] = {
             "test_what_is_no_json_or_no_text",
             "test_from_own_clients_to_mq",
             "test_from_a_broker_of_3_1_1",
+            "test_what_was_there_before_the_mapping_comes_first",
             "test_what_never_keeps_it_does_not_clear",
             "test_from_a_broker_to_a_queue",
             "test_from_a_queue_to_a_broker",
