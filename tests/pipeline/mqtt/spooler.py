@@ -10,6 +10,7 @@ from bridge.config.link import LinkConfig
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.subscriber import Subscriber
+from tests.acceptance.line_process import PATIENCE
 
 
 def subscribed(port: int, directory: Path, topic_filter: str) -> tuple[Spool, Subscriber]:
@@ -19,6 +20,15 @@ def subscribed(port: int, directory: Path, topic_filter: str) -> tuple[Spool, Su
     subscriber = Subscriber(broker, spool, topic_filter, 2, 1 << 30)
     subscriber.start()
     return spool, subscriber
+
+
+def session_made(port: int, directory: Path, *topic_filters: str) -> None:
+    """From now on the broker keeps what is published."""
+    for topic_filter in topic_filters:
+        spool, subscriber = subscribed(port, directory, topic_filter)
+        assert subscriber.wait_connected(PATIENCE)
+        subscriber.stop()
+        spool.close()
 
 
 if __name__ == "__main__":

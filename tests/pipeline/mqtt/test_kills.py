@@ -24,7 +24,7 @@ from tests.pipeline.faults import Fault, fault, is_marker, kill
 from tests.pipeline.mqtt.conftest import PATIENCE, Clients
 from tests.pipeline.mqtt.driver import drain
 from tests.pipeline.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
-from tests.pipeline.mqtt.spooler import subscribed
+from tests.pipeline.mqtt.spooler import session_made, subscribed
 
 DRIVER_PATIENCE = 90
 
@@ -34,14 +34,6 @@ def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL
     )
-
-
-def session_made(mosquitto: Mosquitto, directory: Path, topic_filter: str) -> None:
-    """From now on the broker keeps what is published."""
-    spool, subscriber = subscribed(mosquitto.port, directory, topic_filter)
-    assert subscriber.wait_connected(PATIENCE)
-    subscriber.stop()
-    spool.close()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +49,7 @@ def test_a_spool_whose_process_is_killed_at_each_step(
 ) -> None:
     """Before, or after, the broker gets the n-th packet of a kind."""
     topic = f"killed/{qos}"
-    session_made(mosquitto, tmp_path, topic)
+    session_made(mosquitto.port, tmp_path, topic)
     sender = clients(f"sender {qos}")
     expected = []
     with Proxy(mosquitto.port) as proxy:
@@ -89,15 +81,16 @@ def test_a_spool_whose_process_is_killed_at_each_step(
     spool.close()
 
 
+@pytest.mark.timeout(240)  # two Spark sessions at once
 def test_a_worker_and_the_driver_killed(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
 ) -> None:
     """To a queue and to a table: every publication comes once. (The driver after that is the one of all tests.)"""
     queue = queues.queue()
-    bodies = [b"%03d" % number for number in range(60)]
+    bodies = [b"%03d" % number for number in range(40)]
     sender = clients("drivers")
     for topic in ("queue", "table"):
-        session_made(mosquitto, tmp_path / topic, topic)
+        session_made(mosquitto.port, tmp_path / topic, topic)
         sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
     driver = process("tests.pipeline.mqtt.driver", mosquitto.port, queues.directory, queue, tmp_path)
     # The worker in the middle of the first batch, and the driver after the second is put, which Spark has not noted then.
@@ -119,4 +112,4 @@ def test_a_worker_and_the_driver_killed(
     files = [str(tmp_path / "rows" / msgspec.json.decode(line)["path"].rpartition("/")[2]) for line in listed]
     table = pyarrow.dataset.dataset(files, format="parquet").to_table()
     assert Counter(table.column("body").to_pylist()) == Counter(bodies)
-    assert Spool(tmp_path / "queue", "queue").committed == 60
+    assert Spool(tmp_path / "queue", "queue").committed == 40

@@ -24,6 +24,7 @@ from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.pipeline.mqtt.conftest import PATIENCE, Clients, run, stream
+from tests.pipeline.mqtt.spooler import session_made
 
 #: An observer with QoS 0: CONNECT of MQTT 3.1.1, client identifier "o"; SUBSCRIBE to "stops".
 CONNECT_AND_SUBSCRIBE = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01o\x82\x0a\0\x01\0\x05stops\0"
@@ -47,10 +48,9 @@ def payloads(rows: Sequence[Row]) -> list[bytes]:
 def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "all/#,other/+", maxMessagesPerTrigger=3)
     assert frame.schema.names == MQTT_SCHEMA.names
-    clients("retaining").publish_all(Publication(topic="all/retained", payload=b"old", qos=1, retain=True))
-    run(frame, "noop", tmp_path / "noop")  # makes the sessions; it reads what is retained
+    session_made(mosquitto.port, tmp_path / "spool", "all/#", "other/+")
     full = Publication(
-        topic="all/5", payload=b"\0\xff", qos=2, retain=False, client_id="sensor", expiry=1000.0, response_topic="re/ply",
+        topic="all/5", payload=b"\0\xff", qos=2, retain=True, client_id="sensor", expiry=1000.0, response_topic="re/ply",
         correlation_data=b"\0\1", content_type="text/plain", properties={"site": "Köln"}, hops=("QM1/one",),
     )  # fmt: skip
     plain = [Publication(topic=f"all/{qos}", payload=b"%d" % qos, qos=qos) for qos in (1, 2)]
@@ -61,7 +61,7 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     rows = {row.topic: row for row in parquet(spark, tmp_path / "rows")}
     assert set(rows) == {"all/5", "all/1", "all/2", "other/x"}
     row = rows["all/5"]
-    assert (bytes(row.payload), row.qos, row.retain, row.dup) == (b"\0\xff", 2, False, False)
+    assert (bytes(row.payload), row.qos, row.retain, row.dup) == (b"\0\xff", 2, True, False)
     assert row.message_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
     assert row.properties == {"site": "Köln", "mqbridge-clientId": "sensor", "mqbridge-hops": "QM1/one"}
     assert (row.response_topic, bytes(row.correlation_data), row.content_type) == ("re/ply", b"\0\1", "text/plain")
@@ -75,25 +75,23 @@ def test_the_broker_keeps_what_comes_between_runs(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "between/#", version="3.1.1", embed="true", partitions=2)
-    sender = clients("between")
-    expected = []
-    for number in range(3):
-        query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
-        assert sum(done["numInputRows"] for done in query.recentProgress) == (40 if number else 0)
-        bodies = [b"%d %02d" % (number, index) for index in range(40)]
-        sender.publish_all(*[Publication(topic="between/x", payload=one, qos=2) for one in bodies])
-        expected += bodies if number < 2 else []
-    assert payloads(parquet(spark, tmp_path / "rows")) == expected
+    sink = {"path": str(tmp_path / "rows")}
+    query = run(frame, "parquet", tmp_path / "checkpoint", **sink)
+    assert sum(done["numInputRows"] for done in query.recentProgress) == 0
+    bodies = [b"%02d" % number for number in range(40)]
+    clients("between").publish_all(*[Publication(topic="between/x", payload=one, qos=2) for one in bodies])
+    run(frame, "parquet", tmp_path / "checkpoint", **sink)
+    assert payloads(parquet(spark, tmp_path / "rows")) == bodies
 
 
 def test_large_messages_come_through_the_file_of_the_spool_in_batches_by_size(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "large", maxBytesPerTrigger="2500 KB", qos=1)
-    run(frame, "noop", tmp_path / "checkpoint")
+    session_made(mosquitto.port, tmp_path / "spool", "large")
     bodies = [bytes([number]) * 1_000_000 for number in range(5)]
     clients("large").publish_all(*[Publication(topic="large", payload=one, qos=1) for one in bodies])
-    query = run(frame, "parquet", tmp_path / "checkpoint 2", path=str(tmp_path / "rows"))
+    query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
     counts = [done["numInputRows"] for done in query.recentProgress if done["numInputRows"]]
     assert sum(counts) == 5 and max(counts) == 2
     assert payloads(parquet(spark, tmp_path / "rows")) == bodies
@@ -176,7 +174,7 @@ def test_publications_go_from_topic_to_topic(
         "*", "concat('to/', substring_index(topic, '/', -1)) AS goal"
     )
     frame = frame.drop("topic").withColumnRenamed("goal", "topic")
-    run(frame, "noop", tmp_path / "made")
+    session_made(mosquitto.port, tmp_path / "spool", "from/#")
     sent = [
         Publication(
             topic=f"from/{qos}", payload=b"\0\xff%d" % qos, qos=qos, retain=qos == 1, client_id="sensor", expiry=1000.0,
