@@ -10,6 +10,7 @@ import typer
 from bridge.cli import archive, options, running
 from bridge.cli.applications import mq
 from bridge.cli.failures import WRONG_USAGE, Commands, Failure
+from bridge.cli.pipeline import pipeline
 from bridge.cli.trial import try_mapping
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ program = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 program.add_typer(mq, name="mq")
+program.add_typer(pipeline, name="pipeline")
 
 
 @program.command()

@@ -27,6 +27,7 @@ from bridge.config.models import (
     LogLevel,
     Protocol,
 )
+from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineDestination, PipelineSource
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.queue_manager import (
     BatchConfig,
@@ -44,6 +45,7 @@ __all__ = [
     "AnyMapping",
     "BatchConfig",
     "ByteOrder",
+    "ChangesConfig",
     "ChannelConfig",
     "Clash",
     "Configuration",
@@ -64,6 +66,9 @@ __all__ = [
     "MqSource",
     "MqttDestination",
     "MqttSource",
+    "PipelineConfig",
+    "PipelineDestination",
+    "PipelineSource",
     "Problem",
     "Protocol",
     "PublicationAttributes",

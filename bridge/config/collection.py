@@ -1,4 +1,4 @@
-"""A configuration file with the mapping files that it names: their values as one, and where each of them stands."""
+"""A configuration file with the mapping and pipeline files that it names: their values as one, and where each stands."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from bridge.config.link import LinkConfig, LinkName, LinkTlsConfig
 from bridge.config.mapping import AnyMapping, Name
+from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.problems import ConfigurationError, Location, Problem, key_expectation, quoted
 from bridge.config.section import Section, without_empty
 from bridge.config.source import Source
@@ -20,24 +21,30 @@ _LINK_FILES = [name for name in LinkConfig.model_fields if name.endswith("_file"
 _TLS_FILES = [name for name in LinkTlsConfig.model_fields if name.endswith("_file")]
 
 
+#: Sections that may be a list of files; what each holds, in words.
+_LISTED = {"mappings": "mapping", "pipelines": "pipeline"}
+
+
 class MappingFile(Section):
-    """A mapping file: what it may hold. Its values are checked as part of the configuration."""
+    """A mapping or pipeline file: what it may hold. Its values are checked as part of the configuration."""
 
     mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
     """Mappings by name, as in the configuration file. (A list of further files has no place here.)"""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
     """Links by name, as in the configuration file."""
+    pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
+    """Pipelines by name, as in the configuration file."""
     standard: StandardProfile | None = None
     """The standard profile, stated as `mappings/standard.yaml` does: it cannot be set."""
 
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "mappings", "links")
+        return without_empty(data, "mappings", "links", "pipelines")
 
 
 class Collection:
-    """The values of a configuration file, with what stands in the mapping files that it names under `mappings`.
+    """The values of a configuration file, with what stands in the files that it names under `mappings` and `pipelines`.
 
     Raises ConfigurationError if a file cannot be read, or if it is no YAML.
     """
@@ -51,15 +58,19 @@ class Collection:
         self._files = [self._main.file]
         # Where a mapping or link (the first two steps of a location) stands: the file, and its way in there.
         self._places: dict[Location, tuple[Source, Location]] = {}
-        listed = self._main.values.get("mappings")
-        if isinstance(listed, list):
-            self._places |= {("links", name): (self._main, ("links", name)) for name in self._names("links")}
-            self.values["mappings"] = {}
-            for index, item in enumerate(listed):
-                self._add_item(("mappings", index), item)
-        elif listed is not None and not isinstance(listed, dict):
-            self._tell(self._main, ("mappings",), "mappings by name, or a list of paths of mapping files")
-            self.values["mappings"] = {}
+        lists = {section: listed for section in _LISTED if isinstance(listed := self._main.values.get(section), list)}
+        if lists:
+            for section in ("links", *_LISTED):
+                self._places |= {(section, name): (self._main, (section, name)) for name in self._names(section)}
+        for section, word in _LISTED.items():
+            listed = self._main.values.get(section)
+            if listed is not None and not isinstance(listed, dict):
+                self.values[section] = {}
+                if section not in lists:
+                    self._tell(self._main, (section,), f"{section} by name, or a list of paths of {word} files")
+        for section, items in lists.items():
+            for index, item in enumerate(items):
+                self._add_item((section, index), item)
 
     def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
         """The problem that `expected` should stand at `location` of the values, with its place in its file."""
@@ -71,6 +82,11 @@ class Collection:
         source, written = self._written(location)
         return source.key_problem(written, expected)
 
+    def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
+        """The problem that stands at a character of the text at `location`, counted from 0 as the text is when read."""
+        source, written = self._written(location)
+        return source.text_problem(written, position, expected, found)
+
     def in_order(self, problems: list[Problem]) -> list[Problem]:
         """`problems` file by file, as they were read, and each file's by its lines."""
         order = {file: index for index, file in enumerate(self._files)}
@@ -81,22 +97,25 @@ class Collection:
         return source, (*way, *location[2:])
 
     def _add_item(self, location: Location, item: Any) -> None:
-        """An item of the list under `mappings`: a path, or mappings by name."""
+        """An item of the list under `mappings` or `pipelines`: a path, or mappings or pipelines by name."""
+        section = str(location[0])
+        word = _LISTED[section]
         if isinstance(item, dict):
-            self._merge("mappings", item, self._main, location)
+            self._merge(section, item, self._main, location)
         elif not isinstance(item, str) or not item or not item.isprintable():
-            self._tell(self._main, location, "the path of a mapping file or a directory of such, or mappings by name")
+            self._tell(self._main, location, f"the path of a {word} file or a directory of such, or {section} by name")
         else:
             path = self._main.file.parent / item
             for file in _files_at(path):
                 self._add_file(location, file)
             if not path.exists():
                 found = f"{quoted(item)}, which does not exist"
-                self._tell(self._main, location, "the path of a mapping file, or of a directory of such", found)
+                self._tell(self._main, location, f"the path of a {word} file, or of a directory of such", found)
 
     def _add_file(self, location: Location, file: Path) -> None:
         if any(file.samefile(known) for known in self._files):
-            self._tell(self._main, location, "each mapping file once, and not this file itself", f"{file} again")
+            word = _LISTED[str(location[0])]
+            self._tell(self._main, location, f"each {word} file once, and not this file itself", f"{file} again")
             return
         self._files.append(file)
         try:
@@ -113,8 +132,8 @@ class Collection:
                     self._tell(source, (key,), NOT_HERE)
             elif isinstance(value, dict):
                 self._merge(key, value, source, (key,))
-            elif isinstance(value, list) and key == "mappings":
-                self._tell(source, (key,), "mappings by name, because a mapping file names no further files")
+            elif isinstance(value, list) and key in _LISTED:
+                self._tell(source, (key,), f"{key} by name, because a {_LISTED[key]} file names no further files")
             elif value is not None:
                 self._tell(source, (key,), "a mapping (lines of 'key: value')")
 
@@ -133,7 +152,7 @@ class Collection:
                 self.problems.append(source.key_problem((*location, name), expected, again))
                 continue
             self._places[place] = (source, (*location, name))
-            merged[name] = _from_directory(value, source.file.absolute().parent) if section == "links" else value
+            merged[name] = _FROM_DIRECTORY.get(section, _as_it_is)(value, source.file.absolute().parent)
         self.values[section] = merged
 
     def _names(self, section: str) -> list[str]:
@@ -154,7 +173,24 @@ def _files_at(path: Path) -> Iterator[Path]:
             yield file
 
 
-def _from_directory(link: Any, directory: Path) -> Any:
+def _as_it_is(value: Any, directory: Path) -> Any:
+    return value
+
+
+def _pipeline_from(pipeline: Any, directory: Path) -> Any:
+    """A pipeline with its paths counted from `directory`, that of the file that it stands in."""
+    if not isinstance(pipeline, Mapping):
+        return pipeline
+    based = _based(pipeline, ["checkpoint"], directory)
+    for key in ("from", "to", "dead_letters"):
+        if isinstance(section := pipeline.get(key), Mapping):
+            based[key] = _based(section, ["archive"], directory)
+    if isinstance(tables := pipeline.get("tables"), Mapping):
+        based["tables"] = _based(tables, list(tables), directory)
+    return based
+
+
+def _link_from(link: Any, directory: Path) -> Any:
     """A link with its paths counted from `directory`, that of the mapping file that it stands in."""
     if not isinstance(link, Mapping):
         return link
@@ -167,3 +203,6 @@ def _from_directory(link: Any, directory: Path) -> Any:
 def _based(section: Mapping[str, Any], keys: list[str], directory: Path) -> dict[str, Any]:
     paths = {key: section[key] for key in keys if isinstance(section.get(key), str) and section[key]}
     return {**section, **{key: str(directory / path) for key, path in paths.items()}}
+
+
+_FROM_DIRECTORY = {"links": _link_from, "pipelines": _pipeline_from}

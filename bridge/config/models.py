@@ -16,8 +16,9 @@ from bridge.config import values
 from bridge.config.archive import ArchiveConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
+from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
-from bridge.config.references import Clash, link_clashes
+from bridge.config.references import Clash, link_clashes, pipeline_clashes
 from bridge.config.section import (
     Address,
     ChannelName,
@@ -134,6 +135,8 @@ class Configuration(Section):
     """Connections to MQTT brokers that somebody else runs, by name."""
     mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
     """The mappings by name. A file may name mapping files, or directories of such, instead."""
+    pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
+    """The pipelines by name, which `mqbridge pipeline run` runs on Spark. Files may be named instead, as for mappings."""
     control_socket: FilePath | None = None
     """Unix socket for `mqbridge reload` and `mqbridge mappings`; None: `control.sock` in the data directory of the
     embedded queue manager, and none for a queue manager of IBM MQ."""
@@ -154,7 +157,8 @@ class Configuration(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "queue_manager", "channels", "links", "mappings", "limits", "archive", "log")
+        sections = ("queue_manager", "channels", "links", "mappings", "pipelines", "limits", "archive", "log")
+        return without_empty(data, *sections)
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
@@ -167,7 +171,7 @@ class Configuration(Section):
 
 def clashes(data: Mapping[str, Any]) -> list[Clash]:
     """The channels in `data` (plain values of a file) that share a name, the listeners that share address and port, and
-    the mappings that do not go with their link.
+    the mappings and pipelines that do not go with their link or queue manager.
 
     It takes plain values rather than models, and passes over what is not of the right type, so that a file with other
     mistakes is told of its clashes at the same time.
@@ -193,7 +197,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
             expected = "an address and port where nothing else in this file listens"
             found.append(Clash(("channels", index, "port"), expected, again))
-    return found + link_clashes(data)
+    return found + link_clashes(data) + pipeline_clashes(data)
 
 
 def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:

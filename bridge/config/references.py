@@ -1,4 +1,4 @@
-"""What one part of the file says of another: mappings and the links that they use."""
+"""What one part of the file says of another: mappings and pipelines, and the links that they use."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +48,34 @@ def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
                 expected = f"a link whose client_id is another for each mapping (write {MAPPING_PLACE} into it)"
                 found.append(Clash(place, expected, again))
             found += _unfit(("mappings", name), mapping, side, link_name, link)
+    return found
+
+
+def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """The pipelines in `data` that name links that there are not, share a directory, or have none for their checkpoint."""
+    links, queue_manager = _sections(data, "links"), data.get("queue_manager")
+    on_ibm = isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm"
+    directories: dict[str, str] = {}
+    found: list[Clash] = []
+    for name, pipeline in _sections(data, "pipelines").items():
+        for side in ("from", "to"):
+            end = pipeline.get(side)
+            link_name = end.get("link", LOCAL) if isinstance(end, Mapping) and "mqtt" in end else LOCAL
+            if link_name == LOCAL or not isinstance(link_name, str):
+                continue
+            place: Location = ("pipelines", name, side, "link")
+            if link_name not in links:
+                if not _written(data, "links", link_name):
+                    found.append(Clash(place, f"the name of a link ({_known(link_name, links)})"))
+            elif MAPPING_PLACE not in str(links[link_name].get("client_id", MAPPING_PLACE)):
+                sentence = f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself"
+                found.append(Clash(place, sentence))
+        checkpoint = pipeline.get("checkpoint")
+        if checkpoint is None and on_ibm:
+            found.append(Clash(("pipelines", name, "checkpoint"), "a directory, because IBM MQ has no data directory here"))
+        elif checkpoint is not None and directories.setdefault(str(checkpoint), name) != name:
+            again = f"{str(checkpoint)!r} again, which is that of pipeline {directories[str(checkpoint)]}"
+            found.append(Clash(("pipelines", name, "checkpoint"), "a directory that no other pipeline has", again))
     return found
 
 

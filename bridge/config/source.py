@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import yaml
 
 from bridge.config.problems import ConfigurationError, Location, Problem, dotted, quoted
+from bridge.config.text_place import place_in
 from bridge.config.values import MIB, size_text
 
 MAX_BYTES = MIB
@@ -61,7 +62,7 @@ class Source:
         self._nodes: dict[Location, yaml.Node] = {}
         self._keys: dict[Location, yaml.Node] = {}
         self._count = 0
-        text = self._decoded(self._bytes())
+        text = self._text = self._decoded(self._bytes())
         try:
             self._inspect(text)
             root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -93,6 +94,13 @@ class Source:
         """The problem that the key at `location`, rather than its value, is wrong."""
         place = _place(self._keys[location].start_mark)
         return Problem(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
+
+    def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
+        """The problem that stands at a character of the text at `location`, counted from 0 as the text is when read."""
+        node = self._nodes[location]
+        assert isinstance(node, yaml.ScalarNode)
+        place = place_in(self._text, node, position)
+        return Problem(self.file, *place, dotted(location), expected, found)
 
     def key_place(self, location: Location) -> str:
         """Where the key at `location` stands, as `file:line`."""

@@ -66,6 +66,18 @@ def integer(low: int, high: int, because: str = "") -> Kind:
     return Kind(check, schema={"type": "integer", "minimum": low, "maximum": high})
 
 
+def number(low: float) -> Kind:
+    """A number of at least `low`."""
+
+    def check(value: object) -> float:
+        # Written so that NaN, which compares with nothing, is refused too.
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value < float("inf"):
+            return float(value)
+        raise refusal(f"a number of at least {low:g}")
+
+    return Kind(check, schema={"type": "number", "minimum": low})
+
+
 def size(low: int, high: int) -> Kind:
     """A number of bytes from `low` to `high`: an integer, or text like `64 KiB`, `1 MB`, `1.5mib` (in any case)."""
     expected = (

@@ -35,7 +35,10 @@ IBM_KEYS = (
     " tls, application_name, dead_letter_queue, publishers, batch or asynchronous_puts)"
 )
 FREE_PLACE = "an address and port where nothing else in this file listens"
-KNOWN = "a known key (queue_manager, channels, transmission_queue, links, mappings, control_socket, limits, archive or log)"
+KNOWN = (
+    "a known key (queue_manager, channels, transmission_queue, links, mappings, pipelines, control_socket, limits, archive"
+    " or log)"
+)
 LISTENER = "queue_manager:\n  listener:\n    "
 
 VALUES = [

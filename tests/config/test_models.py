@@ -44,6 +44,7 @@ def test_defaults() -> None:
         "transmission_queue": "SYSTEM.MQTT.TRANSMIT.QUEUE",
         "links": {},
         "mappings": {},
+        "pipelines": {},
         "control_socket": None,
         "limits": {
             "in_flight": 20,

@@ -1,0 +1,177 @@
+"""Pipelines on Spark: `mqbridge pipeline list`, `check` and `run`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.archive import Master
+from bridge.cli.failures import FAILED, WRONG_USAGE, Commands, Failure
+from bridge.cli.output import note, write
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration, PipelineConfig
+    from bridge.pipeline.flow.plan import Plan
+    from bridge.pipeline.flow.site import Site
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME…", help="Pipelines; without any, all that are enabled.", show_default=False),
+]
+
+pipeline = typer.Typer(
+    cls=Commands,
+    help="Run pipelines of the configuration file on Spark: from queues, topics and archives, through SQL, to others.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@pipeline.command("list")
+def list_(config: options.ConfigurationFile = None) -> None:
+    """Say what the pipelines read and write, and how often."""
+    from bridge.config.pipeline_description import describe_pipeline
+
+    _, configuration = _configuration(config)
+    for name, one in configuration.pipelines.items():
+        for line in describe_pipeline(name, one):
+            write(line)
+    if not configuration.pipelines:
+        write("the configuration file has no pipelines")
+
+
+@pipeline.command()
+def check(
+    names: Names = None,
+    master: Master = None,
+    config: options.ConfigurationFile = None,
+    data_dir: options.DataDirectory = None,
+) -> None:
+    """Have Spark look at the SQL and the columns of pipelines, without starting or connecting to anything.
+
+    Exit status 2 when there are mistakes; each is one line on standard error: file, line, column, key, what was expected
+    and what was found.
+    """
+    file, configuration = _configuration(config)
+    chosen = _chosen(configuration, names)
+    with _spark(master) as spark:
+        _check(spark, file, chosen, _site(configuration, file, data_dir))
+    for name in chosen:
+        write(f"pipeline {name} is OK")
+
+
+@pipeline.command()
+def run(
+    names: Names = None,
+    master: Master = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there is done, whatever the triggers say.")
+    ] = False,
+    config: options.ConfigurationFile = None,
+    data_dir: options.DataDirectory = None,
+) -> None:
+    """Run pipelines until Ctrl-C or SIGTERM, or until those that read what is available have done so.
+
+    A line on standard error for each batch: rows in and out, dead letters, seconds, messages that wait. A pipeline goes on
+    where it was when it ended, however it ended. One that fails is started again; exit status 1 when one is given up.
+    """
+    file, configuration = _configuration(config)
+    chosen = _chosen(configuration, names)
+    site = _site(configuration, file, data_dir)
+    with _spark(master) as spark:
+        _check(spark, file, chosen, site)
+        from bridge.pipeline.flow.runner import Runner
+
+        runner = Runner(spark, {name: _planned(spark, name, one, site) for name, one in chosen.items()}, tell=note, once=once)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: runner.stop())
+        failed = runner.run()
+    if failed:
+        raise Failure(f"given up: {', '.join(failed)}", FAILED)
+
+
+def _configuration(option: Path | None) -> tuple[Path, Configuration]:
+    """The configuration file that `--config` or the environment names, and what it says."""
+    from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
+
+    named = option or os.environ.get(CONFIGURATION_VARIABLE)
+    if not named:
+        raise Failure(f"pipelines are in a configuration file: name it by --config or {CONFIGURATION_VARIABLE}", WRONG_USAGE)
+    return Path(named), configuration_in(Path(named))
+
+
+def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
+    known = configuration.pipelines
+    if unknown := [name for name in names or () if name not in known]:
+        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(known) or 'none'}", WRONG_USAGE)
+    chosen = {name: known[name] for name in dict.fromkeys(names or (name for name, one in known.items() if one.enabled))}
+    if not chosen:
+        raise Failure("the configuration file has no pipeline that is enabled", WRONG_USAGE)
+    return chosen
+
+
+def _site(configuration: Configuration, file: Path, data_dir: Path | None) -> Site:
+    from bridge.cli.queue_manager import data_directory
+
+    _need_spark()
+    from bridge.pipeline.flow.site import site_of
+
+    return site_of(configuration, file, data_directory(data_dir, configuration))
+
+
+def _planned(spark: Any, name: str, config: PipelineConfig, site: Site) -> Callable[[], Plan]:
+    from bridge.pipeline.flow.plan import plan
+
+    return lambda: plan(spark, name, config, site)
+
+
+def _need_spark() -> None:
+    try:
+        import bridge.pipeline.flow.plan  # noqa: F401
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
+
+
+@contextmanager
+def _spark(master: str | None) -> Iterator[Any]:
+    """A session that knows the sources of pipelines."""
+    _need_spark()
+    from bridge.pipeline.errors import SparkMissing
+    from bridge.pipeline.flow.plan import register
+    from bridge.pipeline.job import JobFailed, job
+
+    try:
+        with job("pipelines", master, {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}) as spark:
+            register(spark)
+            yield spark
+    except (SparkMissing, JobFailed) as error:
+        raise Failure(str(error), WRONG_USAGE) from error
+
+
+def _check(spark: Any, file: Path, chosen: dict[str, PipelineConfig], site: Site) -> None:
+    """Raises Failure with all mistakes, each with its place in the file."""
+    from bridge.config.collection import Collection
+    from bridge.pipeline.flow.mistake import Mistake
+    from bridge.pipeline.flow.plan import plan
+
+    collection = Collection(file)
+    problems = []
+    for name, config in chosen.items():
+        try:
+            plan(spark, name, config, site)
+        except Mistake as mistake:
+            location = ("pipelines", name, *mistake.location)
+            if mistake.position is None:
+                problems.append(collection.problem(location, mistake.expected, mistake.found))
+            else:
+                found = mistake.found or "nothing"
+                problems.append(collection.text_problem(location, mistake.position, mistake.expected, found))
+    if problems:
+        raise Failure("\n".join(map(str, collection.in_order(problems))), WRONG_USAGE)

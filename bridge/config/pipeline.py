@@ -1,0 +1,233 @@
+"""Pipelines: streams of messages or publications through Spark SQL, to queues, topics, brokers and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bridge.config import values
+from bridge.config.link import LOCAL, LinkReference
+from bridge.config.mapping import Name, TemplateText
+from bridge.config.section import FilePath, ObjectName, Section, Truth, without_empty
+
+PipelineName = Name
+AVAILABLE_NOW = "availableNow"
+PipelinePayload = Literal["json", "text", "bytes"]
+FieldType = Literal[
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
+]
+"""Types of Spark SQL that a field of a JSON payload may have to be of."""
+
+TopicText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/+/telemetry/#")]
+TableName = Annotated[
+    str, values.text(r"(?![Ii][Nn][Pp][Uu][Tt]\Z)[A-Za-z_][A-Za-z0-9_]{0,63}", "a name for SQL (not input)")
+]
+FieldPath = Annotated[
+    str, values.text(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\])*", "a field, such as temp or a.b[0]")
+]
+ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a column")]
+
+_TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
+_UNITS = {"m": "ms", "s": "s", "h": "h"}
+_REFERENCE_SUFFIXES = (".csv", ".json", ".parquet")
+
+
+def _trigger() -> values.Kind:
+    """The word availableNow, or a duration; its unit may be written in full, as Spark has it."""
+    duration = values.duration(0)
+
+    def check(value: object) -> object:
+        if value == AVAILABLE_NOW:
+            return value
+        if isinstance(value, str) and (written := _TRIGGER.fullmatch(value)):
+            unit = "min" if written[2].startswith("min") else _UNITS[written[2][0]]
+            value = f"{written[1]} {unit}"
+        try:
+            return duration.func(value)  # type: ignore[call-arg]
+        except ValueError as error:
+            raise values.refusal(f"{AVAILABLE_NOW}, or a duration such as 5 seconds, 500 ms or 1 min") from error
+
+    number = {"type": "number", "minimum": 0, "maximum": values.DAY}
+    text = {"type": "string", "pattern": r"^(availableNow|[0-9.]+ *(ms|s|min|h|(millisecond|second|minute|hour)s?))$"}
+    return values.Kind(check, schema={"anyOf": [number, text]})
+
+
+class MqFlow(Section):
+    """The queue manager's side of a pipeline: a queue or a topic."""
+
+    queue: ObjectName | None = None
+    """Name of a queue."""
+    topic: TopicText | None = None
+    """Topic string, with MQ's wildcards; it is kept in a durable subscription of the pipeline's name."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.queue is None) == (self.topic is None):
+            raise values.refusal("exactly one of queue: and topic:")
+        return self
+
+
+class MqSink(Section):
+    """Where rows are put as messages; without `queue` and `topic` to what the column of one of these names says."""
+
+    queue: TemplateText | None = None
+    """Name of a queue; `{name}` in it is a column."""
+    topic: TemplateText | None = None
+    """Topic string; `{name}` in it is a column."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if self.queue is not None and self.topic is not None:
+            raise values.refusal("one of queue: and topic:, or neither (then a column says it)")
+        return self
+
+
+class PipelineSource(Section):
+    """Where a pipeline reads: exactly one of `mqtt`, `mq` and `archive`."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        key: f"mq: {{{key}: ...}}, because a pipeline says which side it means" for key in ("queue", "topic")
+    }
+
+    mqtt: TopicText | None = None
+    """Topic filter at a broker."""
+    link: LinkReference = LOCAL
+    """The link to that broker; `local` is the bridge itself, at its first channel."""
+    mq: MqFlow | None = None
+    """A queue or a topic of the queue manager. What is read from a queue is removed when its batch is done."""
+    archive: FilePath | None = None
+    """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, data: Any) -> Any:
+        return without_empty(data, "mqtt", "mq", "archive")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(one is not None for one in (self.mqtt, self.mq, self.archive)) != 1:
+            raise values.refusal("exactly one of mqtt:, mq: and archive:")
+        if self.mqtt is None and "link" in self.model_fields_set:
+            raise values.refusal("no link, which belongs to mqtt:", "link")
+        return self
+
+
+class PipelineDestination(Section):
+    """Where a pipeline writes each row: one or more of `mq`, `mqtt` and `archive`."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = PipelineSource.REFUSED
+
+    mq: MqSink | None = None
+    """A queue or topic of the queue manager: exactly once."""
+    mqtt: TemplateText | None = None
+    """Topic name at a broker, `{name}` in it is a column: at least once."""
+    link: LinkReference = LOCAL
+    """The link to that broker; `local` is the bridge itself, at its first channel."""
+    qos: Annotated[int, values.integer(0, 2)] = 1
+    """QoS of publications, where there is no column `qos`."""
+    retain: Truth = False
+    """Whether they are retained, where there is no column `retain`."""
+    archive: FilePath | None = None
+    """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet (UTC, by the column `received` or `put_time`, else
+    the time of the batch): exactly once."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "mq" in data and data["mq"] is None:
+            data = {**data, "mq": {}}  # a column says where
+        return without_empty(data, "mqtt", "archive")
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.mqtt is None and self.mq is None and self.archive is None:
+            raise values.refusal("one or more of mq:, mqtt: and archive:")
+        for key in ("link", "qos", "retain"):
+            if self.mqtt is None and key in self.model_fields_set:
+                raise values.refusal(f"no {key}, which belongs to mqtt:", key)
+        return self
+
+
+class DeadLetterConfig(Section):
+    """Where messages go whose payload is bad; with neither, the dead-letter queue of the queue manager."""
+
+    queue: ObjectName | None = None
+    """A queue: the message as it came, behind an MQDLH with the reason."""
+    archive: FilePath | None = None
+    """A directory of Parquet files: the columns as they came, and `reason` in words."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if self.queue is not None and self.archive is not None:
+            raise values.refusal("one of queue: and archive:")
+        return self
+
+
+class ChangesConfig(Section):
+    """Report by exception: of the rows that `select` makes, only those that differ from the last that passed."""
+
+    key: list[ColumnName]
+    """Columns that say what is reported on: rows of different keys are not compared."""
+    of: list[ColumnName] = Field(default_factory=list)
+    """Columns that are compared; none: all but `key` and `order`."""
+    order: ColumnName | None = None
+    """Column by which rows of a batch are put in order; None: in the order that they came in, where they kept it."""
+    deadband: Annotated[float, values.number(0)] = 0.0
+    """Numbers count as changed when they differ from what was last reported by more than this."""
+
+    @model_validator(mode="after")
+    def _some_key(self) -> Self:
+        if not self.key:
+            raise values.refusal("at least one column", "key")
+        return self
+
+
+class PipelineConfig(Section):
+    """A pipeline: a source, a SELECT of Spark SQL, one or more destinations."""
+
+    enabled: Truth = True
+    """false: `mqbridge pipeline run` without names leaves it out."""
+    source: PipelineSource = Field(alias="from")
+    """Where it reads."""
+    payload: Annotated[PipelinePayload, values.choice(PipelinePayload)] = "json"
+    """What the column `payload` is: `json` (payload:temp::double), `text` in UTF-8, or `bytes`."""
+    fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
+    """Fields of JSON payloads and their types. What has another type is a dead letter, as is what `::` cannot cast."""
+    tables: dict[TableName, FilePath] = Field(default_factory=dict)
+    """Reference tables by the name that `select` has for them: files or directories .csv, .json (an object to a line) or
+    .parquet. They are read when the pipeline starts."""
+    watermark: Annotated[float, values.duration(0)] = 10.0
+    """How late a message may come by `received` or `put_time` and still count in its window."""
+    select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")]
+    """What is made of it: a SELECT of Spark SQL over the table `input`."""
+    changes: ChangesConfig | None = None
+    """Report by exception; None: every row."""
+    destination: PipelineDestination = Field(alias="to")
+    """Where it writes."""
+    dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
+    """Where bad payloads go."""
+    trigger: Annotated[float | Literal["availableNow"], _trigger()] = 1.0
+    """How often a batch begins; `availableNow`: it ends when all that is there is done."""
+    batch: Annotated[int, values.integer(1, 1_000_000)] = 10_000
+    """Messages of a batch at most; an archive is read file by file."""
+    checkpoint: FilePath | None = None
+    """Directory of its own, which keeps how far it is; None: pipelines/NAME in the data directory of the embedded queue
+    manager."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, data: Any) -> Any:
+        return without_empty(data, "schema", "tables", "dead_letters")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.fields and self.payload != "json":
+            raise values.refusal("no schema, because payload is not json", "schema")
+        for name, path in self.tables.items():
+            if path.suffix not in _REFERENCE_SUFFIXES:
+                suffixes = values.listing(list(_REFERENCE_SUFFIXES), "or")
+                raise values.refusal(f"a path that ends with {suffixes}", "tables", name)
+        return self

@@ -1,0 +1,58 @@
+"""Pipelines in plain words, for `mqbridge check` and `mqbridge pipeline list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.config import values
+from bridge.config.link import LOCAL
+from bridge.config.pipeline import AVAILABLE_NOW, MqFlow, PipelineConfig, PipelineDestination, PipelineSource
+
+
+def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
+    """What a pipeline reads and writes, how often, and below it what is not as by default."""
+    state = "" if pipeline.enabled else " (not enabled)"
+    lines = [
+        f"pipeline {name}{state}: from {_source(pipeline.source)} to {' and '.join(_destinations(pipeline.destination))},"
+        f" {_trigger(pipeline.trigger)}"
+    ]
+    if pipeline.payload != "json":
+        lines.append(f"  payloads are {pipeline.payload}")
+    lines += [f"  table {table} is {path}" for table, path in pipeline.tables.items()]
+    if pipeline.changes is not None:
+        what = values.listing(pipeline.changes.of, "and") if pipeline.changes.of else "rows"
+        lines.append(f"  only changes of {what} by {values.listing(pipeline.changes.key, 'and')}")
+    letters = pipeline.dead_letters
+    if letters.queue is not None or letters.archive is not None:
+        lines.append(f"  bad payloads go to {letters.queue or letters.archive}")
+    return lines
+
+
+def _source(source: PipelineSource) -> str:
+    if source.mq is not None:
+        return _flow(source.mq)
+    return f"archive {source.archive}" if source.archive is not None else f"MQTT {source.mqtt}{_at(source.link)}"
+
+
+def _flow(mq: MqFlow) -> str:
+    return f"queue {mq.queue}" if mq.queue is not None else f"topic {mq.topic}"
+
+
+def _destinations(to: PipelineDestination) -> Iterator[str]:
+    if to.mq is not None:
+        name = to.mq.queue or to.mq.topic
+        yield f"{'queue' if to.mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
+    if to.mqtt is not None:
+        yield f"MQTT {to.mqtt}{_at(to.link)}"
+    if to.archive is not None:
+        yield f"archive {to.archive}"
+
+
+def _at(link: str) -> str:
+    return "" if link == LOCAL else f" at link {link}"
+
+
+def _trigger(trigger: float | str) -> str:
+    if trigger == AVAILABLE_NOW:
+        return "until all that is there is done"
+    return f"every {values.duration_text(float(trigger))}" if trigger else "batch after batch"

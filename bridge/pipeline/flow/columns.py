@@ -1,0 +1,149 @@
+"""What the rows of a SELECT become at each destination: a message, a publication, or a row of a table.
+
+A SELECT with a column `body` or `payload` says the message itself, in the columns that the sources `mq` and `mqtt` take.
+Any other makes a JSON object of each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, StringType, StructField, TimestampType, VariantType
+
+from bridge.config import PipelineDestination
+from bridge.mapping.rule_error import TemplateError
+from bridge.mapping.template import Placeholder, Template
+from bridge.pipeline.flow.payload import BODY, PAYLOAD
+from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT
+from bridge.pipeline.flow.table import DATE, HOUR
+from bridge.pipeline.schema import MQ_SCHEMA, MQTT_SCHEMA
+from bridge.wire import cmqc
+
+#: Columns by whose time rows are put in order, and filed.
+TIMES: Final = ("received", "put_time")
+#: What a message that is a JSON object says of itself.
+_TEXT: Final = {"format": cmqc.MQFMT_STRING.decode().strip(), "ccsid": 1208}
+#: Columns of `input` that are no part of a message.
+_KNOWN: Final = frozenset((*MQ_SCHEMA.names, *MQTT_SCHEMA.names))
+_MQ_PARTS: Final = ("queue", "topic", "md", "rfh2", "headers", "format", "ccsid", "encoding")
+_MQTT_PARTS: Final = (
+    "topic", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type", "expiry", "msg_id", "md"
+)  # fmt: skip
+
+
+class ColumnMissing(Exception):
+    """A section of a pipeline names a column that its SELECT does not make."""
+
+    def __init__(self, location: tuple[str | int, ...], name: str, columns: list[str]) -> None:
+        super().__init__(name)
+        self.location = location
+        self.name = name
+        self.columns = columns
+
+
+def as_text(frame: DataFrame) -> DataFrame:
+    """A frame whose columns of JSON are text."""
+    columns = [(one, f.col(_quoted(one.name))) for one in frame.schema]
+    return frame.select([f.to_json(column).alias(one.name) if _is_json(one) else column for one, column in columns])
+
+
+def routed(frame: DataFrame, to: PipelineDestination) -> DataFrame:
+    """A struct of each row for each destination. Raises ColumnMissing, TemplateError."""
+    structs = []
+    if to.mq is not None:
+        structs.append(f.struct(*_message(frame, to)).alias(MQ))
+    if to.mqtt is not None:
+        structs.append(f.struct(*_publication(frame, to)).alias(MQTT))
+    if to.archive is not None:
+        structs.append(f.struct(*_row(frame)).alias(ARCHIVE))
+    return frame.select(*structs)
+
+
+def _message(frame: DataFrame, to: PipelineDestination) -> list[Column]:
+    assert to.mq is not None
+    destination = []
+    for key in ("queue", "topic"):
+        if (text := getattr(to.mq, key)) is not None:
+            destination = [_filled(frame, text, ("to", "mq", key)).alias(key)]
+    if not destination:
+        destination = [f.col(name) for name in ("queue", "topic") if name in frame.columns][:1]
+        if not destination:
+            raise ColumnMissing(("to", "mq"), "queue", frame.columns)
+    if (body := _body(frame)) is None:
+        described = [f.lit(value).alias(name) for name, value in _TEXT.items()]
+        return [*destination, _json(frame, _addresses(frame, to)).alias(BODY), *described]
+    parts = [f.col(name) for name in _MQ_PARTS[2:] if name in frame.columns]
+    return [*destination, body.alias(BODY), *parts]
+
+
+def _publication(frame: DataFrame, to: PipelineDestination) -> list[Column]:
+    assert to.mqtt is not None
+    topic = _filled(frame, to.mqtt, ("to", "mqtt")).alias("topic")
+    if (body := _body(frame)) is None:
+        return [topic, _json(frame, _addresses(frame, to)).alias(PAYLOAD)]
+    parts = [f.col(name) for name in _MQTT_PARTS[1:] if name in frame.columns]
+    return [topic, body.alias(PAYLOAD), *parts]
+
+
+def _row(frame: DataFrame) -> list[Column]:
+    schema = frame.schema
+    times = [f.col(name) for name in TIMES if name in frame.columns and isinstance(schema[name].dataType, TimestampType)]
+    # The time of the batch stays the same when it is run again.
+    when = f.coalesce(*times, f.current_timestamp())
+    path = [f.date_format(when, "yyyy-MM-dd").alias(DATE), f.date_format(when, "HH").alias(HOUR)]
+    return [*(f.col(_quoted(name)) for name in frame.columns if name not in (DATE, HOUR)), *path]
+
+
+def _body(frame: DataFrame) -> Column | None:
+    """The column that is the message itself."""
+    for name in (BODY, PAYLOAD):
+        if name in frame.columns and isinstance(frame.schema[name].dataType, BinaryType | StringType):
+            return f.col(name)
+    return None
+
+
+def unknown_columns(frame: DataFrame, to: PipelineDestination) -> list[str]:
+    """Columns that stand beside a message which the SELECT says itself, and would be lost."""
+    if _body(frame) is None or to.archive is not None:
+        return []
+    used: set[str] = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN}
+    texts = [to.mqtt, *((to.mq.queue, to.mq.topic) if to.mq is not None else ())]
+    used = used.union(*(Template(text).names for text in texts if text is not None))
+    return [name for name in frame.columns if name not in used]
+
+
+def _addresses(frame: DataFrame, to: PipelineDestination) -> set[str]:
+    """Columns that only say where a row goes."""
+    if to.mq is None or to.mq.queue is not None or to.mq.topic is not None:
+        return set()
+    return {"queue"} if "queue" in frame.columns else {"topic"}
+
+
+def _json(frame: DataFrame, without: set[str]) -> Column:
+    names = [name for name in frame.columns if name not in without]
+    return f.to_json(f.struct(*(f.col(_quoted(name)) for name in names)), {"ignoreNullFields": "false"})
+
+
+def _filled(frame: DataFrame, text: str, location: tuple[str | int, ...]) -> Column:
+    """A template whose names are columns, as a column. Raises ColumnMissing, TemplateError."""
+    parts: list[Any] = []
+    for piece in Template(text).pieces:
+        if not isinstance(piece, Placeholder):
+            parts.append(f.lit(piece))
+            continue
+        if piece.filters:
+            raise TemplateError(f"{piece.name} has a filter, which a pipeline does not have: SQL says it in select")
+        if piece.name not in frame.columns:
+            raise ColumnMissing(location, piece.name, frame.columns)
+        parts.append(f.col(_quoted(piece.name)).cast("string"))
+    return f.concat(*parts) if len(parts) > 1 else parts[0]
+
+
+def _is_json(field: StructField) -> bool:
+    return isinstance(field.dataType, VariantType)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,76 @@
+"""What Spark says of a pipeline before it runs, as mistakes with their places in the configuration file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from bridge.mapping.rule_error import RuleError
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.flow.columns import ColumnMissing
+
+#: As Spark's errors say where they are in an SQL text: line from 1, column from 0.
+_POSITION: Final = re.compile(r"line (\d+),? pos (\d+)")
+_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+
+Location = tuple[str | int, ...]
+
+
+class Mistake(Exception):
+    """A mistake in a pipeline: `location` below its name, and the character of the text there, where it is known."""
+
+    def __init__(self, location: Location, expected: str, found: str | None = None, position: int | None = None) -> None:
+        super().__init__(f"expected {expected}, found {found}")
+        self.location = location
+        self.expected = expected
+        self.found = found
+        self.position = position
+
+
+@contextmanager
+def told(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
+    """What goes wrong in it is a Mistake at `location`; `text` is the SQL that Spark looks at."""
+    try:
+        yield
+    except PySparkException as error:
+        sentence = sentence_of(error)
+        position = None if text is None else position_of(error, text)
+        found = None if position is None or text is None else repr(_word(text, position))
+        raise Mistake(location, f"{expected} without this mistake: {sentence}", found, position) from error
+    except ColumnMissing as error:
+        names = ", ".join(error.columns)
+        raise Mistake(error.location, f"a column that select makes ({names})", repr(error.name)) from error
+    except (OptionError, RuleError) as error:
+        raise Mistake(location, f"{expected} without this mistake: {error}") from error
+
+
+def sentence_of(error: PySparkException) -> str:
+    """What Spark says, in one line, without its plan."""
+    text = str(error).strip()
+    first = _STATE.sub("", _CLASS.sub("", text)) or text
+    lines = first.split("\n== SQL ==")[0].split(";\n")[0]
+    return " ".join(lines.split()).rstrip(".")
+
+
+def position_of(error: PySparkException, text: str) -> int | None:
+    """The character of an SQL text that an error is about; None where it does not say."""
+    starts = [context.startIndex() for context in error.getQueryContext() if hasattr(context, "startIndex")]
+    if starts and 0 <= starts[0] < len(text):
+        return int(starts[0])
+    found = _POSITION.search(str(error))
+    if found is None:
+        return None
+    lines = text.splitlines(keepends=True)
+    before = sum(map(len, lines[: int(found[1]) - 1]))
+    return min(before + int(found[2]), len(text))
+
+
+def _word(text: str, position: int) -> str:
+    """What stands at a character: a word, or the end."""
+    found = re.compile(r"\w+|\S").match(text, position)
+    return found[0] if found else "the end"

@@ -1,0 +1,70 @@
+"""Payloads of JSON: the fields that a SELECT casts, and what is wrong with a payload whose fields have other types.
+
+Spark ends a query at the first value that `payload:temp::double` cannot cast. So the casts are found in the analysed plan,
+and what they would refuse is a dead letter before the SELECT sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+#: The column of `input` that a SELECT has payloads in, and that of their bytes.
+PAYLOAD: Final = "payload"
+BODY: Final = "body"
+REASON: Final = "reason"
+
+# As a plan shows payload:a.b::double, cast(payload:a.b AS double), and variant_get(payload, '$.a.b', 'double').
+_CAST: Final = re.compile(
+    r"(?<![a-z_])cast\(variant_get\(payload#\d+, (?P<path>\$.*?), VariantType, true, (?:None|Some\([^()]*\))\)"
+    r" as (?P<type>[a-z]+)\)"
+)
+_GET: Final = re.compile(r"(?<![a-z_])variant_get\(payload#\d+, (?P<path>\$.*?), (?P<type>[A-Za-z]+)Type, true, ")
+_TYPES: Final = frozenset(
+    ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date")
+)
+#: Types whose name in plans is not that in SQL.
+_SQL_NAMES: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+def casts(plan: str) -> dict[tuple[str, str], None]:
+    """The (path, type) that an analysed plan casts fields of `payload` to, in the order of the plan."""
+    found: dict[tuple[str, str], None] = {}
+    for pattern in (_CAST, _GET):
+        for match in pattern.finditer(plan):
+            kind = match["type"].lower()
+            kind = _SQL_NAMES.get(kind, kind)
+            if kind in _TYPES:
+                found[match["path"], kind] = None
+    return found
+
+
+def declared(fields: Mapping[str, str]) -> dict[tuple[str, str], None]:
+    """The same of the section `schema`."""
+    return {(f"$.{path}", kind): None for path, kind in fields.items()}
+
+
+def text_of(column: str) -> str:
+    """SQL: the text of a binary or string column."""
+    return f"CAST({column} AS STRING)"
+
+
+def wrong_type(column: str, fields: Mapping[tuple[str, str], None]) -> str:
+    """SQL: what is wrong with the JSON in a column, or NULL."""
+    document = f"try_parse_json({text_of(column)})"
+    cases = [f"WHEN {document} IS NULL THEN 'the payload is no JSON, or names a member twice'"]
+    for path, kind in fields:
+        place, what = _literal(path), _literal(f"{path.removeprefix('$').lstrip('.')} of the payload is no {kind}: ")
+        value = f"variant_get({document}, {place}, 'variant')"
+        cases.append(
+            f"WHEN {value} IS NOT NULL AND NOT is_variant_null({value})"
+            f" AND try_variant_get({document}, {place}, '{kind}') IS NULL"
+            f" THEN concat({what}, left(to_json({value}), 40))"
+        )
+    return f"CASE {' '.join(cases)} END"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

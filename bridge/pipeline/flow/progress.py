@@ -1,0 +1,74 @@
+"""What a pipeline has done in a batch, as a line for whoever watches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from bridge.pipeline.flow.plan import MADE, TAKEN
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A batch that is done."""
+
+    pipeline: str
+    number: int
+    #: rows that were read, rows that went on to the SELECT, and rows that were written
+    rows: int
+    good: int
+    made: int
+    #: seconds that it took
+    seconds: float
+    #: messages that wait behind it at the source; None where the source does not tell
+    waiting: int | None
+
+    @property
+    def bad(self) -> int:
+        """Rows that are dead letters."""
+        return max(self.rows - self.good, 0)
+
+    def __str__(self) -> str:
+        parts = [f"{self.rows} in", f"{self.made} out"]
+        if self.bad:
+            parts.append(f"{self.bad} dead letter{'s' if self.bad > 1 else ''}")
+        parts.append(f"{self.seconds:.2f} s")
+        if self.waiting is not None:
+            parts.append(f"{self.waiting} waiting")
+        return f"{self.pipeline}: batch {self.number}: {', '.join(parts)}"
+
+
+def batch_of(pipeline: str, progress: Any) -> Batch:
+    """The batch that an event of Spark's (StreamingQueryProgress) is about."""
+    rows = int(progress.numInputRows)
+    observed = progress.observedMetrics
+    return Batch(
+        pipeline,
+        int(progress.batchId),
+        rows,
+        _observed(observed, TAKEN),
+        _observed(observed, MADE),
+        int(progress.durationMs.get("triggerExecution", 0)) / 1000,
+        _waiting(progress.sources[0], rows) if progress.sources else None,
+    )
+
+
+def _observed(metrics: Any, name: str) -> int:
+    row = metrics.get(name)
+    return 0 if row is None else int(row["rows"])
+
+
+def _waiting(source: Any, rows: int) -> int | None:
+    """Messages behind the batch: those on the queues that are not in it, or the rows of the spool behind its end."""
+    try:
+        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(latest, dict) or not isinstance(end, dict):
+        return None
+    if "messages" in end:
+        return max(sum(latest.values()) - rows, 0)
+    if not all(isinstance(one, list) for one in (*latest.values(), *end.values())):
+        return None  # a source of Spark's own
+    return sum(int(position) - int(end.get(one, (None, position))[1]) for one, (_, position) in latest.items())

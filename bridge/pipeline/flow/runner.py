@@ -1,0 +1,197 @@
+"""Pipelines that run: started together in one Spark, watched, started again when they fail, ended in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import tenacity
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bridge.config.pipeline import AVAILABLE_NOW
+from bridge.pipeline.flow.mistake import Mistake, sentence_of
+from bridge.pipeline.flow.plan import Plan
+from bridge.pipeline.flow.progress import Batch, batch_of
+from bridge.pipeline.flow.sink import ROUTES, PipelineSink
+from bridge.pipeline.flow.source import Valve
+
+#: Seconds between two looks at a query.
+_LOOK: Final = 0.25
+#: How often a pipeline that fails is started again without a batch done between, and the seconds before it is.
+ATTEMPTS: Final = 8
+_FIRST_PAUSE: Final = 1
+_LONGEST_PAUSE: Final = 60
+
+Tell = Callable[[str], None]
+Plans = Callable[[], Plan]
+
+
+class QueryFailed(Exception):
+    """A query ended by an error; the text is for people."""
+
+
+class Runner:
+    """Runs pipelines until they are done, or until `stop`.
+
+    `pipelines` makes the plan of each by its name, again at each start: reference tables are read then. `tell` takes lines
+    for whoever watches, from several threads. `patience` are the seconds that a batch under way may take at the end.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipelines: dict[str, Plans],
+        *,
+        tell: Tell,
+        once: bool = False,
+        patience: float = 10.0,
+        attempts: int = ATTEMPTS,
+        seen: Callable[[Batch], None] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._pipelines = pipelines
+        self._tell = tell
+        self._once = once
+        self._patience = patience
+        self._attempts = attempts
+        self._seen = seen or (lambda batch: tell(str(batch)))
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Have all pipelines end what is under way, and no more. May be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> Sequence[str]:
+        """Run to the end; the names of the pipelines that were given up."""
+        failed: list[str] = []
+        threads = [
+            threading.Thread(target=self._supervise, args=(name, failed), name=name) for name in self._pipelines
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # a join without end would keep signals waiting
+                thread.join(_LOOK)
+        return sorted(failed)
+
+    def _supervise(self, name: str, failed: list[str]) -> None:
+        """Run a pipeline, again and again while it fails; each batch that it has done counts as a new start."""
+        # Spark looks for sources in the session that is active in a thread.
+        jvm: Any = self._spark._jvm
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(QueryFailed),
+            wait=tenacity.wait_exponential_jitter(initial=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(self._stopping),
+            sleep=tenacity.sleep_using_event(self._stopping),
+            before_sleep=lambda state: self._tell(f"{name}: {_why(state)}; started again in {_pause(state):.0f} s"),
+            reraise=True,
+        )
+        try:
+            while not retrying(self._run, name):
+                self._tell(f"{name}: failed after batches that are done; started again")
+        except QueryFailed as error:
+            failed.append(name)
+            self._tell(f"{name}: given up: {error}")
+        except Exception as error:
+            failed.append(name)
+            self._tell(f"{name}: given up: {type(error).__name__}: {error}")
+            raise
+
+    def _run(self, name: str) -> bool:
+        """Run a pipeline once; whether it came to its end, rather than failing after some batches."""
+        if self._stopping.is_set():
+            return True
+        try:
+            plan = self._pipelines[name]()
+            valve = Valve(plan.directory)
+            valve.open()
+            query = _start(plan, self._once)
+        except (PySparkException, Py4JError, Mistake, OSError) as error:
+            raise QueryFailed(_sentence(error)) from error
+        watch = _Watch(plan.name, query, self._seen)
+        while query.isActive and not self._stopping.is_set():
+            self._stopping.wait(_LOOK)
+            watch.look()
+        if self._stopping.is_set():
+            self._end(query, valve, plan, watch)
+        watch.look()
+        failure = query.exception()
+        if failure is None:
+            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}")
+            return True
+        if watch.done:
+            self._tell(f"{name}: {_sentence(failure)}")
+            return self._stopping.is_set()
+        raise QueryFailed(_sentence(failure))
+
+    def _end(self, query: StreamingQuery, valve: Valve, plan: Plan, watch: _Watch) -> None:
+        """Freeze the source, wait until nothing is under way, stop."""
+        valve.close()
+        before = time.monotonic() + self._patience
+        own = plan.config.source.archive is None
+        while query.isActive and time.monotonic() < before:
+            if valve.dry if own else not query.status["isTriggerActive"]:
+                break
+            time.sleep(_LOOK / 5)
+            watch.look()
+        query.stop()
+
+
+class _Watch:
+    """What is new of a query since the last look."""
+
+    def __init__(self, name: str, query: StreamingQuery, seen: Callable[[Batch], None]) -> None:
+        self._name = name
+        self._query = query
+        self._seen = seen
+        self._last = -1
+        #: batches with rows
+        self.done = 0
+
+    def look(self) -> None:
+        for progress in self._query.recentProgress:
+            number = int(progress.batchId)
+            if number <= self._last:
+                continue
+            batch = batch_of(self._name, progress)
+            if batch.rows or batch.made:
+                self._last = number
+                self.done += 1
+                self._seen(batch)
+
+
+def _start(plan: Plan, once: bool) -> StreamingQuery:
+    writer = plan.frame.writeStream.format(PipelineSink.name()).queryName(plan.name).outputMode("append")
+    writer = writer.option(ROUTES, msgspec.json.encode(plan.routes).decode())
+    writer = writer.option("checkpointLocation", str(plan.directory / "checkpoint"))
+    trigger = plan.config.trigger
+    if once or trigger == AVAILABLE_NOW:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(float(trigger) * 1000)} milliseconds")
+    return writer.start()
+
+
+def _sentence(error: BaseException) -> str:
+    """The cause of a failed query, without its plan and the stack of the JVM."""
+    text = sentence_of(error) if isinstance(error, PySparkException) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # py4j says first which call it was, and then, after a colon, what Java says.
+    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines
+    return said[0] if said else type(error).__name__
+
+
+def _why(state: tenacity.RetryCallState) -> str:
+    error = state.outcome.exception() if state.outcome is not None else None
+    return str(error)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    return state.next_action.sleep if state.next_action is not None else 0.0

@@ -1,0 +1,177 @@
+"""Pipelines in the configuration file: what they may say, what is told of mistakes, and in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bridge.config import ConfigurationError, PipelineConfig, describe, load
+from bridge.config.collection import Collection
+from bridge.config.text_place import place_in
+
+ROOT = Path(__file__).parents[2]
+#: What every pipeline needs.
+REST = "from: {mq: {queue: Q}}, select: SELECT 1, to: {mq: {queue: R}}"
+
+
+def written(directory: Path, text: str, name: str = "bridge.yaml") -> Path:
+    file = directory / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def pipeline(directory: Path, text: str) -> PipelineConfig:
+    return load(written(directory, f"pipelines: {{a: {{{text}}}}}")).pipelines["a"]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "expected"),
+    [
+        ("5 seconds", 5.0),
+        ("1 second", 1.0),
+        ("250 milliseconds", 0.25),
+        ("2 minutes", 120.0),
+        ("1 hour", 3600.0),
+        ("500 ms", 0.5),
+        ("3", 3.0),
+        ("0", 0.0),
+        ("availableNow", "availableNow"),
+    ],
+)
+def test_trigger(trigger: str, expected: float | str, tmp_path: Path) -> None:
+    assert pipeline(tmp_path, f"{REST}, trigger: {trigger}").trigger == expected
+
+
+MISTAKES = [
+    ("from: {}, select: S, to: {mq: {}}", "exactly one of mqtt:, mq: and archive:"),
+    ("from: {mqtt: a, archive: b}, select: S, to: {mq: {}}", "exactly one of mqtt:, mq: and archive:"),
+    ("from: {queue: Q}, select: S, to: {mq: {}}", "mq: {queue: ...}"),
+    ("from: {mq: {queue: Q, topic: t}}, select: S, to: {mq: {}}", "exactly one of queue: and topic:"),
+    ("from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}", "no link, which belongs to mqtt:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt: and archive:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
+    ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
+    ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
+    ("from: {mq: {queue: Q}}, to: {mq: {}}", "this key, which has no default"),
+    (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
+    (f"{REST}, trigger: 2 days", "availableNow, or a duration"),
+    (f"{REST}, tables: {{input: a.csv}}", "a name for SQL (not input)"),
+    (f"{REST}, tables: {{t: a.txt}}", "a path that ends with .csv, .json or .parquet"),
+    (f"{REST}, schema: {{temp: number}}", "string, boolean, tinyint"),
+    (f"{REST}, schema: {{'a b': int}}", "a field, such as temp or a.b[0]"),
+    (f"{REST}, schema: {{a: int}}, payload: text", "no schema, because payload is not json"),
+    (f"{REST}, changes: {{key: []}}", "at least one column"),
+    (f"{REST}, changes: {{key: [a], deadband: -1}}", "a number of at least 0"),
+    (f"{REST}, dead_letters: {{queue: Q, archive: a}}", "one of queue: and archive:"),
+    ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        pipeline(tmp_path, text)
+    assert expected in str(raised.value) and ":1:" in str(raised.value)
+
+
+def test_mistakes_that_the_rest_of_the_file_makes(tmp_path: Path) -> None:
+    text = f"""
+queue_manager: {{type: ibm, name: Q, channel: C, connections: a(1)}}
+links: {{l: {{host: h, client_id: me}}}}
+pipelines:
+  a: {{{REST}}}
+  b: {{from: {{mqtt: x, link: l}}, select: S, to: {{mq: {{queue: R}}}}, checkpoint: c}}
+  c: {{{REST}, checkpoint: c}}
+"""
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, text))
+    said = str(raised.value)
+    assert "pipelines.a.checkpoint: expected a directory, because IBM MQ has no data directory here" in said
+    assert "pipelines.b.from.link: expected a link whose client_id has {mapping} in it" in said
+    assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in said
+
+
+def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
+    (tmp_path / "flows").mkdir()
+    one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
+    one += " dead_letters: {archive: d}}"
+    written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
+    found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
+    assert list(found) == ["one", "two"]
+    paths = found["one"].source.archive, found["one"].destination.archive, found["one"].tables["t"], found["one"].checkpoint
+    assert paths == tuple(tmp_path / "flows" / name for name in ("in", "out", "t.csv", "c"))
+    assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
+
+
+def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, "pipelines: [nowhere]"))
+    assert "pipelines[0]: expected the path of a pipeline file, or of a directory of such" in str(raised.value)
+
+
+DESCRIBED = [
+    (REST, ": from queue Q to queue R, every 1 s"),
+    (
+        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
+        " (not enabled): from MQTT a/+ to MQTT b/{x} and archive /out, until all that is there is done",
+    ),
+    (
+        "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
+        " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}",
+        ": from topic t to the queue or topic that a column names, batch after batch\n  payloads are text\n"
+        "  table t is /t.csv\n  only changes of b and c by a\n  bad payloads go to DEAD",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), DESCRIBED)
+def test_in_words(text: str, expected: str, tmp_path: Path) -> None:
+    lines = "\n".join(describe(load(written(tmp_path, f"pipelines: {{a: {{{text}}}}}"))))
+    assert f"pipeline a{expected}\n" in lines
+
+
+def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^##  pipelines:\n(?:##    .*\n)+", text, re.M)
+    (found,) = load(written(tmp_path, re.sub("^##  ", "", example, flags=re.M))).pipelines.values()
+    sections = [found, found.source, found.destination, found.destination.mq, found.dead_letters]
+    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [set()] * 5
+    minimal = {"from": {"mqtt": found.source.mqtt}, "to": found.destination, "select": found.select, "schema": found.fields}
+    assert found == PipelineConfig.model_validate(minimal)
+
+
+
+#: One text, written in each way that YAML has; the place of FOO.
+WAYS = [
+    ("select: |\n  SELECT a,\n    FOO(b)\n  FROM input\n", (3, 5)),
+    ("select: >-  # folded\n    SELECT a,\n      FOO(b)\n    FROM input\n", (3, 7)),
+    ("select: SELECT a,\n  FOO(b)\n  FROM input\n", (2, 3)),
+    ("select: SELECT a, FOO(b) FROM input\n", (1, 19)),
+    ("select: 'SELECT a,\n  FOO(b) FROM input'\n", (2, 3)),
+    ('select: "SELECT a,\\n  FOO(b)\\nFROM input"\n', (1, 23)),
+    ('{"select": "SELECT a, \\\n   FOO(b) FROM input"}', (2, 4)),
+]
+
+
+@pytest.mark.parametrize(("text", "place"), WAYS)
+def test_where_a_character_of_a_text_stands(text: str, place: tuple[int, int]) -> None:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    node = root.value[0][1]
+    assert place_in(text, node, node.value.index("FOO")) == place
+    line, column = place_in(text, node, len(node.value))
+    assert text.splitlines()[line - 1][: column - 1].endswith("input")
+
+
+def test_quotes_and_escapes_count_as_they_are_written() -> None:
+    for text, column in (("a: 'x ''y'' z'", 13), ('a: "\\"x\\" \\u0041 z"', 18)):
+        node = yaml.compose(text, Loader=yaml.SafeLoader).value[0][1]
+        assert place_in(text, node, node.value.index("z")) == (1, column)
+
+
+def test_a_problem_in_a_text_has_its_place(tmp_path: Path) -> None:
+    file = written(tmp_path, "pipelines:\n  a:\n    select: |\n      SELECT x\n      FROM nowhere\n")
+    problem = Collection(file).text_problem(("pipelines", "a", "select"), 14, "a table", "'nowhere'")
+    assert str(problem) == f"{file}:5:12: pipelines.a.select: expected a table, found 'nowhere'"
