@@ -7,7 +7,9 @@ through the rule row by row.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -66,7 +68,7 @@ class Messages:
         self._forms: dict[tuple[Any, ...], Form] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Messages], tuple[Any, ...]]:
-        return _made, (self.rule, self._by_column, self._fields)
+        return _made, (pickle.dumps((self.rule, self._by_column, self._fields)),)
 
     def _read_rule(self) -> None:
         self._depends, self._payload_type, self._ccsid = Dependence(), "bytes", CCSID_UTF8
@@ -213,7 +215,10 @@ class Messages:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _made(rule: ToMqRule | StandardToMq, by_column: bool, kept: Sequence[Any]) -> Messages:
+@lru_cache(maxsize=16)
+def _made(travelled: bytes) -> Messages:
+    """One for all tasks of a worker: it knows the forms of the micro-batches before."""
+    rule, by_column, kept = pickle.loads(travelled)
     return Messages(rule, by_column=by_column, kept=kept)
 
 

@@ -7,7 +7,9 @@ headers that the columns do not hold apart from it, goes through the rule row by
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -65,7 +67,7 @@ class Publications:
         self._forms: dict[tuple[Any, ...], Form] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Publications], tuple[Any, ...]]:
-        return _made, (self.rule, self._fields)
+        return _made, (pickle.dumps((self.rule, self._fields)),)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -166,7 +168,10 @@ class Publications:
         return pa.RecordBatch.from_arrays([*columns, *kept], schema=self.schema)
 
 
-def _made(rule: ToMqttRule | StandardToMqtt, kept: Sequence[Any]) -> Publications:
+@lru_cache(maxsize=16)
+def _made(travelled: bytes) -> Publications:
+    """One for all tasks of a worker: it knows the forms of the micro-batches before."""
+    rule, kept = pickle.loads(travelled)
     return Publications(rule, kept=kept)
 
 
