@@ -48,6 +48,8 @@ class LinkIntakeRunner(PuttingRunner[Received]):
         self._waiting: list[Received] = []
         #: message ids of QoS 2 that are put and not released, as on record
         self._received: set[int] = set()
+        #: those of the session that the broker lost last: what it sent again in that session may still wait here
+        self._earlier: set[int] = set()
         self._released: list[int] = []
         #: number of the connection since which the broker has had the session: as it is, and as it is on record
         self._session = self._recorded_session = 0
@@ -155,11 +157,15 @@ class LinkIntakeRunner(PuttingRunner[Received]):
             # On record before anything of the new session is: its message ids begin anew.
             self._progress.save(None)
             connection.commit()
-            self._received = set()
+            self._earlier, self._received = self._received, set()
         self._recorded_session = session
 
     def _is_repeated(self, item: Received) -> bool:
-        return item.qos == 2 and item.generation >= self._recorded_session and item.mid in self._received
+        if item.generation >= self._recorded_session:
+            return item.qos == 2 and item.mid in self._received
+        # Nothing is owed for it any more; what it was is told by the publication itself.
+        publication = item.publication
+        return publication.qos == 2 and publication.message_id in self._earlier
 
     def _save(self, items: Sequence[Received]) -> set[int]:
         """Put the record of message ids into the unit of work; what is on record once that is committed."""

@@ -7,10 +7,11 @@ import pytest
 
 from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
 from bridge.service.mappings.exact_outlet import Record
-from bridge.service.mappings.status import State
+from bridge.service.mappings.link_intake import LinkIntakeRunner
+from bridge.service.mappings.status import State, Status
 from bridge.wire import cmqc
 from tests.service.mappings.broker import LinkFault
-from tests.service.mappings.scene import DEAD_LETTERS, Fault, Scene, mapping_config
+from tests.service.mappings.scene import DEAD_LETTERS, LINK, Fault, Scene, mapping_config
 from tests.service.mappings.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -88,6 +89,23 @@ def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lo
     # Whichever verb fails while the new session begins.
     scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=Fault(lost, after=bool(lost % 2)))
     assert scene.bodies("OUT") == [b"7", b"8", b"9"]
+
+
+def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene) -> None:
+    """Put and not acknowledged; sent again after a reconnect; then the broker forgets: nothing is owed, but it is there."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    runner = LinkIntakeRunner("map", config, LINK, scene.site, Status(name="map"))  # type: ignore[arg-type]
+    link = scene.links["map"]
+    connection = scene.connect("map")
+    link.start()
+    runner.opened(connection)
+    scene.broker.send(b"1", message_id=1)
+    link.acknowledge = lambda received: link.reconnect()  # type: ignore[method-assign]
+    runner.unit(connection, 2)
+    assert scene.depth("OUT") == 1
+    link.reconnect(lose_session=True)
+    runner.unit(connection, 2)
+    assert scene.bodies("OUT") == [b"1"]
 
 
 def test_nothing_is_lost_while_its_record_cannot_be_written(scene: Scene) -> None:
