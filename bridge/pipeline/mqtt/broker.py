@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
+from bridge.config.password import NoPassword, read_password
 from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.options import Options
@@ -159,18 +160,10 @@ def _own_channel(configuration: Configuration, options: Options) -> LinkConfig:
 
 
 def _password(link: LinkConfig) -> str | None:
-    """The password, from where the link says it is. Raises OptionError."""
-    if link.password_file is not None:
-        try:
-            with link.password_file.open(encoding="utf-8") as file:
-                password = file.readline().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(f"option passwordFile: {link.password_file} cannot be read: {error}") from error
-        if not password:
-            raise OptionError(f"option passwordFile: the first line of {link.password_file} is empty")
-        return password
-    if link.password_variable is not None:
-        if not (found := os.environ.get(link.password_variable)):
-            raise OptionError(f"option passwordVariable: the environment has no variable {link.password_variable}")
-        return found
-    return None
+    """The password, from where the link says it is; None for a link without. Raises OptionError."""
+    if link.password_file is None and link.password_variable is None:
+        return None
+    try:
+        return read_password(f"broker {link.host}", link.password_file, link.password_variable, os.environ)
+    except NoPassword as error:
+        raise OptionError(str(error)) from error
