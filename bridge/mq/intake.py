@@ -44,6 +44,8 @@ class IntakeSource(msgspec.Struct, frozen=True, kw_only=True):
 
     #: name of the mapping
     mapping: str
+    #: what tells the bridge from others on the same queue manager
+    owner: str = ""
     queue: str = ""
     #: topic-based wildcards, as in MQTT
     topic_filter: str = ""
@@ -108,7 +110,9 @@ class Intake:
                     found.topic_filter,
                 )
         if not self._held:
-            self._subscription = create(self._connection, names(source.mapping)[0], source.topic_filter)
+            self._subscription = create(
+                self._connection, names(source.mapping)[0], source.topic_filter, source.owner
+            )
         self._arrange()
 
     @property
@@ -236,7 +240,7 @@ class Intake:
         former = self._former[0]
         if self._subscription is None and len(self._former) == 1:
             free = next(name for name in names(self._source.mapping) if name != former.name)
-            self._subscription = create(self._connection, free, self._source.topic_filter)
+            self._subscription = create(self._connection, free, self._source.topic_filter, self._source.owner)
             self._overlap = Overlap()
         elif depth(self._connection, former.queue):
             return False

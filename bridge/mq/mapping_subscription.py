@@ -60,12 +60,16 @@ def resume(connection: Connection, name: str) -> MappingSubscription | None:
     return MappingSubscription(name, sd.ResObjectString, handle, queue)
 
 
-def create(connection: Connection, name: str, topic_filter: str) -> MappingSubscription:
-    """Make a subscription. Retained publications of its filter come first. Raises MQError."""
+def create(connection: Connection, name: str, topic_filter: str, owner: str = "") -> MappingSubscription:
+    """Make a subscription. Retained publications of its filter come first. Raises MQError.
+
+    `owner` tells the bridge from others on the same queue manager.
+    """
     sd = MQSD(
         Options=_OPTIONS | cmqc.MQSO_CREATE,
         SubName=name,
         ObjectString=topic_filter,
+        SubUserData=owner,
         SubLevel=1,
         RetainAsPublished=True,
     )
@@ -106,11 +110,15 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
     return number
 
 
-def mapping_subscriptions(connection: Connection) -> set[str]:
-    """Names of the mappings that the queue manager holds subscriptions for. Raises MQError."""
+def mapping_subscriptions(connection: Connection, owner: str = "") -> set[str]:
+    """Names of the mappings of a bridge that the queue manager holds subscriptions for. Raises MQError."""
     administration = Administration(connection)
     try:
         found = administration.subscriptions(PREFIX + "*")
     finally:
         administration.close()
-    return {name.removeprefix(PREFIX).removesuffix(_SECOND) for name, _, _, _ in found if name.startswith(PREFIX)}
+    return {
+        name.removeprefix(PREFIX).removesuffix(_SECOND)
+        for name, _, whose, _ in found
+        if name.startswith(PREFIX) and whose == owner
+    }

@@ -40,7 +40,7 @@ class LinkOutletRunner(Runner):
     def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
         super().__init__(name, config, site, status)
         self._rule = ToMqttRule(name, config, site.queue_manager)
-        self._intake_source = intake_source(name, self._rule)
+        self._intake_source = intake_source(name, self._rule, site.owner)
         self._source = self._intake_source.queue or self._intake_source.topic_filter
         self._link_name = config.destination.link
         self._link_config = link

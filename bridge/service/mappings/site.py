@@ -19,8 +19,10 @@ log = logging.getLogger(__name__)
 class Site:
     """The bridge, as its mappings see it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, owner: str) -> None:
+        """`owner` tells the bridge from others on the same queue manager: the name of its transmission queue."""
         self._host = host
+        self.owner = owner
         self.queue_manager = host.name
         self.dead_letter_queue = host.dead_letter_queue
         #: knows all mappings as they are configured now
@@ -47,7 +49,7 @@ class Site:
         """Remove the subscriptions of mappings that are no more in the configuration."""
 
         def forget(connection: Connection) -> None:
-            for name in sorted(mapping_subscriptions(connection) - names):
+            for name in sorted(mapping_subscriptions(connection, self.owner) - names):
                 remove_subscription(connection, name)
 
         self._with_connection(forget)

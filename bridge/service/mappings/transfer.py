@@ -28,7 +28,7 @@ class TransferRunner(PuttingRunner[Got]):
     def __init__(self, name: str, config: ToMqMapping | ToMqttMapping, site: Site, status: Status) -> None:
         super().__init__(name, config, site, status)
         self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.queue_manager)
-        self._intake_source = intake_source(name, self._rule)
+        self._intake_source = intake_source(name, self._rule, site.owner)
         self._source = self._intake_source.queue or self._intake_source.topic_filter
 
     def opened(self, connection: Connection) -> None:
@@ -69,8 +69,8 @@ class TransferRunner(PuttingRunner[Got]):
         self._site.remove_subscription(self.mapping)
 
 
-def intake_source(name: str, rule: ToMqRule | ToMqttRule) -> IntakeSource:
+def intake_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> IntakeSource:
     """Where on the queue manager a mapping takes messages from."""
     if isinstance(rule, ToMqttRule) and rule.queue is not None:
         return IntakeSource(mapping=name, queue=rule.queue, requests_queue=rule.requests_queue or "")
-    return IntakeSource(mapping=name, topic_filter=rule.source_filter or "")
+    return IntakeSource(mapping=name, owner=owner, topic_filter=rule.source_filter or "")

@@ -71,9 +71,7 @@ class Broker:
     def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, **fields: Any) -> None:
         """Publications for the bridge."""
         with self.changed:
-            self.outgoing.extend(
-                Publication(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads
-            )
+            self.outgoing.extend(Publication(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads)
             self.changed.notify_all()
 
     @property

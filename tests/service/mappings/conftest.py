@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import intake, worker
+from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
 from bridge.service.mappings import exact_outlet, link_intake, link_outlet, runner, transfer
@@ -36,6 +37,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
+    CommandServer(manager).start()
     made = Scene(manager)
     for module in (link_intake, link_outlet):
         monkeypatch.setattr(module, "link_connection", made.link_connection)

@@ -30,6 +30,8 @@ from tests.mq.test_threaded import Fault as OneFault
 from tests.service.mappings.broker import Broker, FakeLink, Killed, LinkFault
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
+#: The bridge, as its queue manager knows it.
+OWNER = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 LINK = LinkConfig(host="broker.invalid")
 _mapping: TypeAdapter[Any] = TypeAdapter(AnyMapping)
 
@@ -93,7 +95,7 @@ class Scene:
         self.killed = False
         self.links: dict[str, FakeLink] = {}
         self._connections: list[MortalConnection] = []
-        self.site = Site(self)  # type: ignore[arg-type]
+        self.site = Site(self, OWNER)  # type: ignore[arg-type]
 
     # The host --------------------------------------------------------------------------------------------------------
 

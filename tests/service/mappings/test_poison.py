@@ -87,9 +87,7 @@ def test_poison_goes_to_the_dead_letter_queue_and_the_others_where_they_should(
     scene.run(config, scene.settled)
     send(scene, link)
     letters = len(BODIES) - len(RIGHT)
-    status = scene.run(
-        config, lambda: scene.depth(DEAD_LETTERS) >= letters and scene.broker.quiet and scene.settled()
-    )
+    status = scene.run(config, lambda: scene.depth(DEAD_LETTERS) >= letters and scene.broker.quiet and scene.settled())
     # Neither lost nor doubled, and in order.
     assert scene.bodies("OUT") == RIGHT
     found = scene.letters()
@@ -129,7 +127,9 @@ def test_a_destination_that_recovers_gets_all_in_order(scene: Scene) -> None:
 @pytest.mark.parametrize("link", ["L", "local"])
 @pytest.mark.parametrize("how", ["MAXDEPTH(0)", "PUT(DISABLED)"])
 def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scene, link: str, how: str) -> None:
-    config: Any = mapping_config({"mqtt": "t/{to}", "link": link}, {"queue": "{to}"}, guarantee="exactly-once", backouts=0)
+    config: Any = mapping_config(
+        {"mqtt": "t/{to}", "link": link}, {"queue": "{to}"}, guarantee="exactly-once", backouts=0
+    )
     scene.run(config, scene.settled)
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) {how}")
     send(scene, link)

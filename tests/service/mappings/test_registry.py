@@ -16,9 +16,10 @@ from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
 from bridge.service.mappings.link_session import NoPassword
 from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State
 from bridge.service.reload import ConfigurationSource, Reload
-from tests.service.mappings.scene import LINK, Scene, mapping_config
+from tests.service.mappings.scene import LINK, OWNER, Scene, mapping_config
 from tests.service.mappings.waiting import until
 
 LINKS = {"L": LINK}
@@ -60,9 +61,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-def test_a_change_touches_what_has_changed(
-    scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]
-) -> None:
+def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]) -> None:
     async def test() -> None:
         mappings = Mappings(scene.site)
         await mappings.start({"a": A, "b": B}, LINKS)
@@ -133,7 +132,7 @@ def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: boo
         mappings = Mappings(scene.site)
         await mappings.start({"a": A, "b": B}, LINKS)
         await happens(lambda: running(mappings, "a", "b"))
-        assert mapping_subscriptions(scene.application) == {"a"}
+        assert mapping_subscriptions(scene.application, OWNER) == {"a"}
         assert scene.depth(MAPPING_STATE_QUEUE) > 0
         if at_once:
             assert await mappings.apply({}, LINKS) == ["mapping a removed", "mapping b removed"]
@@ -142,8 +141,24 @@ def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: boo
         if not at_once:
             mappings = Mappings(scene.site)
             await mappings.start({}, LINKS)
-        assert mapping_subscriptions(scene.application) == set()
+        assert mapping_subscriptions(scene.application, OWNER) == set()
         assert mappings.statuses() == []
+
+    run(test())
+
+
+def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
+    other = Site(scene, "OTHER.XMITQ")  # type: ignore[arg-type]
+
+    async def test() -> None:
+        for site in (other, scene.site):
+            mappings = Mappings(site)
+            await mappings.start({"a" if site is other else "c": A if site is other else C}, {})
+            await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))
+            # Stopped, it has nothing open: only its name says whose a subscription is.
+            await mappings.stop()
+        assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
+        assert mapping_subscriptions(scene.application, OWNER) == {"c"}
 
     run(test())
 
@@ -173,7 +188,7 @@ mappings:
 WRONG = {
     "no YAML": ("mappings: [", "bridge.yaml:"),
     "a queue's name": (FILE.replace("OUT", "'no queue'"), "bridge.yaml:2:"),
-    "a template": (FILE.replace("OUT", "'{nothing}'"), "bridge.yaml:2:"),
+    "a template": (FILE.replace("OUT", "'{unclosed'"), "bridge.yaml:2:"),
     "a link that is none": (FILE.replace('"a/#"', '"a/#", link: none'), "bridge.yaml:2:"),
 }
 

@@ -1,0 +1,241 @@
+"""Mappings between a bridge and a mosquitto under load, while one or the other is killed, stopped and started again.
+
+Numbered messages go both ways with each guarantee, in one run. Exactly once means that each is there once, and in order;
+at least once that none is missing; at most once that none is there twice. Publishers and subscribers keep their side of
+QoS 2 over lost connections, so that whatever is missing or doubled is the bridge's doing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from bridge.mapping.envelope import publication_of
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.local.client import RemoteConnection
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.acceptance.bridge_process import BridgeProcess
+from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
+from tests.acceptance.line_process import PATIENCE
+from tests.acceptance.mosquitto import Subscriber
+from tests.acceptance.queue_managers import EMBEDDED
+from tests.acceptance.remote_bridge import RemoteBridgeProcess
+from tests.acceptance.test_crash import Restless
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+
+COUNT = {EMBEDDED: 2_000, "ibmmq": 500}
+GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
+#: Mappings are named after their direction and the QoS that goes with their guarantee.
+QUEUES = ["local", *(f"{direction}{qos}" for direction in ("in", "out") for qos in range(3))]
+DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+def config_of(port: int) -> str:
+    """A mapping for each direction and guarantee; units of work are small, so that there are many to be cut."""
+    lines = [f"links: {{broker: {{host: 127.0.0.1, port: {port}, in_flight: 100}}}}", "mappings:"]
+    for qos, guarantee in enumerate(GUARANTEES):
+        rest = f"guarantee: {guarantee}, batch: {{messages: 20}}"
+        # Persistent also with QoS 0: what is missing then is not missing because a queue manager was killed.
+        kept = "attributes: {persistence: persistent}"
+        lines.append(f'  in{qos}: {{from: {{mqtt: "in/#", link: broker}}, to: {{queue: in{qos}}}, {kept}, {rest}}}')
+        lines.append(f'  out{qos}: {{from: {{queue: out{qos}}}, to: {{mqtt: "out/{qos}", link: broker}}, {rest}}}')
+    lines.append(f'  local: {{from: {{mqtt: "local/#"}}, to: {{queue: local}}, {rest}}}')
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    directory = tmp_path / "mosquitto"
+    directory.mkdir()
+    process = Mosquitto(directory).start()
+    yield process
+    process.stop()
+
+
+class PacedPublisher(Publisher):
+    """Publishes as many as it may by now, so that there is something under way at each fault."""
+
+    def __init__(self, client_id: str, topics: list[str], total: int, **options: int) -> None:
+        self.allowed, self.total = 0, total
+        super().__init__(client_id, topics, total, 2, **options)
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return min(self.allowed, self.total)
+
+    @count.setter
+    def count(self, total: int) -> None:
+        self.total = total
+
+    @property
+    def finished(self) -> bool:
+        return len(self.acknowledged) == self.total and not self._released
+
+
+def waiting_for(condition: Callable[[], bool], progress: Callable[[], object], what: str) -> None:
+    """Return when it holds, as long as there is progress."""
+    seen, since = object(), time.monotonic()
+    while not condition():
+        if (now := progress()) != seen:
+            seen, since = now, time.monotonic()
+        assert time.monotonic() - since < PATIENCE, f"{what}: nothing happens behind {seen}"
+        time.sleep(0.005)
+
+
+def connected(bridge: BridgeProcess) -> RemoteConnection:
+    return RemoteConnection(bridge.data_directory, application="test")
+
+
+def put(bridge: BridgeProcess, queues: Sequence[str], numbers: range) -> None:
+    """Numbered persistent messages, the same to each queue."""
+    application = connected(bridge)
+    for queue in queues:
+        handle = application.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
+        for number in numbers:
+            message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), b"%d.0" % number)
+            application.put(handle, message, cmqc.MQPMO_SYNCPOINT)
+        application.commit()
+    application.disconnect()
+
+
+def on_queue(bridge: BridgeProcess, queue: str) -> list[tuple[str, int]]:
+    """Topic and number of each message that a mapping has put, in order."""
+    application = connected(bridge)
+    handle = application.open(MQOD(ObjectName=queue), cmqc.MQOO_BROWSE)
+    found = []
+    try:
+        while True:
+            got = application.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))
+            publication = publication_of(Message(got.md, got.data))
+            found.append((publication.topic, number_of(publication.payload)))
+    except MQError as error:
+        assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
+    application.disconnect()
+    return found
+
+
+def verify(what: str, qos: int, received: list[tuple[str, int]], count: int) -> None:
+    """What the guarantee that goes with this QoS promises."""
+    numbers = {number for _, number in received}
+    print(f"{what}: {len(numbers)} of {count}, {len(repeated(received))} of them again")
+    if qos:
+        assert numbers == set(range(count)), f"{what}: missing {sorted(set(range(count)) - numbers)[:20]}"
+    if qos != 1:
+        assert not repeated(received), f"{what}: more than once {repeated(received)[:20]}"
+    for topic, in_order in first_deliveries(received).items():
+        wrong = [pair for pair in itertools.pairwise(in_order) if pair[0] > pair[1]]
+        assert not wrong, f"{what}: {topic} is out of order at {wrong[:10]}"
+
+
+def faults_of(bridge: BridgeProcess, mosquitto: Mosquitto) -> list[Callable[[], object]]:
+    """What happens in the course of a run, in this order."""
+
+    def kill() -> None:
+        bridge.kill()
+        bridge.start()
+
+    def restart_mosquitto() -> None:
+        mosquitto.stop()
+        mosquitto.start()
+
+    if not isinstance(bridge, RemoteBridgeProcess):
+        return [kill, restart_mosquitto, kill, bridge.restart, restart_mosquitto, kill]
+    manager = bridge.queue_manager
+
+    def kill_queue_manager() -> None:
+        manager.kill()
+        manager.start()
+
+    def pause_queue_manager() -> None:
+        manager.pause()
+        # Verbs are under way meanwhile, and so is the bridge's end.
+        threading.Timer(0.5, manager.resume).start()
+        kill()
+
+    return [kill_queue_manager, restart_mosquitto, pause_queue_manager, kill_queue_manager]
+
+
+def test_guarantees_under_load(
+    new_bridge: Callable[..., BridgeProcess], queue_manager: str, mosquitto: Mosquitto
+) -> None:
+    count = COUNT[queue_manager]
+    bridge = new_bridge(config=config_of(mosquitto.port)).start()
+    bridge.mqsc("\n".join(f"DEFINE QLOCAL('{queue}') MAXDEPTH(999999)" for queue in QUEUES))
+    # The mappings have subscribed at mosquitto before anything is published.
+    waiting_for(lambda: bridge.log.count("connected to") >= 6, lambda: bridge.log, "links")
+
+    topics = [f"in/{number}" for number in range(4)]
+    publisher = PacedPublisher("publisher", topics, count)
+    local = PacedPublisher("local", [f"local/{number}" for number in range(4)], count, window=30)
+    subscribers = [DurableSubscriber(f"subscriber{qos}", f"out/{qos}", qos) for qos in (1, 2)]
+    for subscriber in subscribers:
+        subscriber.connect(mosquitto.port)
+        subscriber.close()
+    watcher = Subscriber(mosquitto.port, "out/0")
+    end = threading.Event()
+    threads = [
+        Restless(one, place, seed, end)  # type: ignore[arg-type]
+        for seed, (one, place) in enumerate(
+            [(publisher, mosquitto), (local, bridge), *((subscriber, mosquitto) for subscriber in subscribers)]
+        )
+    ]
+
+    def progress() -> int:
+        for thread in threads:
+            if thread.failure is not None:
+                raise thread.failure
+        return len(publisher.acknowledged) + len(local.acknowledged) + sum(len(one.numbers) for one in subscribers)
+
+    whole = 4 * count
+    for thread in threads:
+        thread.start()
+    faults = faults_of(bridge, mosquitto)
+    try:
+        for number, fault in enumerate([*faults, lambda: None]):
+            share = range(count * number // (len(faults) + 1), count * (number + 1) // (len(faults) + 1))
+            put(bridge, [queue for queue in QUEUES if queue.startswith("out")], share)
+            publisher.allowed = local.allowed = share.stop
+            # Some of each way, of which each has its share, is through.
+            mark = 4 * share.start + len(share)
+            waiting_for(lambda mark=mark: progress() >= mark, progress, f"fault {number}")
+            fault()
+            print(f"{getattr(fault, '__name__', fault)} at {progress()} of {whole}")
+        waiting_for(
+            lambda: publisher.finished and local.finished and progress() >= whole, progress, "the rest"
+        )
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    queues = {queue: 0 for queue in QUEUES if not queue.startswith("out")}
+
+    def depths() -> dict[str, int]:
+        for queue in queues:
+            queues[queue] = int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
+        return dict(queues)
+
+    waiting_for(lambda: all(depth >= count for queue, depth in depths().items() if queue != "in0"), depths, "queues")
+    # What may still come twice has come once the mappings are through with the broker, and end in order.
+    assert bridge.restart().running
+    for queue in queues:
+        found = on_queue(bridge, queue)
+        verify(f"to queue {queue}", int(queue[-1]) if queue != "local" else 2, found, count)
+        assert found
+    for subscriber in subscribers:
+        verify(f"to the broker, QoS {subscriber.qos}", subscriber.qos, subscriber.received, count)
+        assert subscriber.published_twice == []
+    with watcher.stop():
+        lines = [*watcher.seen, *watcher.rest()]
+    seen = [("out/0", number_of(json.loads(line)["payload"])) for line in lines if line.startswith("{")]
+    verify("to the broker, QoS 0", 0, seen, count)
+    assert seen
+    assert bridge.messages(DEAD_LETTERS) == []

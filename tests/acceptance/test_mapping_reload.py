@@ -1,0 +1,107 @@
+"""A running bridge reads its configuration again: by `mqbridge reload` and by SIGHUP; and tells what its mappings do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
+from tests.acceptance.line_process import PATIENCE
+from tests.acceptance.mqtt_raw import RawClient
+
+BEFORE = """
+mappings:
+  kept: {from: {mqtt: "kept/#"}, to: {queue: KEPT}}
+  paused: {from: {mqtt: "paused/#"}, to: {queue: PAUSED}}
+"""
+PAUSED = BEFORE.replace("queue: PAUSED}", "queue: PAUSED}, enabled: false")
+MORE = BEFORE + '  more: {from: {mqtt: "more/#"}, to: {queue: MORE}}\n'
+WRONG = BEFORE + '  wrong: {from: {mqtt: "wrong/#/more"}, to: {queue: MORE}}\n'
+
+
+def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    assert bridge.config is not None
+    options = [str(word) for word in bridge.data_options()]
+    return subprocess.run(
+        [MQBRIDGE, *words, bridge.config, *options], capture_output=True, text=True, timeout=PATIENCE, env=bridge.env
+    )
+
+
+def statuses(bridge: BridgeProcess) -> dict[str, Any]:
+    done = command(bridge, "mappings", "--json")
+    assert done.returncode == 0, done.stderr
+    return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+
+def until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
+    before = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < before, what()
+
+
+def configure(bridge: BridgeProcess, text: str) -> None:
+    assert bridge.config is not None
+    head = bridge.config.read_text().split("mappings:")[0].rstrip("\n")
+    bridge.config.write_text(head + text)
+
+
+def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
+    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE).start()
+    bridge.mqsc("DEFINE QLOCAL(KEPT)\nDEFINE QLOCAL(PAUSED)\nDEFINE QLOCAL(MORE)")
+    until(lambda: all(one["state"] == "running" for one in statuses(bridge).values()), lambda: statuses(bridge))
+    client = RawClient.connected(bridge.port, "sender")
+
+    def publish(topic: str) -> None:
+        client.publish(topic, b"1", 1)  # to its PUBACK
+
+    # Disabled: what comes for it waits. The others go on, and are not started anew.
+    publish("kept/a")
+    bridge.wait_for_depth("KEPT", 1)
+    configure(bridge, PAUSED)
+    done = command(bridge, "reload")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mapping paused disabled; what comes for it waits\n", "")
+    assert statuses(bridge)["paused"]["state"] == "disabled"
+    publish("paused/a")
+    publish("kept/a")
+    bridge.wait_for_depth("KEPT", 2)
+    assert statuses(bridge)["kept"]["moved"] == 2
+    assert bridge.messages("PAUSED") == []
+
+    # A bad file changes nothing, and says why.
+    configure(bridge, WRONG)
+    done = command(bridge, "reload")
+    assert done.returncode != 0
+    line = bridge.config.read_text().splitlines().index(WRONG.splitlines()[-1]) + 1  # type: ignore[union-attr]
+    assert done.stderr.splitlines()[0].startswith(f"{bridge.config}:{line}:"), done.stderr
+    assert bridge.process is not None
+    bridge.process.send_signal(signal.SIGHUP)
+    until(lambda: "nothing has changed" in bridge.log, lambda: bridge.log)
+    assert f"reload: {bridge.config}:{line}:" in bridge.log
+    publish("kept/a")
+    bridge.wait_for_depth("KEPT", 3)
+
+    # SIGHUP does the same: enabled again, it takes what has waited; a new one begins.
+    configure(bridge, MORE)
+    bridge.process.send_signal(signal.SIGHUP)
+    bridge.wait_for_depth("PAUSED", 1)
+    until(lambda: statuses(bridge).get("more", {}).get("state") == "running", lambda: statuses(bridge))
+    publish("more/a")
+    bridge.wait_for_depth("MORE", 1)
+    assert "mapping paused enabled" in bridge.log
+    assert "mapping more added" in bridge.log
+    table = command(bridge, "mappings")
+    assert [line.split()[0] for line in table.stdout.splitlines()[:4]] == ["mapping", "kept", "paused", "more"]
+    client.disconnect()
+
+
+def test_no_bridge_to_ask(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
+    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE)
+    for word in ("reload", "mappings"):
+        done = command(bridge, word)
+        assert done.returncode != 0
+        assert "no bridge answers at" in done.stderr
+        assert "Traceback" not in done.stderr
