@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add("--idle", type=between(0, 10_000), default=default.idle_clients, help="idle clients; 0: no such measure (1000)")
     add("--latency-rate", type=float, default=default.latency_rate, help="messages/s for the latency (500)")
     add("--latency-seconds", type=float, default=default.latency_seconds, help="0: no such measure (5)")
+    add("--mapping", type=between(0, 200_000), default=default.mapping_messages, help="0: no such measure (20000)")
     add("--budget", type=float, default=default.budget, help="start nothing more after so many seconds (330)")
     add("--bridge-args", type=shlex.split, default=[], help="further arguments for `mqbridge run`")
     add("--no-pin", action="store_true", help="do not give the generator a core of its own")
@@ -107,6 +108,7 @@ def main() -> None:
         idle_clients=options.idle,
         latency_rate=options.latency_rate,
         latency_seconds=options.latency_seconds,
+        mapping_messages=options.mapping,
         budget=options.budget,
         bridge_arguments=tuple(options.bridge_args),
         server_cores=tuple(sorted(server_cores or ())),

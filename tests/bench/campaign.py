@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from bridge.mq.errors import MQError
+from tests.bench import mapping
 from tests.bench.generator import MeasureFailed, measure
 from tests.bench.servers import SERVERS, Bridge, RelayServer, Server, ServerUnavailable
 
@@ -38,6 +40,7 @@ class Parameters:
     idle_clients: int = 1000
     latency_rate: float = 500.0
     latency_seconds: float = 5.0
+    mapping_messages: int = 20_000
     budget: float = 330.0
     bridge_arguments: tuple[str, ...] = ()
     server_cores: tuple[int, ...] = ()
@@ -69,6 +72,7 @@ class Results:
     runs: list[Run] = field(default_factory=list)
     idle: dict[str, dict[str, float]] = field(default_factory=dict)
     latency: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    mapping: list[mapping.Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
@@ -103,6 +107,8 @@ class Campaign:
                 self._latency(name)
             if chosen.idle_clients:
                 self._idle(name)
+        if chosen.mapping_messages and chosen.rounds:
+            self._mapping()
         for number in range(2, chosen.rounds + 1):
             for name in brokers:
                 self._load(name, number, chosen.sessions)
@@ -199,6 +205,15 @@ class Campaign:
         except MeasureFailed as error:
             self._note(f"{server.name}, QoS {qos}, {session}: {error}; the server's last words: {server.last_words()}")
             return None
+
+    def _mapping(self) -> None:
+        chosen = self.parameters
+        if not self._in_time("mappings"):
+            return
+        try:
+            self.results.mapping = mapping.run(chosen.mapping_messages, chosen.rounds, chosen.payload, self.say)
+        except (ServerUnavailable, MQError, OSError, RuntimeError) as error:
+            self._note(f"mappings could not be measured: {error}")
 
     def _latency(self, name: str) -> None:
         chosen = self.parameters

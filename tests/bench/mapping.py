@@ -36,6 +36,8 @@ MOSQUITTO = "mosquitto → mosquitto"
 LINK_TO_QUEUE, QUEUE_TO_LINK, THROUGH = "link → queue", "queue → link", "link → local topic → link"
 WAYS = (MOSQUITTO, LINK_TO_QUEUE, QUEUE_TO_LINK, THROUGH)
 TOPIC = "b/x"
+LOOK = 0.02
+"""Seconds between looks at how far it is: those at a queue cost the bridge time."""
 STALL = 20.0
 """Seconds without any progress after which a measurement is given up."""
 
@@ -229,7 +231,7 @@ class Site:
             sender.join()
         seen, since = 0, time.perf_counter()
         while seen < self.messages:
-            time.sleep(0.005)
+            time.sleep(LOOK)
             now = count()
             if now != seen:
                 seen, since = now, time.perf_counter()

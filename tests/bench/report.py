@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tests.bench import mapping
 from tests.bench.campaign import Parameters, Results, Run
 
 BRIDGE = "bridge"
@@ -133,6 +134,8 @@ def show(console: Console, results: Results, parameters: Parameters) -> None:
         console.print(_latency(results, parameters))
     if results.idle:
         console.print(_idle(results))
+    if results.mapping:
+        console.print(mapping.table(results.mapping))
     if found := targets(results, rows):
         console.print(_targets(found))
     for note in results.notes:
@@ -149,6 +152,7 @@ def write(path: Path, results: Results, parameters: Parameters, machine: dict[st
         "throughput": [asdict(row) for row in rows],
         "latency": results.latency,
         "idle": results.idle,
+        "mapping": [asdict(one) for one in results.mapping],
         "targets": [asdict(target) for target in targets(results, rows)],
         "notes": results.notes,
         "runs": [asdict(run) for run in results.runs],
