@@ -46,7 +46,10 @@ class Fault:
 
 @contextmanager
 def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
-    """While in it, faults happen to connections of an application; gives the verbs that it asked for."""
+    """While in it, faults happen to connections of an application; gives the verbs that it asked for.
+
+    Of a batch of verbs, a fault at any of them counts as one before (or after) the whole batch.
+    """
     verbs: list[str] = []
     work = ApplicationProtocol._work
 
@@ -55,8 +58,9 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
         if self._application is None or self._application.name != application:
             work(self, request)
             return
-        verbs.append(verb)
-        struck = next((one for one in faults if one.strikes(verb, rest)), None)
+        singles = _singles(verb, rest)
+        verbs.extend(one for one, _ in singles)
+        struck = next((one for one in faults for single in singles if one.strikes(*single)), None)
         if struck is None:
             work(self, request)
             return
@@ -71,6 +75,18 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ApplicationProtocol, "_work", watched)
         yield verbs
+
+
+def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
+    """The verbs that a batch of verbs does; any other verb as it is."""
+    match verb, request:
+        case "MQGET many", [handle, options, *_]:
+            return [("MQGET", [handle, options])]
+        case "MQGET each", [handle, options, msg_ids, *_]:
+            return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id in msg_ids]
+        case "MQPUT many", [puts]:
+            return [("MQPUT", list(put)) for put in puts]
+    return [(verb, request)]
 
 
 def _process(conversation: ApplicationProtocol) -> int:

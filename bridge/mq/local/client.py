@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from bridge.mapping.message import AnyMessage, Message
+from bridge.mq.batch import AT_ONCE, MESSAGES, SIZE, Put
 from bridge.mq.errors import MQError
 from bridge.mq.interface import (
     MQOD,
@@ -142,6 +143,35 @@ class RemoteConnection:
 
     def get(self, handle: int, options: GetOptions) -> Got:
         return self._call(protocol.Get(handle, options), Got)
+
+    def get_many(self, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE) -> list[Got]:
+        return self._call(protocol.GetMany(handle, options, messages, size), list[Got])
+
+    def get_each(
+        self, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
+    ) -> list[Got | None]:
+        return self._call(protocol.GetEach(handle, options, list(msg_ids), size), list[Got | None])
+
+    def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
+        done: list[MQMD] = []
+        part: list[tuple[int, Message, int]] = []
+        size = 0
+        for number, (handle, message, options) in enumerate(puts, 1):
+            part.append((handle, Message(message.md, message.data), options))
+            size += message.length
+            if size < SIZE and len(part) < MESSAGES and number < len(puts):
+                continue
+            try:
+                mds = self._call(protocol.PutMany(part), list[MQMD])
+            except MQError as error:
+                if not done or error.reason in AT_ONCE:
+                    raise
+                return done
+            done += mds
+            if len(mds) < len(part):
+                return done
+            part, size = [], 0
+        return done
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         return self._call(protocol.Inquire(handle, list(selectors)), tuple[list[int], list[str]])

@@ -198,10 +198,16 @@ class Conversation(asyncio.Protocol, ABC):
 
     # A get that may wait ---------------------------------------------------------------------------------------------
 
-    def _get(self, handle: int, options: GetOptions, form: Callable[[Got], Any] = lambda got: got) -> None:
-        """MQGET. `form` makes of what was got the result to answer."""
+    def _get(
+        self,
+        handle: int,
+        options: GetOptions,
+        form: Callable[[Got], Any] = lambda got: got,
+        verb: Callable[[], tuple[Any, Unit | None]] | None = None,
+    ) -> None:
+        """MQGET. `form` makes of what was got the result to answer; `verb` gets in another way, without `form`."""
         application = self._connected()
-        if self._try_to_get(application, handle, options, form):
+        if self._try_to_get(application, handle, options, form, verb):
             return
         waiters = application.queue_of(handle).waiters
         interval = options.WaitInterval
@@ -216,7 +222,7 @@ class Conversation(asyncio.Protocol, ABC):
             wait, self._wait = self._wait, None
             try:
                 with self._queue_manager.lock:
-                    got = self._try_to_get(application, handle, options, form)
+                    got = self._try_to_get(application, handle, options, form, verb)
             except MQError as error:
                 got = True
                 self._refuse(error)
@@ -238,11 +244,20 @@ class Conversation(asyncio.Protocol, ABC):
         self._wait = (waiters, arrived, timer)
 
     def _try_to_get(
-        self, application: Application, handle: int, options: GetOptions, form: Callable[[Got], Any]
+        self,
+        application: Application,
+        handle: int,
+        options: GetOptions,
+        form: Callable[[Got], Any],
+        verb: Callable[[], tuple[Any, Unit | None]] | None,
     ) -> bool:
         """Get and answer; False when there is no message and the caller waits for one."""
         try:
-            got, unit = application.get(handle, options)
+            if verb is not None:
+                result, unit = verb()
+            else:
+                got, unit = application.get(handle, options)
+                result = form(got)
         except TruncatedMessage as error:
             self._answer(form(error.got), error)
         except MQError as error:
@@ -250,7 +265,7 @@ class Conversation(asyncio.Protocol, ABC):
                 raise
             return False
         else:
-            self._end(unit, form(got))
+            self._end(unit, result)
         return True
 
     def _stop_waiting(self) -> None:

@@ -16,7 +16,7 @@ from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Property
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
@@ -53,6 +53,30 @@ class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
 class Get(msgspec.Struct, tag="MQGET", array_like=True):
     handle: int
     options: GetOptions
+
+
+class GetMany(msgspec.Struct, tag="MQGET many", array_like=True):
+    """`bridge.mq.batch.get_many`"""
+
+    handle: int
+    options: GetOptions
+    messages: int
+    size: int
+
+
+class GetEach(msgspec.Struct, tag="MQGET each", array_like=True):
+    """`bridge.mq.batch.get_each`"""
+
+    handle: int
+    options: GetOptions
+    msg_ids: list[bytes]
+    size: int
+
+
+class PutMany(msgspec.Struct, tag="MQPUT many", array_like=True):
+    """`bridge.mq.batch.put_many`: handle, message, MQPMO_ options of each"""
+
+    puts: list[tuple[int, Message, int]]
 
 
 class Subscribe(msgspec.Struct, tag="MQSUB", array_like=True):
@@ -105,6 +129,9 @@ Request = (
     | Put
     | Put1
     | Get
+    | GetMany
+    | GetEach
+    | PutMany
     | Subscribe
     | SubscriptionRequest
     | Inquire

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import msgspec
 import bridge
 from bridge.mq.errors import MQError
 from bridge.mq.local import protocol
+from bridge.mq.local.batches import get_each, get_many, put_many
 from bridge.mq.local.client import socket_address
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.conversation import Conversation, Malformed
@@ -135,6 +137,14 @@ class ApplicationProtocol(Conversation):
             case protocol.Put1(od, message, pmo, properties):
                 md, unit = application.put1(od, message, pmo, properties)
                 self._end(unit, (md, od, pmo))
+            case protocol.GetMany(handle, options, messages, size):
+                self._get(handle, options, verb=partial(get_many, application, handle, options, messages, size))
+            case protocol.GetEach(handle, options, msg_ids, size):
+                options.Options &= ~cmqc.MQGMO_WAIT
+                self._get(handle, options, verb=partial(get_each, application, handle, options, msg_ids, size))
+            case protocol.PutMany(puts):
+                mds, unit = put_many(application, puts)
+                self._end(unit, mds)
             case protocol.Open(od, options):
                 self._answer((application.open(od, options), od))
             case protocol.Close(handle, options):

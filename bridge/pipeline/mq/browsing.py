@@ -7,13 +7,14 @@ unique ones too. Properties come as MQRFH2 headers, whatever PROPCTL of the queu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from bridge.mq.batch import MESSAGES, get_each, get_many
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions
+from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions, Got
 from bridge.pipeline.mq.envelope import MqMessage, record_batch
 from bridge.wire import cmqc
 
@@ -56,34 +57,31 @@ def depth(connection: Connection, handle: int) -> int:
 
 def look(connection: Connection, handle: int) -> Iterator[Seen]:
     """What can be got of a queue at present, in the order of gets."""
-    how = cmqc.MQGMO_BROWSE_FIRST
-    while True:
-        try:
-            got = connection.get(handle, GetOptions(Options=how | _GLANCE, MaxLength=0))
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return
-            raise
+    for got in _browsed(connection, handle, GetOptions(Options=_GLANCE, MaxLength=0)):
         yield Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength)
-        how = cmqc.MQGMO_BROWSE_NEXT
 
 
 def browse_all(connection: Connection, handle: int) -> Iterator[MqMessage]:
     """All messages of a queue, without end where some are always put behind."""
+    for got in _browsed(connection, handle, GetOptions(Options=_GET)):
+        yield got.md, got.data
+
+
+def _browsed(connection: Connection, handle: int, options: GetOptions) -> Iterator[Got]:
+    """Messages of a queue from the first to the last."""
     how = cmqc.MQGMO_BROWSE_FIRST
     while True:
         try:
-            got = connection.get(handle, GetOptions(Options=how | _GET))
+            yield from get_many(connection, handle, replace(options, Options=how | options.Options))
         except MQError as error:
             if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
                 return
             raise
-        yield got.md, got.data
         how = cmqc.MQGMO_BROWSE_NEXT
 
 
 def browse_messages(
-    connection: Connection, queue: str, messages: Iterable[tuple[bytes, bool]], *, lenient: bool
+    connection: Connection, queue: str, messages: Sequence[tuple[bytes, bool]], *, lenient: bool
 ) -> Iterator[MqMessage]:
     """Certain messages of a queue (MsgId, and whether it may expire), in the order given.
 
@@ -91,23 +89,19 @@ def browse_messages(
     the front. Raises MessageGone for one that is not there, unless it may have expired, or `lenient`.
     """
     handle = open_for_browse(connection, queue)
-    how = cmqc.MQGMO_BROWSE_FIRST
-    for msg_id, expires in messages:
-        for where in dict.fromkeys((how, cmqc.MQGMO_BROWSE_FIRST)):
-            try:
-                got = connection.get(
-                    handle,
-                    GetOptions(Options=where | _GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id),
-                )
-            except MQError as error:
-                if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                    raise
-                continue
-            yield got.md, got.data
-            how = cmqc.MQGMO_BROWSE_NEXT
-            break
-        else:
-            if not (expires or lenient):
+    following, first = (
+        GetOptions(Options=where | _GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
+        for where in (cmqc.MQGMO_BROWSE_NEXT, cmqc.MQGMO_BROWSE_FIRST)
+    )
+    at = 0
+    while part := messages[at : at + MESSAGES]:
+        found = get_each(connection, handle, following, [msg_id for msg_id, _ in part])
+        at += len(found)
+        for (msg_id, expires), behind in zip(part, found, strict=False):
+            got = behind or get_each(connection, handle, first, [msg_id])[0]
+            if got is not None:
+                yield got.md, got.data
+            elif not (expires or lenient):
                 raise MessageGone(
                     f"message {msg_id.hex().upper()} of a batch is not on queue {queue} any more: somebody else got it."
                     " Let one streaming query alone read a queue; to go on without such messages, set the option"
@@ -136,22 +130,11 @@ def remove(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> None
     if not msg_ids:
         return
     handle = connection.open(MQOD(ObjectName=queue), _TAKE)
-    waiting = iter(msg_ids)
-    while part := list(islice(waiting, REMOVED_AT_ONCE)):
-        for msg_id in part:
-            try:
-                connection.get(
-                    handle,
-                    GetOptions(
-                        Options=cmqc.MQGMO_SYNCPOINT | _GLANCE,
-                        MatchOptions=cmqc.MQMO_MATCH_MSG_ID,
-                        MsgId=msg_id,
-                        MaxLength=0,
-                    ),
-                )
-            except MQError as error:
-                if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                    raise
+    taking = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | _GLANCE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MaxLength=0)
+    for start in range(0, len(msg_ids), REMOVED_AT_ONCE):
+        waiting = msg_ids[start : start + REMOVED_AT_ONCE]
+        while waiting:
+            waiting = waiting[len(get_each(connection, handle, taking, waiting[:MESSAGES])) :]
         connection.commit()
     connection.close(handle)
 

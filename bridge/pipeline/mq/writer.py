@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from bridge.mapping.message import Message
+from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
 from bridge.pipeline.mq.marker import Identity, Marker, digest
@@ -33,7 +34,7 @@ UNIT_BYTES: Final = 64 * 1024 * 1024
 _HANDLES: Final = 100
 
 
-class Put(WriterCommitMessage):
+class Written(WriterCommitMessage):
     """What a task has put."""
 
     def __init__(self, messages: int, *, marked: bool = True) -> None:
@@ -72,7 +73,7 @@ class MqWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All rows are put: without a `writeId` nobody asks again what was."""
-        self._forget([number for number, one in enumerate(messages) if isinstance(one, Put) and one.marked])
+        self._forget([number for number, one in enumerate(messages) if isinstance(one, Written) and one.marked])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Some task failed for good. What others have put stays put; nobody asks for it without a `writeId`."""
@@ -94,18 +95,18 @@ def _task() -> TaskContext:
     return task
 
 
-def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Put:
+def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Written:
     """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Superseded."""
     rows = iter(_messages(target, batches))
     first = next(rows, None)
     if first is None:
-        return Put(0, marked=False)
+        return Written(0, marked=False)
     with target.place.connected() as connection:
         marker = Marker(connection, identity)
         already = marker.take()
         if already is None:
             connection.backout()  # the state goes back to where it was
-            return Put(0)
+            return Written(0)
         unit = Unit(connection, target)
         messages = 0
         row: Row | None = first
@@ -123,7 +124,7 @@ def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Put:
             row = next(rows, None)
         marker.leave(None)
         unit.commit()
-    return Put(messages)
+    return Written(messages)
 
 
 #: MQOT_ and name of its destination, and a message.
@@ -146,6 +147,9 @@ class Unit:
         self._options = {kind: target.put_options(kind) for kind in (cmqc.MQOT_Q, cmqc.MQOT_TOPIC)}
         self.rows: list[Row] = []
         self._size = 0
+        #: the last of `rows`, not put yet
+        self._waiting: list[tuple[Row, Put]] = []
+        self._waiting_size = 0
 
     @property
     def full(self) -> bool:
@@ -153,18 +157,18 @@ class Unit:
         return len(self.rows) >= UNIT_ROWS or self._size >= UNIT_BYTES
 
     def put(self, row: Row) -> None:
-        """MQPUT in syncpoint."""
+        """MQPUT in syncpoint, now or with those that come."""
         kind, name, message = row
-        try:
-            self._connection.put(self._handle(kind, name), message, self._options[kind])
-        except MQError as error:
-            what = f"queue {name}" if kind == cmqc.MQOT_Q else f"topic {name!r}"
-            raise MQError(error.reason, f"{error.detail or 'put'} (to {what})", error.comp_code) from error
+        self._waiting.append((row, (self._handle(kind, name), message, self._options[kind])))
         self.rows.append(row)
-        self._size += len(message.data)
+        self._size += message.length
+        self._waiting_size += message.length
+        if len(self._waiting) >= MESSAGES or self._waiting_size >= SIZE:
+            self._put_waiting()
 
     def commit(self) -> None:
         """MQCMIT, if the queue manager took all puts."""
+        self._put_waiting()
         if self._target.place.asynchronous_puts:
             status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
             if status.PutFailureCount:
@@ -173,10 +177,23 @@ class Unit:
         self.rows = []
         self._size = 0
 
+    def _put_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            try:
+                done = put_many(self._connection, [put for _, put in waiting])
+            except MQError as error:
+                kind, name, _ = waiting[0][0]
+                what = f"queue {name}" if kind == cmqc.MQOT_Q else f"topic {name!r}"
+                raise MQError(error.reason, f"{error.detail or 'put'} (to {what})", error.comp_code) from error
+            waiting = waiting[len(done) :]
+        self._waiting, self._waiting_size = [], 0
+
     def _handle(self, kind: int, name: str) -> int:
         if (handle := self._handles.get((kind, name))) is not None:
             return handle
         if len(self._handles) >= _HANDLES:
+            self._put_waiting()  # it may be to the one that is closed
             self._connection.close(self._handles.pop(next(iter(self._handles))))
         handle = self._connection.open(opened(kind, name), self._target.open_options)
         self._handles[kind, name] = handle

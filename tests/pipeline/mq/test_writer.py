@@ -96,8 +96,11 @@ def test_equal_rows_count_as_often_as_they_are_there(
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "is backed out"])
-def test_an_attempt_waits_for_one_that_is_still_at_it(commits: bool, target: Target, queues: Queues) -> None:
+def test_an_attempt_waits_for_one_that_is_still_at_it(
+    commits: bool, target: Target, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first attempt was given up by Spark, but goes on for a while: the second puts only what it leaves."""
+    monkeypatch.setattr(writer, "MESSAGES", 3)
     identity = Identity(f"zombie {commits}", 0, 0)
     connection = target.place.connect()
     marker = Marker(connection, identity)
@@ -112,7 +115,7 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(commits: bool, target: Tar
         while verbs.count("MQGET") < 2:  # that of the anchor, and the one that waits
             second.join(0.01)
             assert second.is_alive()
-        connection.commit() if commits else connection.backout()
+        unit.commit() if commits else connection.backout()
         second.join(30)
     assert not second.is_alive()
     connection.disconnect()

@@ -1,0 +1,147 @@
+"""Many messages by one call: what the single verbs in a row would do, and one round trip where the connection can.
+
+The connection to an embedded queue manager of another process can (`BatchConnection`); for any other it is the verbs in a
+row. A batch ends early at a verb that fails: what was done before is the result, and the next call, which begins with that
+verb, raises its MQError. It is raised at once where the first fails, and where nothing would tell of it later: the unit of
+work was backed out, or the outcome of a verb is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from bridge.mapping.message import AnyMessage
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection, GetOptions, Got
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: Messages, and bytes of message data, of a call where the caller has no reason for others: an embedded queue manager does
+#: nothing else meanwhile.
+MESSAGES: Final = 250
+SIZE: Final = 1024 * 1024
+
+#: Reasons that are raised at once.
+AT_ONCE: Final = (cmqc.MQRC_BACKED_OUT, cmqc.MQRC_CALL_INTERRUPTED)
+
+#: A put: handle, message, MQPMO_ options.
+Put: TypeAlias = tuple[int, AnyMessage, int]
+
+
+@runtime_checkable
+class BatchConnection(Protocol):
+    """A connection that has the functions of this module as verbs of its own."""
+
+    def get_many(self, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE) -> list[Got]:
+        """As the function `get_many`."""
+
+    def get_each(
+        self, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
+    ) -> list[Got | None]:
+        """As the function `get_each`."""
+
+    def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
+        """As the function `put_many`."""
+
+
+def get_many(
+    connection: Connection, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE
+) -> list[Got]:
+    """MQGETs until there are `messages`, or `size` bytes of data, or no more to get; one message at least.
+
+    With MQGMO_BROWSE_FIRST all but the first are MQGMO_BROWSE_NEXT, and with MQGMO_WAIT only the first waits. That it ends
+    early says nothing, an embedded queue manager has bounds of its own. Raises MQError as the first MQGET does:
+    MQRC_NO_MSG_AVAILABLE where there is none at all.
+    """
+    if isinstance(connection, BatchConnection):
+        return connection.get_many(handle, options, messages, size)
+    return got_many(connection.get, handle, options, messages, size)
+
+
+def get_each(
+    connection: Connection, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
+) -> list[Got | None]:
+    """An MQGET for each MsgId, None where that is MQRC_NO_MSG_AVAILABLE; it ends early as `get_many` does.
+
+    `options` say all else, with MQMO_MATCH_MSG_ID in MatchOptions; none waits. Raises MQError as the first MQGET does.
+    """
+    if isinstance(connection, BatchConnection):
+        return connection.get_each(handle, options, msg_ids, size)
+    return got_each(connection.get, handle, options, msg_ids, size)
+
+
+def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
+    """MQPUTs; the MQMDs of those that were done, as the queue manager filled them in. Raises MQError as the first does."""
+    if isinstance(connection, BatchConnection):
+        return connection.put_many(puts)
+    return put_each(connection.put, puts)
+
+
+# The verbs in a row --------------------------------------------------------------------------------------------------
+
+
+def got_many(
+    get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, messages: int, size: int
+) -> list[Got]:
+    """`get_many` by an MQGET that is given."""
+    found = [get(handle, options)]
+    size -= len(found[0].data)
+    options = _following(options)
+    while len(found) < messages and size > 0:
+        try:
+            got = get(handle, options)
+        except MQError as error:
+            if error.reason in AT_ONCE:
+                raise
+            break
+        found.append(got)
+        size -= len(got.data)
+    return found
+
+
+def got_each(
+    get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, msg_ids: Iterable[bytes], size: int
+) -> list[Got | None]:
+    """`get_each` by an MQGET that is given."""
+    found: list[Got | None] = []
+    wanted = msgspec.structs.replace(options, Options=options.Options & ~cmqc.MQGMO_WAIT)
+    for msg_id in msg_ids:
+        wanted.MsgId = msg_id
+        try:
+            got = get(handle, wanted)
+        except MQError as error:
+            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                found.append(None)
+                continue
+            if not found or error.reason in AT_ONCE:
+                raise
+            break
+        found.append(got)
+        size -= len(got.data)
+        if size <= 0:
+            break
+    return found
+
+
+def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -> list[MQMD]:
+    """`put_many` by an MQPUT that is given."""
+    done: list[MQMD] = []
+    for handle, message, options in puts:
+        try:
+            done.append(put(handle, message, options))
+        except MQError as error:
+            if not done or error.reason in AT_ONCE:
+                raise
+            break
+    return done
+
+
+def _following(options: GetOptions) -> GetOptions:
+    """Those of the gets behind the first."""
+    flags = options.Options & ~cmqc.MQGMO_WAIT
+    if flags & cmqc.MQGMO_BROWSE_FIRST:
+        flags = flags & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
+    return msgspec.structs.replace(options, Options=flags)

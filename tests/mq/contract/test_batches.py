@@ -1,0 +1,208 @@
+"""Batches of verbs (`bridge.mq.batch`): on every connection the same as the single verbs in a row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq import batch
+from bridge.mq.errors import MQError
+from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.mq.contract.conftest import Application, Workplace
+
+Refused = Callable[[int], AbstractContextManager[None]]
+FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
+ACCEPT = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+BODIES = [b"%d" % number * 10 for number in range(7)]
+
+
+def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, attributes: str = "") -> str:
+    queue = mq.queue(attributes)
+    for body in bodies:
+        app.put(queue, body)
+    return queue
+
+
+def many(
+    app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object
+) -> list[Got]:
+    return batch.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)  # type: ignore[arg-type]
+
+
+def each(app: Application, handle: int, options: int, msg_ids: list[bytes], size: int = 1000) -> list[Got | None]:
+    wanted = GetOptions(Options=options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
+    return batch.get_each(app.connection, handle, wanted, msg_ids, size)
+
+
+def bodies(found: Sequence[Got | None]) -> list[bytes | None]:
+    return [None if got is None else got.data for got in found]
+
+
+@pytest.mark.parametrize("options", [0, FIRST, FIRST | ACCEPT], ids=["gets", "browses", "glances"])
+def test_what_is_got_is_what_single_verbs_get(mq: Workplace, app: Application, options: int) -> None:
+    """All of it: MQMD, data, lengths, warnings, properties."""
+    room = 4 if options & ACCEPT else None
+    queue = filled(mq, app)
+    app.put(queue, b"urgent", Priority=9, CorrelId=b"c" * 24, Format=cmqc.MQFMT_STRING)
+    found = many(app, app.open_queue(queue), FIRST | options, MaxLength=room)
+    if not options:
+        assert [got.md for got in many(app, app.open_queue(queue), 0)] == [got.md for got in found]
+        return
+    handle = app.open_queue(queue)
+    singles = [app.get(handle, GetOptions(Options=options, MaxLength=room))]
+    singles += [app.get(handle, GetOptions(Options=options & ~FIRST | NEXT, MaxLength=room)) for _ in BODIES]
+    assert found == singles
+    assert app.drain(handle) == [b"urgent", *BODIES]
+
+
+def test_a_batch_ends_at_its_bounds_and_the_next_goes_on_at_the_cursor(
+    mq: Workplace, app: Application, refused: Refused
+) -> None:
+    handle = app.open_queue(filled(mq, app))
+    assert bodies(many(app, handle, NEXT, messages=2)) == BODIES[:2]
+    # The message that reaches the size still comes.
+    assert bodies(many(app, handle, NEXT, size=11)) == BODIES[2:4]
+    assert bodies(many(app, handle, NEXT, size=1)) == BODIES[4:5]
+    assert app.browse(handle) == BODIES[5]
+    assert bodies(many(app, handle, NEXT)) == BODIES[6:]
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        many(app, handle, NEXT)
+    assert bodies(many(app, handle, FIRST, messages=3)) == BODIES[:3]
+
+
+def test_matches_hold_for_every_message(mq: Workplace, app: Application) -> None:
+    queue = mq.queue()
+    for number in range(6):
+        app.put(queue, b"%d" % number, CorrelId=b"%d" % (number % 2) * 24)
+    found = many(app, app.open_queue(queue), FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=b"1" * 24)
+    assert bodies(found) == [b"1", b"3", b"5"]
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "is backed out"])
+def test_in_syncpoint(mq: Workplace, app: Application, other: Application, commits: bool) -> None:
+    source, target = filled(mq, app), mq.queue()
+    output = app.open_queue(target, cmqc.MQOO_OUTPUT)
+    found = many(app, app.open_queue(source), cmqc.MQGMO_SYNCPOINT, messages=4)
+    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_SYNCPOINT) for got in found]
+    assert len(batch.put_many(app.connection, puts)) == 4
+    assert other.all(target) == []
+    app.commit() if commits else app.backout()
+    assert (other.all(target), other.all(source)) == ((BODIES[:4], BODIES[4:]) if commits else ([], BODIES))
+
+
+def test_outside_of_syncpoint_all_is_done_at_once(mq: Workplace, app: Application, other: Application) -> None:
+    source, target = filled(mq, app, attributes="DEFPSIST(YES)"), mq.queue("DEFPSIST(YES)")
+    output = app.open_queue(target, cmqc.MQOO_OUTPUT)
+    found = many(app, app.open_queue(source), cmqc.MQGMO_NO_SYNCPOINT, messages=4)
+    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_NO_SYNCPOINT) for got in found]
+    mds = batch.put_many(app.connection, puts)
+    app.backout()
+    handle = other.open_queue(target)
+    assert [(got.md.MsgId, got.data) for got in many(other, handle, 0)] == [
+        (md.MsgId, body) for md, body in zip(mds, BODIES[:4], strict=True)
+    ]
+    assert other.all(source) == BODIES[4:]
+
+
+def test_a_truncated_message_ends_a_batch_and_fails_the_next(mq: Workplace, app: Application) -> None:
+    queue = filled(mq, app, [b"1", b"22", b"4444", b"1"])
+    for options in (NEXT, 0):
+        handle = app.open_queue(queue)
+        assert bodies(many(app, handle, options, MaxLength=2)) == [b"1", b"22"]
+        with pytest.raises(TruncatedMessage) as truncated:
+            many(app, handle, options, MaxLength=2)
+        assert (truncated.value.got.data, truncated.value.got.DataLength) == (b"44", 4)
+    assert app.all(queue) == [b"4444", b"1"]
+
+
+def test_only_the_first_is_waited_for(mq: Workplace, app: Application, other: Application) -> None:
+    queue = mq.queue()
+    handle = app.open_queue(queue)
+    found: list[Got] = []
+    waits = cmqc.MQGMO_WAIT | cmqc.MQGMO_SYNCPOINT
+
+    def get() -> None:
+        found.extend(many(app, handle, waits, WaitInterval=30_000))
+
+    if app.connection.__class__.__name__ != "IbmConnection":  # belongs to the thread that made it
+        waiting = threading.Thread(target=get)
+        waiting.start()
+        other.put(queue, b"1")
+        waiting.join(20)
+        assert not waiting.is_alive()
+    else:
+        other.put(queue, b"1")
+        get()
+    assert bodies(found) == [b"1"]
+    app.commit()
+    with pytest.raises(MQError, match="MQRC_NO_MSG_AVAILABLE"):
+        many(app, handle, waits, WaitInterval=10)
+
+
+# By MsgIds -----------------------------------------------------------------------------------------------------------
+
+
+def test_messages_by_their_ids(mq: Workplace, app: Application) -> None:
+    queue = filled(mq, app)
+    handle = app.open_queue(queue)
+    ids = [got.md.MsgId for got in many(app, handle, FIRST)]
+    unknown = b"?" * 24
+    assert bodies(each(app, handle, FIRST, [ids[3], unknown, ids[0]])) == [BODIES[3], None, BODIES[0]]
+    # Behind the cursor, which a message that is not there leaves where it is.
+    assert bodies(each(app, handle, NEXT, [ids[2], ids[1], unknown, ids[4]])) == [BODIES[2], None, None, BODIES[4]]
+    assert bodies(each(app, handle, FIRST, ids[:4], size=15)) == BODIES[:2]
+    assert bodies(each(app, handle, cmqc.MQGMO_SYNCPOINT, [ids[5], ids[5], ids[1]])) == [BODIES[5], None, BODIES[1]]
+    app.backout()
+    waits = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_WAIT
+    assert bodies(each(app, handle, waits, [unknown, *ids[:2]])) == [None, *BODIES[:2]]
+    assert app.all(queue) == BODIES[2:]
+    assert each(app, handle, FIRST, []) == []
+
+
+def test_an_error_by_id_comes_at_the_message_that_has_it(mq: Workplace, app: Application, refused: Refused) -> None:
+    handle = app.open_queue(filled(mq, app), cmqc.MQOO_BROWSE)
+    (first, *_) = many(app, handle, FIRST)
+    with refused(cmqc.MQRC_NOT_OPEN_FOR_INPUT):
+        each(app, handle, 0, [first.md.MsgId])
+
+
+# Puts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_puts_to_several_queues_in_order(mq: Workplace, app: Application) -> None:
+    queues = [mq.queue(), mq.queue()]
+    handles = [app.open_queue(queue, cmqc.MQOO_OUTPUT) for queue in queues]
+    puts = [(handles[number % 2], Message(MQMD(Priority=number), body), 0) for number, body in enumerate(BODIES)]
+    mds = batch.put_many(app.connection, puts)
+    assert [md.Priority for md in mds] == list(range(7))
+    assert [app.all(queue) for queue in queues] == [BODIES[::-2], BODIES[-2::-2]]
+    assert batch.put_many(app.connection, []) == []
+
+
+def test_more_puts_than_go_at_once(mq: Workplace, app: Application) -> None:
+    queue = mq.queue()
+    output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
+    sent = [b"%d" % number for number in range(batch.MESSAGES + 10)] + [bytes(batch.SIZE // 2)] * 3
+    puts = [(output, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT) for body in sent]
+    while puts:
+        puts = puts[len(batch.put_many(app.connection, puts)) :]
+    app.commit()
+    assert app.all(queue) == sent
+
+
+def test_a_put_that_is_refused_ends_a_batch_and_fails_the_next(
+    mq: Workplace, app: Application, refused: Refused
+) -> None:
+    queue = mq.queue("MAXDEPTH(3)")
+    output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
+    puts = [(output, Message(MQMD(), body), cmqc.MQPMO_NO_SYNCPOINT) for body in BODIES]
+    assert len(batch.put_many(app.connection, puts)) == 3
+    with refused(cmqc.MQRC_Q_FULL):
+        batch.put_many(app.connection, puts[3:])
+    assert app.all(queue) == BODIES[:3]
