@@ -20,6 +20,7 @@ from bridge.config.section import ObjectName, Section, Truth, without_empty
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
 PayloadType = Literal["bytes", "text", "json"]
+Others = Literal["dead-letter", "discard"]
 
 Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
@@ -175,7 +176,7 @@ def _filter_value() -> values.Kind:
 
 
 class FilterConfig(Section):
-    """Which messages a mapping takes: those of which all that is written here is true. The others pass it by."""
+    """Which messages a mapping takes: those of which all that is written here is true. Of a topic the others pass it by."""
 
     qos: Annotated[list[int], _several_qos()] | None = None
     """The QoS of the publication: one of these. (From MQ: what its persistence or mqtt folder makes of it.)"""
@@ -191,6 +192,8 @@ class FilterConfig(Section):
         str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")
     ] | None = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
+    others: Annotated[Others, values.choice(Others)] = "dead-letter"
+    """What becomes of messages of a queue that the filter does not take. (Of a topic or broker they are nobody's loss.)"""
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from bridge.config.mapping import (
     PublicationAttributes,
     TextPayload,
     ToMqMapping,
+    ToMqttMapping,
 )
 
 
@@ -35,7 +36,11 @@ def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
     to = _side(mapping.destination).removesuffix(",")
     lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
-    lines += [f"  only messages with {condition}" for condition in _conditions(mapping.filter)]
+    conditions = _conditions(mapping.filter)
+    lines += [f"  only messages with {condition}" for condition in conditions]
+    if conditions and isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None:
+        others = "go to the dead-letter queue" if mapping.filter.others == "dead-letter" else "are discarded"
+        lines.append(f"  the others {others}")
     if mapping.payload != TextPayload():
         lines.append(f"  {_payload(mapping.payload, isinstance(mapping, ToMqMapping))}")
     lines += [f"  {key} {shown}" for key, shown in _own_attributes(mapping.attributes)]

@@ -15,7 +15,7 @@ from bridge.mq.intake import Intake
 from bridge.mq.interface import Connection, Got
 from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Refusal
 from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
-from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, Runner
+from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN, Runner
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.service.mappings.transfer import WAIT, intake_source
@@ -161,7 +161,10 @@ class LinkOutletRunner(Runner):
                 self._bury(item, tally, error.reason, str(error))
                 continue
             if publication is None:
-                tally.filtered += 1
+                if self._only_taker:
+                    self._bury(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
+                else:
+                    tally.filtered += 1
             elif (through := self._site.guard.closes(publication.hops, self._link_name, publication.topic)) is not None:
                 self.cut(publication.topic, through, tally)
             else:

@@ -7,7 +7,7 @@ import logging
 from abc import abstractmethod
 from typing import Generic, Never, TypeVar
 
-from bridge.config.mapping import MappingConfig
+from bridge.config.mapping import MappingConfig, ToMqttMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mq.dead_letters import DeadLetters
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds before a message that its destination refused is tried again: first, and at most.
 FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
+
+#: Why a message of a queue is dead-lettered that the filter does not take.
+NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop it)"
 
 Item = TypeVar("Item")
 
@@ -47,6 +50,10 @@ class Runner(Worker[Never]):
         self._site = site
         self.status = status
         self.on_crash = self._crashed
+        #: what the filter does not take is to be dead-lettered
+        self._only_taker = (
+            isinstance(config, ToMqttMapping) and config.source.queue is not None and config.filter.others == "dead-letter"
+        )
         #: what the queue manager's side is called in an MQDLH
         self._source = ""
 
@@ -169,7 +176,7 @@ class PuttingRunner(Runner, Generic[Item]):
         try:
             mapped = self.map(item)
             if mapped is None:
-                tally.filtered += 1
+                self.pass_by(item, tally)
                 return
             if self._comes_round(mapped, tally):
                 return
@@ -189,6 +196,13 @@ class PuttingRunner(Runner, Generic[Item]):
             self._dead_letter(item, tally, error.reason, why, mapped.destination)
             return
         tally.moved += 1
+
+    def pass_by(self, item: Item, tally: Tally) -> None:
+        """The mapping does not take the message. One of a queue has nobody else to go to."""
+        if self._only_taker:
+            self._dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN, None)
+        else:
+            tally.filtered += 1
 
     def _comes_round(self, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination

@@ -157,3 +157,18 @@ def test_those_before_a_poison_message_are_one_unit_of_work(scene: Scene, positi
     assert scene.bodies("OUT") == [b"%d" % number for number in range(200) if number != position]
     assert status.dead_lettered == 1
     assert status.commits + status.backouts <= most
+
+
+@pytest.mark.parametrize("link", ["L", "local"])
+@pytest.mark.parametrize("others", ["dead-letter", "discard"])
+def test_what_the_filter_of_a_queue_does_not_take(scene: Scene, link: str, others: str) -> None:
+    """Nobody else takes it from there: it is not lost, unless the mapping says so."""
+    config = mapping_config(
+        {"queue": "IN"}, {"mqtt": "t/a", "link": link}, filter={"json": "$.n > 1", "others": others}
+    )
+    scene.put("IN", b'{"n":1}', b'{"n":2}', b'{"n":3}')
+    status = scene.run(config, lambda: scene.depth("IN") == 0)
+    letters = scene.letters()
+    assert [letter.body for letter in letters] == ([b'{"n":1}'] if others == "dead-letter" else [])
+    assert all(letter.header.Reason == cmqc.MQRC_NO_SUBS_MATCHED for letter in letters)
+    assert (status.moved, status.filtered, status.dead_lettered) == (2, 1 - len(letters), len(letters))
