@@ -62,7 +62,7 @@ def check(
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
     with _spark(master) as spark:
-        _check(spark, file, chosen, _site(configuration, file, data_dir))
+        check_all(spark, file, chosen, _site(configuration, file, data_dir))
     for name in chosen:
         write(f"pipeline {name} is OK")
 
@@ -86,7 +86,7 @@ def run(
     chosen = _chosen(configuration, names)
     site = _site(configuration, file, data_dir)
     with _spark(master) as spark:
-        _check(spark, file, chosen, site)
+        check_all(spark, file, chosen, site)
         from bridge.pipeline.flow.runner import Runner
 
         runner = Runner(spark, {name: _planned(spark, name, one, site) for name, one in chosen.items()}, tell=note, once=once)
@@ -155,7 +155,7 @@ def _spark(master: str | None) -> Iterator[Any]:
         raise Failure(str(error), WRONG_USAGE) from error
 
 
-def _check(spark: Any, file: Path, chosen: dict[str, PipelineConfig], site: Site) -> None:
+def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], site: Site) -> None:
     """Raises Failure with all mistakes, each with its place in the file."""
     from bridge.config.collection import Collection
     from bridge.pipeline.flow.mistake import Mistake

@@ -61,7 +61,7 @@ def only_changes(frame: DataFrame, config: ChangesConfig) -> DataFrame:
     for key, names in (("key", config.key), ("of", config.of), ("order", [config.order] if config.order else [])):
         for index, name in enumerate(names):
             if name not in frame.columns:
-                raise ColumnMissing((key,) if key == "order" else (key, index), name, frame.columns)
+                raise ColumnMissing(("changes", *((key,) if key == "order" else (key, index))), name, frame.columns)
     order = config.order or next((name for name in TIMES if name in frame.columns and name not in config.key), None)
     of = config.of or [name for name in frame.columns if name not in config.key and name != order]
     return frame.groupBy(*config.key).applyInPandasWithState(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, StringType, StructField, TimestampType, VariantType
+from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config import PipelineDestination
 from bridge.mapping.rule_error import TemplateError
@@ -43,10 +43,19 @@ class ColumnMissing(Exception):
         self.columns = columns
 
 
-def as_text(frame: DataFrame) -> DataFrame:
-    """A frame whose columns of JSON are text."""
-    columns = [(one, f.col(_quoted(one.name))) for one in frame.schema]
-    return frame.select([f.to_json(column).alias(one.name) if _is_json(one) else column for one, column in columns])
+def documents(frame: DataFrame) -> list[str]:
+    """The columns that are JSON documents (VARIANT)."""
+    return [one.name for one in frame.schema if isinstance(one.dataType, VariantType)]
+
+
+def as_text(frame: DataFrame, names: list[str]) -> DataFrame:
+    """A frame whose documents are text, which all that is not Spark takes."""
+    return frame.withColumns({name: f.to_json(_quoted(name)) for name in names}) if names else frame
+
+
+def as_documents(frame: DataFrame, names: list[str]) -> DataFrame:
+    """A frame whose columns of these names are documents again."""
+    return frame.withColumns({name: f.parse_json(_quoted(name)) for name in names}) if names else frame
 
 
 def routed(frame: DataFrame, to: PipelineDestination) -> DataFrame:
@@ -93,7 +102,9 @@ def _row(frame: DataFrame) -> list[Column]:
     # The time of the batch stays the same when it is run again.
     when = f.coalesce(*times, f.current_timestamp())
     path = [f.date_format(when, "yyyy-MM-dd").alias(DATE), f.date_format(when, "HH").alias(HOUR)]
-    return [*(f.col(_quoted(name)) for name in frame.columns if name not in (DATE, HOUR)), *path]
+    texts = documents(frame)
+    columns = [name for name in frame.columns if name not in (DATE, HOUR)]
+    return [*((f.to_json(_quoted(one)).alias(one) if one in texts else f.col(_quoted(one))) for one in columns), *path]
 
 
 def _body(frame: DataFrame) -> Column | None:
@@ -139,10 +150,6 @@ def _filled(frame: DataFrame, text: str, location: tuple[str | int, ...]) -> Col
             raise ColumnMissing(location, piece.name, frame.columns)
         parts.append(f.col(_quoted(piece.name)).cast("string"))
     return f.concat(*parts) if len(parts) > 1 else parts[0]
-
-
-def _is_json(field: StructField) -> bool:
-    return isinstance(field.dataType, VariantType)
 
 
 def _quoted(name: str) -> str:

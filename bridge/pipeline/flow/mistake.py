@@ -18,6 +18,10 @@ _POSITION: Final = re.compile(r"line (\d+),? pos (\d+)")
 _CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
+_TRACEBACK: Final = "Traceback (most recent call last):"
+#: What py4j hands on: which call it was, and then what Java says.
+_JAVA: Final = re.compile(r"^: (?:[\w.]+: )?(.*)", re.MULTILINE)
+
 Location = tuple[str | int, ...]
 
 
@@ -49,9 +53,14 @@ def told(location: Location, expected: str, text: str | None = None) -> Iterator
         raise Mistake(location, f"{expected} without this mistake: {error}") from error
 
 
-def sentence_of(error: PySparkException) -> str:
-    """What Spark says, in one line, without its plan."""
+def sentence_of(error: BaseException) -> str:
+    """What Spark says, in one line, without its plan and stacks; what Python said in a worker, where that is the cause."""
     text = str(error).strip()
+    _, traceback, behind = text.rpartition(_TRACEBACK)
+    if traceback:
+        text = next((line for line in behind.splitlines() if line and not line[0].isspace()), text)
+    elif said := _JAVA.search(text):
+        text = said[1]
     first = _STATE.sub("", _CLASS.sub("", text)) or text
     lines = first.split("\n== SQL ==")[0].split(";\n")[0]
     return " ".join(lines.split()).rstrip(".")

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 from bridge.archive.schema import arrow_schema
 from bridge.config import PipelineConfig
 from bridge.pipeline.flow.changes import only_changes
-from bridge.pipeline.flow.columns import TIMES, as_text, routed, unknown_columns
+from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.mistake import Mistake, told
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, text_of, wrong_type
@@ -73,11 +73,10 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> 
         raw = _source(spark, name, config, site, directory)
         checked = _checked(spark, raw, name, config, site, directory)
         made = _selected(spark, checked, config)
-        with told(("select",), "a SELECT"):
-            made = as_text(made)
         if config.changes is not None:
+            texts = documents(made)
             with told(("changes",), "columns of the SELECT"):
-                made = only_changes(made, config.changes)
+                made = as_documents(only_changes(as_text(made, texts), config.changes), texts)
         observed = made.observe(MADE, f.count(f.lit(1)).alias(_COUNT))
         with told(("to",), "a destination"):
             frame = routed(observed, config.destination)

@@ -114,7 +114,7 @@ class Runner:
             valve.open()
             query = _start(plan, self._once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
-            raise QueryFailed(_sentence(error)) from error
+            raise QueryFailed(sentence_of(error)) from error
         watch = _Watch(plan.name, query, self._seen)
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(_LOOK)
@@ -127,9 +127,9 @@ class Runner:
             self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}")
             return True
         if watch.done:
-            self._tell(f"{name}: {_sentence(failure)}")
+            self._tell(f"{name}: {sentence_of(failure)}")
             return self._stopping.is_set()
-        raise QueryFailed(_sentence(failure))
+        raise QueryFailed(sentence_of(failure))
 
     def _end(self, query: StreamingQuery, valve: Valve, plan: Plan, watch: _Watch) -> None:
         """Freeze the source, wait until nothing is under way, stop."""
@@ -177,15 +177,6 @@ def _start(plan: Plan, once: bool) -> StreamingQuery:
     else:
         writer = writer.trigger(processingTime=f"{round(float(trigger) * 1000)} milliseconds")
     return writer.start()
-
-
-def _sentence(error: BaseException) -> str:
-    """The cause of a failed query, without its plan and the stack of the JVM."""
-    text = sentence_of(error) if isinstance(error, PySparkException) else str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # py4j says first which call it was, and then, after a colon, what Java says.
-    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines
-    return said[0] if said else type(error).__name__
 
 
 def _why(state: tenacity.RetryCallState) -> str:

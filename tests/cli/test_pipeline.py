@@ -1,0 +1,58 @@
+"""`mqbridge pipeline`, as far as it goes without Spark (`tests/pipeline/flow` has it run, end and killed)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Invoke
+
+ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(f"pipelines: {{one: {ONE}, two: {ONE[:-1]}, enabled: no}}}}")
+    return path
+
+
+def test_list(invoke: Invoke, file: Path) -> None:
+    result = invoke("pipeline", "list", "--config", file)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "pipeline one: from queue Q to queue R, every 1 s\n"
+        "pipeline two (not enabled): from queue Q to queue R, every 1 s\n",
+    )
+
+
+def test_the_environment_names_the_configuration(invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQBRIDGE_CONFIG", str(file))
+    assert "pipeline one" in invoke("pipeline", "list").stdout
+
+
+def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "bridge.yaml").write_text("")
+    result = invoke("pipeline", "list", "--config", tmp_path / "bridge.yaml")
+    assert result.stdout == "the configuration file has no pipelines\n"
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("text", "names", "told"),
+    [
+        (None, (), "pipelines are in a configuration file: name it by --config or MQBRIDGE_CONFIG"),
+        (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two; there are one"),
+        ("", ("two",), "no pipeline two; there are none"),
+        (f"pipelines: {{one: {ONE[:-1]}, enabled: no}}}}", (), "the configuration file has no pipeline that is enabled"),
+        ("pipelines: {one: {}}", (), "bridge.yaml:1:18: pipelines.one"),
+    ],
+)
+def test_wrong(command: str, text: str | None, names: tuple[str, ...], told: str, invoke: Invoke, tmp_path: Path) -> None:
+    config = []
+    if text is not None:
+        (tmp_path / "bridge.yaml").write_text(text)
+        config = ["--config", tmp_path / "bridge.yaml"]
+    result = invoke("pipeline", command, *names, *config)
+    assert result.exit_code == 2 and told in result.stderr

@@ -1,0 +1,48 @@
+"""The casts of a SELECT, found in plans as Spark shows them; and what is wrong with payloads, as Spark judges them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bridge.pipeline.flow.payload import casts, declared, wrong_type
+
+#: Expressions over `payload` -> (path, type) of the casts that end a query where they cannot be done.
+CASTS = {
+    "payload:a::double": {("$.a", "double")},
+    "payload:a.b[0].c::int + 1": {("$.a.b[0].c", "int")},
+    "CAST(payload:a AS TIMESTAMP)": {("$.a", "timestamp")},
+    "variant_get(payload, '$.a', 'boolean')": {("$.a", "boolean")},
+    "variant_get(payload, '$.a', 'long')": {("$.a", "bigint")},
+    "concat(payload:a::string, payload:b::string)": {("$.a", "string"), ("$.b", "string")},
+    "try_variant_get(payload, '$.a', 'int')": set(),
+    "try_cast(payload:a AS INT)": set(),
+    "payload:a": set(),
+    "schema_of_variant(payload)": set(),
+}
+
+
+@pytest.mark.parametrize("expression", CASTS)
+def test_casts(expression: str, spark: SparkSession) -> None:
+    frame = spark.sql("SELECT parse_json('{}') AS payload").selectExpr(f"{expression} AS x")
+    assert set(casts(frame._jdf.queryExecution().analyzed().toString())) == CASTS[expression]
+
+
+JUDGED = [
+    ('{"a": {"b": 1.5}}', None),
+    ('{"a": {"b": null}}', None),
+    ('{"a": 1}', None),
+    ("{}", None),
+    ("3", None),
+    ('{"a": {"b": "1.5"}}', None),  # as :: has it
+    ('{"a": {"b": "x"}}', 'a.b of the payload is no double: "x"'),
+    ('{"a": {"b": {"c": 1}}}', 'a.b of the payload is no double: {"c":1}'),
+    ("{", "the payload is no JSON, or names a member twice"),
+    ('{"a": 1, "a": 2}', "the payload is no JSON, or names a member twice"),
+]
+
+
+def test_wrong_types(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(text.encode(),) for text, _ in JUDGED], "body binary")
+    rows = frame.selectExpr("CAST(body AS STRING)", wrong_type("body", declared({"a.b": "double"})))
+    assert {row[0]: row[1] for row in rows.collect()} == dict(JUDGED)

@@ -1,0 +1,151 @@
+"""Pipelines from queues and archives: what becomes of rows, and of payloads that are none."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, decode_chain
+from tests.pipeline.flow.conftest import Bench
+
+
+def objects(bodies: list[bytes]) -> list[Any]:
+    return [json.loads(body) for body in bodies]
+
+
+def test_rows_become_json_and_bad_payloads_dead_letters(bench: Bench) -> None:
+    source, target, dead = (bench.queues.queue() for _ in range(3))
+    bench.write(
+        """
+        pipelines:
+          hot:
+            from: {mq: {queue: $source}}
+            schema: {unit: string, place.x: double}
+            select: SELECT payload:id::int AS id, payload:temp::double * 2 AS twice, payload:tags FROM input
+                    WHERE payload:id::int > 1
+            to: {mq: {queue: $target}}
+            dead_letters: {queue: $dead}
+        """,
+        source=source,
+        target=target,
+        dead=dead,
+    )
+    good = [b'{"id": 1, "temp": 1}', b'{"id": 2, "temp": null}', b'{"id": 3, "temp": 1.5, "tags": ["a", {"b": 1}]}']
+    bad = {
+        b"no json": "no JSON",
+        b'{"id": 1} and more': "trailing",
+        b"": "empty",
+        b"\xff": "UTF-8",
+        b'{"id": 2, "id": 3}': "a member twice",
+        b'{"id": "one"}': "cast to int",
+        b'{"id": 99999999999}': "beyond int",
+        b'{"id": 2, "temp": "hot"}': "cast to double",
+        b'{"id": 2, "place": {"x": []}}': "declared double",
+    }
+    bench.queues.put(source, *good, *bad)
+    bench.run()
+    expected = [{"id": 2, "twice": None, "tags": None}, {"id": 3, "twice": 3.0, "tags": ["a", {"b": 1}]}]
+    assert sorted(objects(bench.queues.bodies(target)), key=lambda row: row["id"]) == expected
+    letters = bench.queues.take(dead)
+    found = {}
+    for letter in letters:
+        chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
+        (header,) = chain.headers
+        assert isinstance(header, MQDLH)
+        found[bytes(chain.body)] = header
+    assert set(found) == set(bad)
+    assert {one.Reason for one in found.values()} == {cmqc.MQRC_FORMAT_ERROR}
+    assert {one.DestQName.rstrip(b" \0").decode() for one in found.values()} == {source}
+    assert bench.queues.depth(source) == 0
+    assert [(one.rows, one.made, one.bad) for one in bench.batches] == [(12, 2, 9)]
+
+
+def test_a_body_is_the_message_and_a_column_says_where_it_goes(bench: Bench) -> None:
+    source, one, other = (bench.queues.queue() for _ in range(3))
+    bench.write(
+        """
+        pipelines:
+          sorted:
+            from: {mq: {queue: $source}}
+            payload: text
+            select: SELECT body, md, IF(payload LIKE 'a%', '$one', '$other') AS queue FROM input
+            to: {mq: {}}
+            dead_letters: {archive: bad}
+        """,
+        source=source,
+        one=one,
+        other=other,
+    )
+    bench.queues.put(source, b"a1", b"b1", b"a2", b"\xff\xfe", CorrelId=b"C" * 24)
+    bench.run()
+    taken = bench.queues.take(one)
+    assert sorted(got.data for got in taken) == [b"a1", b"a2"] and {got.md.CorrelId for got in taken} == {b"C" * 24}
+    assert bench.queues.bodies(other) == [b"b1"]
+    (file,) = (bench.directory / "bad").iterdir()
+    (row,) = pq.read_table(file).to_pylist()
+    assert row["body"] == b"\xff\xfe" and "no text" in row["reason"] and row["queue"] == source
+
+
+def test_to_a_table_and_a_queue_and_from_the_table_again(bench: Bench) -> None:
+    source, target, again = (bench.queues.queue() for _ in range(3))
+    (bench.directory / "names.csv").write_text("id,name\n1,one\n2,two\n")
+    (bench.directory / "table").mkdir()
+    bench.write(
+        """
+        pipelines:
+          out:
+            from: {mq: {queue: $source}}
+            tables: {names: names.csv}
+            select: SELECT payload:id::int AS id, name, put_time FROM input LEFT JOIN names ON id = payload:id::int
+            to: {mq: {queue: $target}, archive: table}
+          back:
+            from: {archive: table}
+            select: SELECT id, name, date FROM input
+            to: {mq: {queue: $again}}
+        """,
+        source=source,
+        target=target,
+        again=again,
+    )
+    bench.queues.put(source, b'{"id": 1}', b'{"id": 3}')
+    bench.run("out")
+    bench.queues.put(source, b'{"id": 2}')
+    bench.run("out")
+    rows = objects(bench.queues.bodies(target))
+    assert sorted((row["id"], row["name"]) for row in rows) == [(1, "one"), (2, "two"), (3, None)]
+    for file in (bench.directory / "table").glob("*/*/*.parquet"):
+        day, hour = file.parent.parent.name, file.parent.name
+        for row in pq.read_table(file, partitioning=None).to_pylist():
+            when: datetime = row["put_time"]
+            assert (day, hour) == (f"date={when:%Y-%m-%d}", f"hour={when:%H}")
+    bench.run("back")
+    bench.run("back")  # nothing is new
+    assert sorted(row["id"] for row in objects(bench.queues.bodies(again))) == [1, 2, 3]
+
+
+def test_changes_are_reported_once_over_restarts(bench: Bench) -> None:
+    source, target = bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          changes:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:k::string AS k, payload:n::int AS n, payload:t::double AS t, payload:s::string AS s
+                    FROM input
+            changes: {key: [k], of: [t, s], order: n, deadband: 0.5}
+            to: {mq: {queue: $target}}
+        """,
+        source=source,
+        target=target,
+    )
+    first = [("a", 1, 20.0, "on"), ("a", 2, 20.5, "on"), ("a", 3, 20.6, "on"), ("b", 1, None, "on"), ("b", 2, None, "on")]
+    second = [("a", 4, 20.2, "on"), ("a", 5, 20.2, "off"), ("b", 3, 1.0, "on"), ("a", 6, 20.3, "off"), ("c", 1, 0, None)]
+    for rows, expected in ((first, ["a1", "a3", "b1"]), (second, ["a5", "b3", "c1"])):
+        bench.queues.put(source, *(json.dumps(dict(zip("knts", row, strict=True))).encode() for row in rows))
+        bench.run()
+        reported = objects(bench.queues.bodies(target))
+        assert sorted(f"{row['k']}{row['n']}" for row in reported) == expected

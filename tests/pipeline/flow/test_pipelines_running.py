@@ -1,0 +1,152 @@
+"""Pipelines that are ended, that fail, and that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.pipeline.flow.progress import Batch
+from bridge.pipeline.flow.runner import Runner
+from bridge.pipeline.mq.place import APPLICATION_NAME
+from tests.pipeline.conftest import ROOT
+from tests.pipeline.faults import Fault, fault
+from tests.pipeline.flow.conftest import PATIENCE, Bench
+
+MOVE = """
+    queue_manager: {data_directory: $data}
+    pipelines:
+      move:
+        from: {mq: {queue: $source}}
+        payload: bytes
+        select: SELECT body, md FROM input
+        to: {mq: {queue: $target}}
+        trigger: 0
+        batch: 10
+        checkpoint: $checkpoint
+"""
+
+
+def queues_of(bench: Bench) -> tuple[str, str]:
+    """A source and a target, and a pipeline between them."""
+    source, target = bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        MOVE, source=source, target=target, data=bench.queues.directory, checkpoint=bench.directory / "checkpoint"
+    )
+    return source, target
+
+
+BODIES = [b"%03d" % number for number in range(100)]
+
+
+def test_a_pipeline_that_is_stopped_ends_what_it_has_begun(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    bench.queues.put(source, *BODIES)
+    runners: list[Runner] = []
+
+    def seen(batch: Batch) -> None:
+        bench.batches.append(batch)
+        runners[0].stop()
+
+    runners.append(bench.runner(once=False, seen=seen))
+    assert runners[0].run() == []
+    moved, left = bench.queues.bodies(target), bench.queues.depth(source)
+    assert moved and left  # there was more to do
+    # Nothing is at both places, nor under way.
+    assert len(moved) + left == len(BODIES)
+    assert bench.lines[-1] == "move: stopped"
+    bench.run()
+    assert sorted(moved + bench.queues.bodies(target)) == BODIES
+    # Progress is told batch by batch, with what waits behind.
+    assert [batch.waiting for batch in bench.batches][:1] == [len(BODIES) - 10]
+    assert sum(batch.rows for batch in bench.batches) == len(BODIES)
+
+
+def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    bench.queues.put(source, *BODIES[:30])
+    bench.queues.mqsc(f"ALTER QLOCAL('{target}') PUT(DISABLED)")
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        if "started again in" in line:
+            bench.queues.mqsc(f"ALTER QLOCAL('{target}') PUT(ENABLED)")
+
+    assert bench.runner(tell=tell, attempts=3).run() == []
+    assert "MQRC_PUT_INHIBITED" in lines[0] and lines[-1] == "move: done"
+    assert sorted(bench.queues.bodies(target)) == BODIES[:30]
+
+
+def test_a_pipeline_that_goes_on_failing_is_given_up(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    bench.queues.put(source, *BODIES[:3])
+    bench.queues.mqsc(f"ALTER QLOCAL('{target}') PUT(DISABLED)")
+    assert bench.runner(attempts=1).run() == ["move"]
+    assert bench.lines[-1].startswith("move: given up: ") and "MQRC_PUT_INHIBITED" in bench.lines[-1]
+    assert bench.queues.depth(source) == 3
+
+
+def started(bench: Bench) -> subprocess.Popen[bytes]:
+    """`mqbridge pipeline run`, with its JVM in a process group of its own. (Python workers leave that group.)"""
+    command: list[str | Path] = [Path(sys.executable).with_name("mqbridge"), "pipeline", "run", "move"]
+    command += ["--config", bench.file, "--master", "local[1]"]
+    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
+
+
+@pytest.mark.timeout(240)
+def test_killed_in_the_middle_and_ended_by_sigterm(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    bench.queues.put(source, *BODIES)
+    process = started(bench)
+    # Units of work with messages, and the removals of those that are done, by turns: some way into it.
+    committed = Fault(
+        lambda verb, request: verb == "MQCMIT", 6, action=lambda _: os.killpg(process.pid, signal.SIGKILL), after=True
+    )
+    with fault(APPLICATION_NAME, committed):
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+    process.communicate()
+    assert committed.happened and 0 < bench.queues.depth(target) < len(BODIES)
+    process = started(bench)
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line.decode())
+        if bench.queues.depth(target) == len(BODIES):
+            break
+    process.send_signal(signal.SIGTERM)
+    rest = process.stderr.read().decode()
+    assert process.wait(PATIENCE) == 0, lines
+    assert any(": batch " in line and "in, " in line for line in (*lines, rest)) and "move: stopped" in rest
+    assert sorted(bench.queues.bodies(target)) == BODIES
+    assert bench.queues.depth(source) == 0
+
+
+def test_dead_letters_of_a_batch_that_is_run_again_come_once(bench: Bench) -> None:
+    source, target, dead = (bench.queues.queue() for _ in range(3))
+    bench.write(
+        """
+        pipelines:
+          once:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:n::int AS n FROM input
+            to: {mq: {queue: $target}, archive: table}
+            dead_letters: {queue: $dead}
+        """,
+        source=source,
+        target=target,
+        dead=dead,
+    )
+    bench.queues.put(source, b'{"n": 1}', b"bad", b'{"n": 2}')
+    # The dead letter is committed, and the message behind it is not: the connection breaks, and the query with it.
+    second = Fault(lambda verb, request: verb == "MQCMIT", 2)
+    with fault(APPLICATION_NAME, second):
+        assert bench.runner(attempts=2).run() == []
+    assert second.happened and any("started again in" in line for line in bench.lines)
+    assert sorted(bench.queues.bodies(target)) == [b'{"n":1}', b'{"n":2}']
+    assert len(bench.queues.bodies(dead)) == 1 and bench.queues.depth(source) == 0
+    assert len(list((bench.directory / "table").glob("*/*/*.parquet"))) == 1
