@@ -13,6 +13,7 @@ from bridge.mapping.attribute import Attribute, located
 from bridge.mapping.filter import Filter
 from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
 from bridge.mapping.hops import mark_of
+from bridge.mapping.likeness import Likeness
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
 from bridge.mapping.publication import Destination, KeptRequest, MappedMessage, Publication, Unmappable
@@ -47,6 +48,7 @@ class ToMqRule:
         self._read_destination()
         self._read_payload()
         self._read_attributes(config.attributes)
+        self._likeness = Likeness(config)
 
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
         return ToMqRule, (self.name, self.config, self.origin)
@@ -108,6 +110,16 @@ class ToMqRule:
 
     def map(self, publication: Publication) -> MappedMessage | None:
         """The message to put; None where the mapping does not take the publication. Raises Unmappable."""
+        kind = self._likeness.kind(publication)
+        if kind is None:
+            return self._map(publication)
+        if self._likeness.knows(kind):
+            return self._likeness.mapped(kind, publication)
+        mapped = self._map(publication)
+        self._likeness.remember(kind, publication, mapped)
+        return mapped
+
+    def _map(self, publication: Publication) -> MappedMessage | None:
         captures = self._pattern.captures(publication.topic)
         if captures is None:
             return None

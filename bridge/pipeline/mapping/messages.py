@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from bridge.mapping.dependence import Dependence, dependence_of
 from bridge.mapping.message import CCSID_UTF8
 from bridge.mapping.payload import document_of, in_ccsid
 from bridge.mapping.publication import Destination, MappedMessage, Unmappable
@@ -28,7 +29,6 @@ from bridge.pipeline.mapping.columns import (
     refusal,
     schema_of,
 )
-from bridge.pipeline.mapping.dependence import Dependence, dependence_of
 from bridge.pipeline.mapping.publication_rows import Rows, widths_of
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq
 from bridge.pipeline.schema import TEXT_MAP
