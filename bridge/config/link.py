@@ -76,7 +76,7 @@ class LinkConfig(Section):
     """Environment variable that has the password; `password_file` wins over it."""
     keep_alive: Annotated[float, values.duration(1, 65535)] = 60.0
     """Seconds: the longest silence on the connection (MQTT 3.1.1, section 3.1.2.10)."""
-    in_flight: Annotated[int, values.integer(1, 65535)] = 500
+    in_flight: Annotated[int, values.integer(1, 65535)] = 1000
     """Publications sent to the broker, or taken from it, and not yet acknowledged, for each mapping."""
 
     @property

@@ -210,7 +210,7 @@ class FilterConfig(Section):
 class MappingBatchConfig(Section):
     """What one unit of work of a mapping holds at most."""
 
-    messages: Annotated[int, values.integer(1, 5000)] = 200
+    messages: Annotated[int, values.integer(1, 5000)] = 500
     """Messages."""
     size: Annotated[int, values.size(1, 100 * values.MIB)] = 5 * values.MIB
     """Bytes of their payloads."""
