@@ -1,15 +1,17 @@
-"""Publications that a rule maps alike: what it has made of one serves the next, with another payload and message id.
+"""What a rule maps alike: what it has made of one publication or message serves the next, with another payload.
 
-Devices publish to the same topics all day. Whatever a rule looks at (`bridge.mapping.dependence`) is the same then, and so
-are destination, MQMD and RFH2, but for the digits of mqtt.msgid.
+Devices publish to the same topics all day, and applications put the same kind of message. Whatever a rule looks at
+(`bridge.mapping.dependence`) is the same then, and so is all that it makes of it: of a publication destination, MQMD and
+RFH2, but for the digits of mqtt.msgid; of a message without headers everything but the payload.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from bridge.config.mapping import ToMqMapping
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.dependence import dependence_of
+from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage, Publication
 
@@ -31,8 +33,8 @@ class _Pattern(msgspec.Struct, gc=False):
     behind: bytes
 
 
-class Likeness:
-    """What the rule of one mapping has made of publications."""
+class PublicationLikeness:
+    """What the rule of one mapping to MQ has made of publications."""
 
     def __init__(self, config: ToMqMapping) -> None:
         dependence = dependence_of(config)
@@ -102,3 +104,36 @@ class Likeness:
             clear=like.clear,
             hops=like.hops,
         )
+
+
+class MessageLikeness:
+    """What the rule of one mapping to MQTT has made of messages without headers."""
+
+    def __init__(self, config: ToMqttMapping) -> None:
+        dependence = dependence_of(config)
+        self.possible = config.payload.type == "bytes" and not dependence.payload and dependence.size is None
+        self._fields = sorted(dependence.md)
+        self._publications: dict[Kind, Publication | None] = {}
+
+    def kind(self, message: Message, topic: str | None) -> Kind | None:
+        """The kind of a message; None for one that is alike to none."""
+        md = message.md
+        if not self.possible or md.Format in HEADER_FORMATS:
+            return None
+        return topic, not message.data, *[getattr(md, field) for field in self._fields]
+
+    def knows(self, kind: Kind) -> bool:
+        """Whether one of that kind was mapped."""
+        return kind in self._publications
+
+    def remember(self, kind: Kind, publication: Publication | None) -> None:
+        """What became of a message of that kind; None where the mapping does not take it."""
+        if len(self._publications) >= MOST:
+            self._publications.clear()
+        # One of its own: whom the other is given to may change it.
+        self._publications[kind] = None if publication is None else msgspec.structs.replace(publication, payload=b"")
+
+    def mapped(self, kind: Kind, message: Message) -> Publication | None:
+        """What becomes of a message of a kind that is known."""
+        like = self._publications[kind]
+        return None if like is None else msgspec.structs.replace(like, payload=message.data)

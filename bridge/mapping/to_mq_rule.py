@@ -13,7 +13,7 @@ from bridge.mapping.attribute import Attribute, located
 from bridge.mapping.filter import Filter
 from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
 from bridge.mapping.hops import mark_of
-from bridge.mapping.likeness import Likeness
+from bridge.mapping.likeness import PublicationLikeness
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
 from bridge.mapping.publication import Destination, KeptRequest, MappedMessage, Publication, Unmappable
@@ -48,7 +48,7 @@ class ToMqRule:
         self._read_destination()
         self._read_payload()
         self._read_attributes(config.attributes)
-        self._likeness = Likeness(config)
+        self._likeness = PublicationLikeness(config)
 
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
         return ToMqRule, (self.name, self.config, self.origin)

@@ -12,6 +12,7 @@ from bridge.mapping.envelope import Envelope
 from bridge.mapping.filter import Filter
 from bridge.mapping.from_mq import publication_qos
 from bridge.mapping.hops import mark_of
+from bridge.mapping.likeness import MessageLikeness
 from bridge.mapping.message import Message
 from bridge.mapping.payload import json_object, utf_8
 from bridge.mapping.publication import Publication, Unmappable
@@ -53,6 +54,7 @@ class ToMqttRule:
         self._topic = self._attribute("to.mqtt", config.destination.mqtt, check)
         self._read_payload()
         self._read_attributes(config.attributes)
+        self._likeness = MessageLikeness(config)
 
     def __reduce__(self) -> tuple[type[ToMqttRule], tuple[str, ToMqttMapping, str]]:
         return ToMqttRule, (self.name, self.config, self.origin)
@@ -94,6 +96,16 @@ class ToMqttRule:
         `topic` is the topic string that it was published to, where that is known from elsewhere than its RFH2; `request`
         what is kept of the request that it answers.
         """
+        kind = self._likeness.kind(message, topic) if request is None else None
+        if kind is None:
+            return self._map(message, topic, request)
+        if self._likeness.knows(kind):
+            return self._likeness.mapped(kind, message)
+        publication = self._map(message, topic, None)
+        self._likeness.remember(kind, publication)
+        return publication
+
+    def _map(self, message: Message, topic: str | None, request: Message | None) -> Publication | None:
         envelope = Envelope(message, request)
         topic = topic if topic is not None else envelope.topic
         captures: dict[str, str] = {}

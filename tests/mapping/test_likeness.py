@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.config.mapping import ToMqMapping
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mapping.message import Message, PublicationMessage
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.to_mq_rule import ToMqRule
+from bridge.mapping.to_mqtt_rule import ToMqttRule
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "standard to a queue": {"to": {"queue": "Q"}},
@@ -67,6 +71,55 @@ def test_what_is_remembered_is_what_would_be_made(name: str, publications: list[
         assert outcome(rule.map, publication) == outcome(rule._map, publication)
 
 
+FROM_MQ: dict[str, dict[str, Any]] = {
+    "standard": {"to": {"mqtt": "t"}},
+    "a topic's": {"from": {"topic": "a/{rest...}"}, "to": {"mqtt": "b/{rest}"}},
+    "field of the MQMD": {"to": {"mqtt": "t/{md.ReplyToQ|default:'-'}"}},
+    "MsgId": {"to": {"mqtt": "t"}, "attributes": {"properties": {"id": "{md.MsgId}"}}},
+    "text": {"to": {"mqtt": "t"}, "payload": "text"},
+    "text of the payload": {"to": {"mqtt": "t"}, "payload": {"type": "json", "object": {"a": "{text}"}}},
+    "by QoS": {"to": {"mqtt": "t"}, "filter": {"qos": [2]}},
+    "by a field": {"to": {"mqtt": "t"}, "filter": {"properties": {"md.Priority": 4}}},
+    "by size": {"to": {"mqtt": "t"}, "filter": {"max_size": 1}},
+    "expiry": {"to": {"mqtt": "t"}, "attributes": {"expiry": "5 s"}},
+    "retained": {"to": {"mqtt": "t"}, "attributes": {"retained": "always"}},
+    "unfillable": {"to": {"mqtt": "{usr.a}"}},
+}
+TO_MQTT = {
+    name: ToMqttRule(name, ToMqttMapping.model_validate({"from": {"queue": "Q"}, **written}), "QM1")
+    for name, written in FROM_MQ.items()
+}
+RFH2_BEFORE = PublicationMessage(MQMD(), "dev", "a/b", b"1", 1, 7).data
+MESSAGES = st.builds(
+    lambda md, data: Message(MQMD(**md), RFH2_BEFORE if md["Format"] == cmqc.MQFMT_RF_HEADER_2 else data),
+    st.fixed_dictionaries(
+        {
+            "Format": st.sampled_from([cmqc.MQFMT_NONE, cmqc.MQFMT_STRING, cmqc.MQFMT_RF_HEADER_2]),
+            "Persistence": st.integers(0, 1),
+            "Priority": st.sampled_from([0, 4]),
+            "Expiry": st.sampled_from([-1, 15]),
+            "MsgId": st.sampled_from([bytes(24), b"1" * 24]),
+            "CorrelId": st.sampled_from([bytes(24), b"2" * 24]),
+            "ReplyToQ": st.sampled_from([b"", b"R"]),
+            "UserIdentifier": st.sampled_from([b"", b"u"]),
+            "CodedCharSetId": st.sampled_from([1208, 500]),
+        }
+    ),
+    st.sampled_from([b"", b"1", b"two"]),
+)
+
+
+@pytest.mark.parametrize("name", TO_MQTT)
+@given(messages=st.lists(st.tuples(MESSAGES, st.sampled_from(["a/b", "a/c"])), min_size=1, max_size=12))
+def test_what_is_remembered_of_messages_is_what_would_be_made(name: str, messages: list[tuple[Message, str]]) -> None:
+    rule = TO_MQTT[name]
+    for message, topic in messages:
+        made = outcome(lambda one, topic=topic: rule.map(one, topic=topic), message)
+        assert made == outcome(lambda one, topic=topic: rule._map(one, topic, None), message)
+        if isinstance(made, Publication):
+            made.qos = 0  # as who sends it may
+
+
 def test_the_common_case_is_remembered() -> None:
     """Else nothing here would be tested."""
     rule = RULES["captures"]
@@ -75,3 +128,5 @@ def test_the_common_case_is_remembered() -> None:
         for payload, mid in ((b"1", 10), (b"2", 99))
     ]
     assert kinds[0] is not None and kinds[0] == kinds[1]
+    standard = TO_MQTT["standard"]._likeness
+    assert standard.kind(Message(MQMD(MsgId=b"1" * 24), b"1"), None) == standard.kind(Message(MQMD(), b"2"), None)
