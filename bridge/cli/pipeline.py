@@ -148,7 +148,8 @@ def _spark(master: str | None) -> Iterator[Any]:
     from bridge.pipeline.job import JobFailed, job
 
     try:
-        with job("pipelines", master, {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}) as spark:
+        # What goes wrong is told in a line for each, without the stacks of the JVM.
+        with job("pipelines", master, {"spark.log.level": "FATAL", "spark.sql.shuffle.partitions": "2"}) as spark:
             register(spark)
             yield spark
     except (SparkMissing, JobFailed) as error:

@@ -21,6 +21,8 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _TRACEBACK: Final = "Traceback (most recent call last):"
 #: What py4j hands on: which call it was, and then what Java says.
 _JAVA: Final = re.compile(r"^: (?:[\w.]+: )?(.*)", re.MULTILINE)
+#: How Python names its errors in front of what they say.
+_PYTHON: Final = re.compile(r"^(?:\w+\.)+\w+: ")
 
 Location = tuple[str | int, ...]
 
@@ -59,6 +61,7 @@ def sentence_of(error: BaseException) -> str:
     _, traceback, behind = text.rpartition(_TRACEBACK)
     if traceback:
         text = next((line for line in behind.splitlines() if line and not line[0].isspace()), text)
+        text = _PYTHON.sub("", text)
     elif said := _JAVA.search(text):
         text = said[1]
     first = _STATE.sub("", _CLASS.sub("", text)) or text

@@ -97,6 +97,9 @@ class Runner:
             while not retrying(self._run, name):
                 self._tell(f"{name}: failed after batches that are done; started again")
         except QueryFailed as error:
+            if self._stopping.is_set():
+                self._tell(f"{name}: stopped, after it had failed: {error}")
+                return
             failed.append(name)
             self._tell(f"{name}: given up: {error}")
         except Exception as error:
