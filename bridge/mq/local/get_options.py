@@ -5,6 +5,8 @@ Source: IBM MQ documentation, "MQGMO - Get-message options", "Rules for validati
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions
 from bridge.mq.local.handles import INPUT, QueueHandle, Selection
@@ -60,7 +62,20 @@ _GROUP_MATCHES = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmq
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
     """Whether a handle takes a get with these options. Raises MQError."""
-    flags = options.Options
+    flags, match = options.Options, options.MatchOptions
+    _check_together(flags, handle.options)
+    if flags & cmqc.MQGMO_WAIT and options.WaitInterval < cmqc.MQWI_UNLIMITED:
+        raise MQError(cmqc.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.WaitInterval}")
+    if match & ~_MATCHES:
+        raise MQError(cmqc.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{match & 0xFFFFFFFF:x}")
+    if match & cmqc.MQMO_MATCH_MSG_TOKEN and (flags & cmqc.MQGMO_WAIT or not any(options.MsgToken)):
+        raise MQError(cmqc.MQRC_MSG_TOKEN_ERROR, "MQMO_MATCH_MSG_TOKEN goes with a token, and not with MQGMO_WAIT")
+    _check_opened(flags, match, handle.options)
+
+
+@lru_cache(maxsize=256)
+def _check_together(flags: int, opened: int) -> None:
+    """Whether options go together. Raises MQError."""
     browse = flags & BROWSES
     unlock = flags & cmqc.MQGMO_UNLOCK
     if (
@@ -69,21 +84,21 @@ def check_get(handle: QueueHandle, options: GetOptions) -> None:
         or (flags & _SYNCPOINTS and (browse or flags & (cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK)))
         or (flags & (cmqc.MQGMO_LOCK | MARKS | cmqc.MQGMO_UNMARKED_BROWSE_MSG) and not browse)
         or (unlock and flags & ~(cmqc.MQGMO_UNLOCK | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING))
-        or (flags & (MARKS | UNMARKS) & _CO_OPS and not handle.options & cmqc.MQOO_CO_OP)
+        or (flags & (MARKS | UNMARKS) & _CO_OPS and not opened & cmqc.MQOO_CO_OP)
     ):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags & 0xFFFFFFFF:x} do not go together")
-    if flags & cmqc.MQGMO_WAIT and options.WaitInterval < cmqc.MQWI_UNLIMITED:
-        raise MQError(cmqc.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.WaitInterval}")
-    token = options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN
-    if options.MatchOptions & ~_MATCHES:
-        raise MQError(cmqc.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{options.MatchOptions & 0xFFFFFFFF:x}")
-    if token and (flags & cmqc.MQGMO_WAIT or not any(options.MsgToken)):
-        raise MQError(cmqc.MQRC_MSG_TOKEN_ERROR, "MQMO_MATCH_MSG_TOKEN goes with a token, and not with MQGMO_WAIT")
-    if flags & cmqc.MQGMO_COMPLETE_MSG and flags & cmqc.MQGMO_LOGICAL_ORDER == 0 and options.MatchOptions & _OFFSET:
+
+
+@lru_cache(maxsize=256)
+def _check_opened(flags: int, match: int, opened: int) -> None:
+    """Whether a handle is open for a get. Raises MQError."""
+    browse = flags & BROWSES
+    unlock = flags & cmqc.MQGMO_UNLOCK
+    if flags & cmqc.MQGMO_COMPLETE_MSG and flags & cmqc.MQGMO_LOGICAL_ORDER == 0 and match & _OFFSET:
         raise MQError(cmqc.MQRC_MATCH_OPTIONS_ERROR, "a complete message begins at offset 0")
-    if (browse or unlock or flags & (cmqc.MQGMO_MSG_UNDER_CURSOR | UNMARKS)) and not handle.options & cmqc.MQOO_BROWSE:
+    if (browse or unlock or flags & (cmqc.MQGMO_MSG_UNDER_CURSOR | UNMARKS)) and not opened & cmqc.MQOO_BROWSE:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_BROWSE, "open it with MQOO_BROWSE")
-    if not (browse or unlock or flags & UNMARKS) and not handle.options & INPUT:
+    if not (browse or unlock or flags & UNMARKS) and not opened & INPUT:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INPUT, "open it with MQOO_INPUT_SHARED")
 
 
@@ -100,6 +115,8 @@ def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
     rest = match & (cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmqc.MQMO_MATCH_OFFSET | cmqc.MQMO_MATCH_MSG_TOKEN)
     if not rest and group_id == cmqc.MQGI_NONE and msg_id == cmqc.MQMI_NONE and correl_id == cmqc.MQCI_NONE:
         return None
+    if match & ~cmqc.MQMO_MATCH_CORREL_ID == cmqc.MQMO_MATCH_MSG_ID and correl_id == cmqc.MQCI_NONE:
+        return appearance.has_msg_id(msg_id)
 
     def is_matched(stored: StoredMessage) -> bool:
         md = stored.message.md

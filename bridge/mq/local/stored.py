@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,17 @@ class Appearance:
             own_id = self.msg_id(stored)
             own_correlation = stored.correl_id if stored.correl_id is not None else stored.message.md.CorrelId
         return msg_id in (cmqc.MQMI_NONE, own_id) and correl_id in (cmqc.MQCI_NONE, own_correlation)
+
+    def has_msg_id(self, msg_id: bytes) -> Callable[[StoredMessage], bool]:
+        """What `is_matched` says of a MsgId alone; a search for one looks at many messages."""
+        number = int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
+
+        def has_it(stored: StoredMessage) -> bool:
+            if stored.client_id and stored.queue.is_transmission:
+                return self.is_matched(stored, msg_id, cmqc.MQCI_NONE)
+            return stored.msg_number == number if stored.msg_id is None else stored.msg_id == msg_id
+
+        return has_it
 
     def descriptor(self, stored: StoredMessage) -> MQMD:
         """The MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""

@@ -1,4 +1,4 @@
-"""A worker and the driver killed with SIGKILL, on a cluster; the rest is done by another driver: every message is put once."""
+"""A worker and the driver killed with SIGKILL on a cluster, the rest done by another driver: every message is put once."""
 
 from __future__ import annotations
 
