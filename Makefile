@@ -30,7 +30,7 @@ test: $(VENV)/.ready-test
 	@$(BIN)/ruff check bridge tests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest $(ARGS)
+	@sh tests/run.sh $(BIN)/python $(ARGS)
 
 bench: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
