@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -66,6 +66,8 @@ _ALLOWED = {
         cmqc.MQRC_NOT_OPEN_FOR_PASS_IDENT,
     ),
 }
+#: Options with which two messages of one MQMD are not completed alike.
+_ANOTHER_EACH_TIME = cmqc.MQPMO_NEW_CORREL_ID | _PASS_ALL | _PASS_IDENTITY
 _MAX_PRIORITY = 9
 _MAX_PUB_LEVEL = 9
 
@@ -78,8 +80,22 @@ def check_put_options(options: int) -> None:
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQPMO options 0x{options:x}")
 
 
+class _Completed(NamedTuple):
+    """An MQMD as an application gave it with which options, and as the queue manager completed it."""
+
+    given: MQMD
+    options: int
+    ccsid: str | int
+    md: MQMD
+    application: str | None
+    #: MQRC_NONE, or that of a warning
+    reason: int
+
+
 class Putting(Handles):
     """The verbs that put messages."""
+
+    _last_completed: _Completed | None = None
 
     def put(self, number: int, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()) -> Result:
         """MQPUT; the results are filled in to an MQPMO."""
@@ -131,10 +147,13 @@ class Putting(Handles):
         handle: QueueHandle | None = None,
     ) -> Result:
         queue_manager = self.queue_manager
-        md, application = self._complete(message.md, pmo)
         place = handle.put_place if handle is not None and pmo.Options & cmqc.MQPMO_LOGICAL_ORDER else None
-        group, following = self._group(md, place, len(message.data))
-        md = msgspec.structs.replace(md, **group)
+        if place is None:
+            md, application = self._completed(message.md, pmo)
+        else:
+            md, application = self._complete(message.md, pmo)
+            group, following = self._group(md, place, len(message.data))
+            md = msgspec.structs.replace(md, **group)
         limit = self._segment_limit(target, md)
         if len(message.data) > int(queue_manager.attributes["MAXMSGL"]) and not limit:
             raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{len(message.data)} bytes")
@@ -152,7 +171,8 @@ class Putting(Handles):
             return self._put_to_queue(unit, target, message, pmo, application)
 
         md = self._unanswered(put, md, target, pmo) if pmo.Options & cmqc.MQPMO_ASYNC_RESPONSE else put()
-        if place is not None and handle is not None:
+        if place is not None:
+            assert handle is not None
             handle.put_place = following
         return md, None if syncpoint else unit
 
@@ -221,6 +241,23 @@ class Putting(Handles):
         if pmo.Options & cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED and _is_unmatched(route):
             pmo.Reason = pmo.Reason or cmqc.MQRC_NO_SUBS_MATCHED
         return queue_manager.appearance.published(md, message_id, now, application)
+
+    def _completed(self, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
+        """An MQMD complete, its group as well, of a message in no logical order.
+
+        Who puts many messages of a kind does it with one and the same MQMD: it is completed once.
+        """
+        ccsid = self.queue_manager.attributes["CCSID"]
+        last = self._last_completed
+        if last is not None and last.given is md and last.options == pmo.Options and last.ccsid == ccsid:
+            pmo.Reason = last.reason
+            return last.md, last.application
+        completed, application = self._complete(md, pmo)
+        group, _ = self._group(completed, None, 0)
+        completed = msgspec.structs.replace(completed, **group)
+        if not pmo.Options & _ANOTHER_EACH_TIME and not is_grouped(md):
+            self._last_completed = _Completed(md, pmo.Options, ccsid, completed, application, pmo.Reason)
+        return completed, application
 
     def _complete(self, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
         """Check the fields of an MQMD and fill it in; with the name of the application where the context is its own."""
