@@ -18,7 +18,7 @@ from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
-from bridge.config.references import Clash, link_clashes, pipeline_clashes
+from bridge.config.references import DEFAULT_TRANSMISSION_QUEUE, Clash, link_clashes, pipeline_clashes, queue_clashes
 from bridge.config.section import (
     Address,
     ChannelName,
@@ -129,7 +129,7 @@ class Configuration(Section):
     """The queue manager that the bridge serves."""
     channels: list[ChannelConfig] = Field(default_factory=lambda: [ChannelConfig()])
     """The telemetry channels. By default there is one, PLAIN.MQTT; with an empty list no MQTT client can connect."""
-    transmission_queue: ObjectName = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    transmission_queue: ObjectName = DEFAULT_TRANSMISSION_QUEUE
     """The queue where messages for MQTT clients wait: the queue manager's default transmission queue (DEFXMITQ)."""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
     """Connections to MQTT brokers that somebody else runs, by name."""
@@ -171,7 +171,7 @@ class Configuration(Section):
 
 def clashes(data: Mapping[str, Any]) -> list[Clash]:
     """The channels in `data` (plain values of a file) that share a name, the listeners that share address and port, and
-    the mappings and pipelines that do not go with their link or queue manager.
+    the mappings and pipelines that do not go with each other, their link or queue manager.
 
     It takes plain values rather than models, and passes over what is not of the right type, so that a file with other
     mistakes is told of its clashes at the same time.
@@ -197,7 +197,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
             expected = "an address and port where nothing else in this file listens"
             found.append(Clash(("channels", index, "port"), expected, again))
-    return found + link_clashes(data) + pipeline_clashes(data)
+    return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data)
 
 
 def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:

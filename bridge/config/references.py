@@ -8,6 +8,7 @@ from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
 from bridge.config.problems import Location, suggestion
 from bridge.config.values import listing
 
+DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 _OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
 
 
@@ -48,6 +49,30 @@ def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
                 expected = f"a link whose client_id is another for each mapping (write {MAPPING_PLACE} into it)"
                 found.append(Clash(place, expected, again))
             found += _unfit(("mappings", name), mapping, side, link_name, link)
+    return found
+
+
+def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """The mappings in `data` that take from a queue that is not theirs alone: it is opened for exclusive input.
+
+    Another enabled mapping takes from it, or the bridge itself: the transmission queue. Passes over what is not of the
+    right type, as `link_clashes`.
+    """
+    transmission_queue = data.get("transmission_queue", DEFAULT_TRANSMISSION_QUEUE)
+    takers: dict[str, str] = {}
+    found: list[Clash] = []
+    for name, mapping in _sections(data, "mappings").items():
+        end = mapping.get("from")
+        queue = end.get("queue") if isinstance(end, Mapping) else None
+        if not isinstance(queue, str) or mapping.get("enabled", True) is not True:
+            continue
+        place: Location = ("mappings", name, "from", "queue")
+        if queue == transmission_queue:
+            again = f"{queue!r}, from which it takes what is for its own clients"
+            found.append(Clash(place, "a queue that the bridge does not take from itself", again))
+        elif takers.setdefault(queue, name) != name:
+            again = f"{queue!r} again, from which mapping {takers[queue]} takes"
+            found.append(Clash(place, "a queue that no other enabled mapping takes from", again))
     return found
 
 

@@ -36,14 +36,16 @@ class Loop(msgspec.Struct, frozen=True):
     certain: bool
     #: nothing cuts it at run time: hop marks are lost on its way, at links of MQTT 3.1.1
     uncut: bool = False
+    #: the mark is lost once on its way, so a message may come round once before it is cut
+    late: bool = False
 
     def __str__(self) -> str:
         comes = "comes" if self.certain else "may come"
-        end = (
-            "nothing cuts the loop, for a link of MQTT 3.1.1 carries no hop mark"
-            if self.uncut
-            else "the loop is cut when it does"
-        )
+        end = "the loop is cut when it does"
+        if self.uncut:
+            end = "nothing cuts the loop, for a link of MQTT 3.1.1 carries no hop mark"
+        elif self.late:
+            end = "the loop is cut after the first time, for a link of MQTT 3.1.1 carries no hop mark"
         return f"what goes through {' → '.join((*self.names, self.names[0]))} {comes} round; {end}"
 
 
@@ -156,7 +158,8 @@ def _loop(cycle: list[_Node]) -> Loop:
         node.destination not in (LOCAL, QUEUES) and not (node.marks_kept and other.marks_kept) for node, other in edges
     )
     # A mark that is lost once on the way round is made anew by those behind, and cuts the loop on the next round.
-    return Loop(tuple(node.name for node in cycle), certain, lost > (len(cycle) > 1))
+    uncut = lost > (len(cycle) > 1)
+    return Loop(tuple(node.name for node in cycle), certain, uncut, late=lost > 0 and not uncut)
 
 
 class LoopGuard:

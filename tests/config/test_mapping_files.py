@@ -54,11 +54,11 @@ def test_none(text: str, tmp_path: Path) -> None:
 def test_files_directories_and_mappings_in_one_list(tmp_path: Path) -> None:
     file = written(
         tmp_path,
-        bridge=f"mappings: [maps, one.yaml, {{c: {A}, d: {B}}}]",
+        bridge=f"mappings: [maps, one.yaml, {{c: {A}, d: {{from: {{queue: D}}, to: {{mqtt: d}}}}}}]",
         maps_b=f"mappings: {{b2: {A}, b1: {B}}}",
         maps_a=f"mappings: {{a1: {A}}}",
         maps_empty="",
-        one=f"mappings:\n  one: {B}\nlinks:\n",
+        one="mappings:\n  one: {from: {queue: ONE}, to: {mqtt: one}}\nlinks:\n",
     )
     (tmp_path / "maps" / "c.yml").write_text(f"mappings: {{c1: {A}}}")
     (tmp_path / "maps" / ".d.yaml").write_text("what an editor leaves behind")

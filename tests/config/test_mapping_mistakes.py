@@ -270,7 +270,7 @@ REFERENCES = [
     ),
     (
         f"links: {{l: {{host: h}}}}\nmappings:\n  a: {{guarantee: exactly-once, {OTHER}, attributes: {{qos: 1}}}}\n"
-        f"  b: {{guarantee: exactly-once, {OTHER}, attributes: {{qos: {{persistent: 1}}}}}}",
+        f"  b: {{guarantee: exactly-once, {OTHER.replace('Q}', 'R}')}, attributes: {{qos: {{persistent: 1}}}}}}",
         "3:92: mappings.a.attributes.qos: expected 2, because guarantee exactly-once needs QoS 2 on link l, found 1\n"
         "4:105: mappings.b.attributes.qos.persistent: expected 2, because guarantee exactly-once needs QoS 2 on link l,"
         " found 1",
@@ -280,7 +280,27 @@ REFERENCES = [
         "2:85: mappings.a.attributes.content_type: expected none, because link l is MQTT 3.1.1, which has no such thing,"
         " found 'x'",
     ),
+    (
+        "mappings:\n  a: {from: {queue: Q}, to: {mqtt: x}}\n  b: {from: {queue: Q}, to: {mqtt: y}}",
+        "3:21: mappings.b.from.queue: expected a queue that no other enabled mapping takes from,"
+        " found 'Q' again, from which mapping a takes",
+    ),
+    *(
+        (
+            f"{first}\nmappings: {{a: {{from: {{queue: {queue}}}, to: {{mqtt: x}}}}}}",
+            "2:30: mappings.a.from.queue: expected a queue that the bridge does not take from itself,"
+            f" found '{queue}', from which it takes what is for its own clients",
+        )
+        for first, queue in (("", "SYSTEM.MQTT.TRANSMIT.QUEUE"), ("transmission_queue: XMIT", "XMIT"))
+    ),
 ]
+
+
+def test_a_queue_may_stand_in_a_mapping_that_is_disabled_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    off = "from: {queue: Q}, to: {mqtt: y}, enabled: false"
+    file.write_text(f"mappings:\n  a: {{from: {{queue: Q}}, to: {{mqtt: x}}}}\n  b: {{{off}}}\n")
+    assert set(load(file).mappings) == {"a", "b"}
 
 
 def told(directory: Path, text: str) -> list[str]:

@@ -105,6 +105,11 @@ def test_a_loop_is_told_in_words() -> None:
     assert str(loop) == "what goes through out → in → out may come round; the loop is cut when it does"
 
 
+def test_a_loop_whose_mark_is_lost_once_is_said_to_come_round_first() -> None:
+    (loop,) = loops({"a": to_mqtt("x", topic="x", link="old"), "b": to_mq("x", topic="x", link="old")}, LINKS)
+    assert str(loop).endswith("; the loop is cut after the first time, for a link of MQTT 3.1.1 carries no hop mark")
+
+
 @pytest.mark.parametrize(
     ("hops", "place", "name", "expected"),
     [
