@@ -26,7 +26,7 @@ from tests.bench.servers import Bridge
 MESSAGES = 100_000
 DRAINED = 50_000
 PAYLOAD = 1024
-ROUNDS = 1
+ROUNDS = 3
 #: Puts of a unit of work, in the plain loop and in the writer of the source.
 UNIT = 5_000
 #: The least the source should reach, in multiples of the plain loop, with one partition.
@@ -229,11 +229,14 @@ def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict
     spark = _spark()
     with _place() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         figures = Figures(place, count, report)
+        warm = place.queue()
+        place.put(warm, 1)
 
         def stream(frame: DataFrame, run: str) -> None:
             writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{name}/checkpoint-{run}")
             writer.trigger(availableNow=True).start(f"{name}/out-{run}").awaitTermination()
 
+        stream(spark.readStream.format("mq").options(**place.options(queue=warm)).load(), "warm")
         for round in range(ROUNDS):
             queue = place.queue()
             place.put(queue, count)

@@ -13,11 +13,13 @@ from bridge.wire import cmqc
 class _Chain:
     """A doubly linked list of messages of one priority; linking and unlinking cost the same however long it is."""
 
-    __slots__ = ("first", "last")
+    __slots__ = ("first", "inserted", "last")
 
     def __init__(self) -> None:
         self.first: StoredMessage | None = None
         self.last: StoredMessage | None = None
+        #: the message that was linked before others last: the next of its unit of work comes close behind it
+        self.inserted: StoredMessage | None = None
 
     def append(self, stored: StoredMessage) -> None:
         """Link a message at its place, which is nearly always the last: one put earlier may be committed later."""
@@ -27,9 +29,16 @@ class _Chain:
             last.following = self.last = stored
             stored.linked = True
             return
-        while last is not None and last.msg_number > stored.msg_number:
-            last = last.previous
+        near = self.inserted
+        if near is not None and near.linked and near.msg_number < stored.msg_number:
+            last = near
+            while last.following is not None and last.following.msg_number < stored.msg_number:
+                last = last.following
+        else:
+            while last is not None and last.msg_number > stored.msg_number:
+                last = last.previous
         self._link(last, stored, self.first if last is None else last.following)
+        self.inserted = None if stored.following is None else stored
 
     def _link(self, before: StoredMessage | None, stored: StoredMessage, after: StoredMessage | None) -> None:
         stored.previous, stored.following = before, after
@@ -51,6 +60,8 @@ class _Chain:
         self._link(self.last if after is None else after.previous, stored, after)
 
     def unlink(self, stored: StoredMessage) -> None:
+        if stored is self.inserted:
+            self.inserted = None
         before, after = stored.previous, stored.following
         if before is None:
             self.first = after
