@@ -48,8 +48,13 @@ def try_mapping(
     qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
     retain: Annotated[bool, typer.Option("--retain", help="Publish it with RETAIN.")] = False,
     client_id: Annotated[
-        str, typer.Option(metavar="NAME", help="Client identifier of who publishes it.")
-    ] = "mqbridge-try",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Client identifier of who publishes it. Without it: mqbridge-try, or the name of the link.",
+            show_default=False,
+        ),
+    ] = None,
     user: Annotated[str, typer.Option(metavar="NAME", help="Its user name.", show_default=False)] = "",
     properties: Annotated[
         list[str] | None,
@@ -77,7 +82,7 @@ def try_mapping(
     Exit status 1 when the mapping refuses the message, which would then go to the dead-letter queue; 3 when it
     does not take it, so that it would pass it by.
     """
-    rule = _rule(mapping, config)
+    rule, publisher = _rule(mapping, config)
     body = _payload(payload, payload_file)
     from bridge.mapping.rule import ToMqRule
 
@@ -95,7 +100,7 @@ def try_mapping(
                 qos=qos,
                 retain=retain,
                 message_id=1 if qos else 0,
-                client_id=client_id,
+                client_id=publisher if client_id is None else client_id,
                 user=user.encode()[:12],
                 expiry=expiry,
                 response_topic=response_topic,
@@ -117,9 +122,11 @@ def try_mapping(
     _print_publication(rule, partial(rule.map, made, topic=topic, request=asked), json)
 
 
-def _rule(name: str, file: Path | None) -> Rule:
+def _rule(name: str, file: Path | None) -> tuple[Rule, str]:
+    """The mapping, and the client identifier of what comes to it: a broker does not tell whose a publication is."""
     from bridge.cli.output import note
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_of
+    from bridge.config import LOCAL, ToMqMapping
     from bridge.config.problems import suggestion
     from bridge.mapping.rule import rule_of
 
@@ -132,7 +139,9 @@ def _rule(name: str, file: Path | None) -> Rule:
         raise Failure(f"no mapping {name} in the configuration ({known})", WRONG_USAGE)
     if not config.enabled:
         note(f"mapping {name} is not enabled: what comes for it waits")
-    return rule_of(name, config, configuration.queue_manager.name)
+    link = config.source.link if isinstance(config, ToMqMapping) else LOCAL
+    publisher = "mqbridge-try" if link == LOCAL else link
+    return rule_of(name, config, configuration.queue_manager.name), publisher
 
 
 def _payload(text: str | None, file: Path | None) -> bytes | None:

@@ -29,6 +29,7 @@ mappings:
     enabled: false
   bare: {from: {mqtt: 'bare/#'}, to: {queue: B}, attributes: {rfh2: false}}
   commands: {from: {queue: COMMANDS}, to: {mqtt: 'commands/{usr.device}', link: hive}, payload: text}
+  far: {from: {mqtt: 'far/#', link: hive}, to: {queue: B}}
   ask: {from: {mqtt: ask}, to: {queue: Q, requests_queue: KEPT}, attributes: {reply_to_queue: R}}
   answer: {from: {queue: R, requests_queue: KEPT}, to: {mqtt: '{responseTopic}', link: hive}}
   prices: {from: {topic: 'prices/{symbol}'}, to: {mqtt: 'p/{symbol}'}, filter: {min_size: 2}}
@@ -99,6 +100,12 @@ def test_message_properties_without_an_rfh2(attempt: Any) -> None:
     assert "MQRFH2" not in lines
 
 
+@pytest.mark.parametrize(("said", "told"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
+def test_what_comes_by_a_link_has_its_name_for_client_identifier(said: tuple[str, ...], told: str, attempt: Any) -> None:
+    view = json.loads(attempt("far", "--topic", "far/a", "--json", *said).stdout)
+    assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == told
+
+
 def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
     (tmp_path / "payload").write_bytes(b"\x00\xff")
     view = json.loads(attempt("bare", "--topic", "bare/a", "--payload-file", tmp_path / "payload", "--json").stdout)
@@ -127,7 +134,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("prices", "--payload", "1", "--topic", "prices/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
         (("prices", "--payload", "12", "--topic", "price/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
         (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
-        (("nothing",), 2, "no mapping nothing in the configuration (plant, copy, bare, commands, ask, answer, prices)\n"),
+        (("nothing",), 2, "no mapping nothing in the configuration (plant, copy, bare, commands, far, ask, answer, prices)"),
         (("plant",), 2, "mapping plant is one to MQ: it needs --topic, and takes no --message\n"),
         (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is one to MQ: it needs --topic"),
         (("commands",), 2, "mapping commands is one to MQTT: it needs --message FILE, or its body as --payload\n"),
