@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -167,6 +168,11 @@ def test_publisher_outlives_a_kill(own_bridge: BridgeProcess, protocol: int) -> 
                 half.set()
                 bridge.kill()
                 bridge.start()
+                # What is published without a connection paho sends later, too, but its `info` tells nothing any more.
+                before = time.monotonic() + PATIENCE
+                while not sender.client.is_connected():
+                    assert time.monotonic() < before, "paho does not connect again"
+                    threading.Event().wait(0.01)
         assert half.is_set()
         for info in infos:
             info.wait_for_publish(PATIENCE)
