@@ -167,7 +167,7 @@ def test_no_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_password(tmp_path: Path) -> None:
     broker = Broker(link=LinkConfig(host="h", user="u", password_variable="NO_SUCH_VARIABLE"))
     reader = MqttStreamReader(Origin(broker=broker, topic_filters=("t",), spool=str(tmp_path)))
-    with pytest.raises(OptionError, match="no password for broker h: .* NO_SUCH_VARIABLE is not set"):
+    with pytest.raises(OptionError, match=r"no password for broker h: .* NO_SUCH_VARIABLE is not set"):
         reader.latestOffset(reader.initialOffset(), ALL)
     reader.stop()
 
