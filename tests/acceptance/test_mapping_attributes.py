@@ -148,11 +148,14 @@ TO_MQTT = [
     ToMqtt("payload-object", {"payload": {"type": "json", "object": {"t": "{text}", "p": "{md.Priority}"}}},
            ("--priority", "2"), {"payload": b'{"t":"21.5","p":"2"}'}),
     ToMqtt("payload-bytes", {}, (), {"payload": b"\xff\x00"}, b"\xff\x00"),
-    ToMqtt("filter-property", {"filter": {"properties": {"site": "north"}, "others": "discard"}}, ("--property", "site=north"), {"qos": 1},
+    ToMqtt("filter-property", {"filter": {"properties": {"site": "north"}, "others": "discard"}},
+           ("--property", "site=north"), {"qos": 1},
            passed_by=("--property", "site=south")),
-    ToMqtt("filter-md", {"filter": {"properties": {"md.Priority": [8, 9]}, "others": "discard"}}, ("--priority", "9"), {"qos": 1},
+    ToMqtt("filter-md", {"filter": {"properties": {"md.Priority": [8, 9]}, "others": "discard"}},
+           ("--priority", "9"), {"qos": 1},
            passed_by=("--priority", "7")),
-    ToMqtt("filter-qos", {"filter": {"qos": 2, "others": "discard"}}, (PERSISTENT,), {"qos": 2}, passed_by=()),
+    ToMqtt("filter-qos", {"filter": {"qos": 2, "others": "discard"}},
+           (PERSISTENT,), {"qos": 2}, passed_by=()),
 ]  # fmt: skip
 REFUSED_OUT = [
     ("unfillable", {"to": {"mqtt": "b/{usr.site}"}}, b"1", 2471),
