@@ -99,15 +99,21 @@ class DeadLetters:
         """Put a message in syncpoint: in the unit of work that takes it from where it was.
 
         `reason` is for the MQDLH, `why` is for people. MsgId, CorrelId and the data stay as they are; so does the context
-        (who put it, and when), where the bridge has the authority SETALL for the queue. Raises DeadLetterRefused, after
-        which the unit of work is to be backed out, or another MQError where the connection is lost.
+        (who put it, and when), where the bridge has the authority SETALL for the queue. A message that is too long for
+        the dead-letter queue (it came over a link, say) is cut: else it would hold up all behind it for ever. Raises
+        DeadLetterRefused, after which the unit of work is to be backed out, or another MQError where the connection is lost.
         """
         try:
             handle = self._open()
             name = self._source if destination is None else destination.name
             manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
             letter = dead_letter(md, data, reason, name, manager, Origin.now(self._mapping))
-            self._connection.put(handle, letter, _PUT | self._context)
+            try:
+                self._connection.put(handle, letter, _PUT | self._context)
+            except MQError as error:
+                if error.reason not in _TOO_BIG:
+                    raise
+                self._put_cut(handle, letter)
         except MQError as error:
             if error.reason in LOST:
                 raise
@@ -123,6 +129,30 @@ class DeadLetters:
             cmqc.reason_name(reason),
             reason,
         )
+
+    def _put_cut(self, handle: int, letter: Message) -> None:
+        """Put as much of a letter as there is room for."""
+        room = min(
+            self._length_of(MQOD(ObjectName=self._queue)),
+            self._length_of(MQOD(ObjectType=cmqc.MQOT_Q_MGR)),
+        )
+        self._connection.put(handle, Message(letter.md, letter.data[:room]), _PUT | self._context)
+        log.error(
+            "mapping %s: a message of %d bytes is too long for dead-letter queue %s, which gets the first %d (MAXMSGL)",
+            self._mapping,
+            len(letter.data),
+            self._queue,
+            room,
+        )
+
+    def _length_of(self, od: MQOD) -> int:
+        """MAXMSGL of a queue or of the queue manager."""
+        handle = self._connection.open(od, cmqc.MQOO_INQUIRE)
+        try:
+            (length,), _ = self._connection.inquire(handle, (cmqc.MQIA_MAX_MSG_LENGTH,))
+        finally:
+            self._connection.close(handle)
+        return length
 
     def _open(self) -> int:
         if self._handle is not None:
@@ -154,5 +184,6 @@ class DeadLetters:
         self._queue_manager = queue_manager
 
 
+_TOO_BIG = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))
 #: The handle is of no use any more.
 _REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED, cmqc.MQRC_HOBJ_ERROR))
