@@ -101,5 +101,5 @@ def test_a_message_too_long_for_the_dead_letter_queue_is_cut(mq, app, other, sou
     DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, "long")
     app.commit()
     (letter,) = other.all(letters)
-    assert decode_mqdlh(letter.data).Reason == cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR
-    assert letter.data[LENGTH:] == BODY[:100]
+    assert decode_mqdlh(letter).Reason == cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR
+    assert letter[LENGTH:] == BODY[:100]
