@@ -23,7 +23,7 @@ class ConfigurationSource(msgspec.Struct, frozen=True):
     """Where a configuration came from, and how to read it from there again."""
 
     path: Path
-    #: the file as it was read, without what the command line adds to it
+    #: the file as it was read at the start, without what the command line adds to it: what is not live runs as it says
     file: Configuration
     #: raises ConfigurationError
     load: Callable[[Path], Configuration]
@@ -52,7 +52,6 @@ class Reload:
         for section in type(configuration).model_fields:
             if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):
                 lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")
-        self._source = msgspec.structs.replace(source, file=configuration)
         return self._told(True, lines)
 
     @staticmethod

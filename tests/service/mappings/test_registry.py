@@ -234,7 +234,12 @@ def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
         path.write_text(FILE + "log: {level: debug}\n")
         ok, lines = await reload()
         assert ok
-        assert lines == ["mapping a added", f"log in {path} has changed, too: that takes a restart of the bridge"]
+        restart = f"log in {path} has changed, too: that takes a restart of the bridge"
+        assert lines == ["mapping a added", restart]
+        # What runs is still as the file said at the start.
+        assert (await reload())[1] == ["no mapping has changed", restart]
+        path.write_text(FILE)
+        assert (await reload())[1] == ["no mapping has changed"]
         await mappings.stop()
         assert await Reload(None, mappings)() == (
             False,
