@@ -1,20 +1,32 @@
 #!/bin/sh
-# Runs the tests, in three processes beside each other: the acceptance tests, which wait for processes of their own; those of
-# the pipeline, which wait for Spark's virtual machine; and all others. What the last two print comes at the end.
-# With arguments it is one pytest with these.
+# Runs the tests, in four processes beside each other: the acceptance tests, on the embedded queue manager and elsewhere,
+# which wait for processes of their own; those of the pipeline, which wait for Spark's virtual machine; and all others. What
+# one prints comes when it has ended. With arguments it is one pytest with these.
 set -u
 python=$1
 shift
 [ $# -eq 0 ] || exec "$python" -m pytest "$@"
 printed=$(mktemp -d)
 trap 'rm -rf "$printed"' EXIT
-"$python" -m pytest tests/pipeline >"$printed/pipeline" 2>&1 &
-pipeline=$!
-"$python" -m pytest --ignore=tests/pipeline --ignore=tests/acceptance >"$printed/others" 2>&1 &
+
+# A shell has its background processes ignore SIGINT, and so would the programs that the tests send it to.
+part() {
+    name=$1
+    shift
+    env --default-signal=INT "$python" -m pytest "$@" >"$printed/$name" 2>&1 &
+}
+
+part elsewhere tests/acceptance -k 'ibmmq or pymqi'
+elsewhere=$!
+part embedded tests/acceptance -k 'not ibmmq and not pymqi'
+embedded=$!
+part others --ignore=tests/pipeline --ignore=tests/acceptance
 others=$!
-"$python" -m pytest tests/acceptance
-status=$?
-wait "$pipeline" || status=$?
-wait "$others" || status=$?
-cat "$printed/pipeline" "$printed/others"
+part pipeline tests/pipeline
+pipeline=$!
+status=0
+for each in "others $others" "pipeline $pipeline" "embedded $embedded" "elsewhere $elsewhere"; do
+    wait "${each#* }" || status=$?
+    cat "$printed/${each% *}"
+done
 exit "$status"

@@ -28,7 +28,7 @@ Names = Annotated[
 
 pipeline = typer.Typer(
     cls=Commands,
-    help="Run pipelines of the configuration file on Spark: from queues, topics and archives, through SQL, to others.",
+    help="Run pipelines of the configuration file on Spark.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
