@@ -226,8 +226,8 @@ def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_
             assert len(found) == len(set(found))
             assert not taken & set(found), "came back"
             assert put_names - perhaps <= set(found), "lost"
-            # A slow machine kills late: how many there are is of no meaning but beside what is still there.
-            assert rows < 2 * (len(found) + len(queue_manager.retained)) + 100, "rows are deleted as their messages go"
+            # Each commit makes a row. A slow machine kills late, and has the fewer to a row: what counts is how many went.
+            assert rows < len(put_names) // 2 + 100, "rows are deleted as their messages go"
             for stored in queue_manager.retained.values():
                 assert stored.message.data.decode() not in found
                 assert stored.message.data.decode() in perhaps
