@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test bench bench-remote bench-pipeline clean
+.PHONY: setup run test test-slow bench bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 setup: $(VENV)/.ready
@@ -31,6 +31,12 @@ test: $(VENV)/.ready-test
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@sh tests/run.sh $(BIN)/python $(ARGS)
+
+# What takes too long for every change: processes of Spark that are killed, on a cluster too; the audit as judge.
+test-slow: $(VENV)/.ready-test
+	@sh tests/system-packages.sh
+	@sh tests/mqi/environments.sh $(BIN)/python
+	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 bench: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh

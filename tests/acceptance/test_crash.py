@@ -157,6 +157,7 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
     assert subscriber.undeclared == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # it starts Spark, twice
 def test_the_audit_is_the_judge(
     new_bridge: Callable[..., BridgeProcess], spark: SparkSession, queue_manager: str, chance: random.Random, tmp_path: Path

@@ -98,6 +98,7 @@ def started(bench: Bench) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_killed_in_the_middle_and_ended_by_sigterm(bench: Bench) -> None:
     source, target = queues_of(bench)
