@@ -15,8 +15,9 @@ from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rule import ToMqRule
 from bridge.mq.interface import Connection
 from bridge.mq.progress import Progress
-from bridge.mqtt.link import LinkPhase, LinkState, Received
+from bridge.mqtt.link import LinkPhase, Received
 from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
+from bridge.service.mappings.linked import LinkedRunner
 from bridge.service.mappings.runner import PuttingRunner
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
@@ -25,11 +26,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds that a round waits for a publication.
 WAIT = 1.0
-#: Seconds that a link has to say goodbye.
-FAREWELL = 5.0
 
 
-class LinkIntakeRunner(PuttingRunner[Received]):
+class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
     """Runs a mapping from a broker's topics.
 
     At most once: QoS 0. At least once: QoS 1, PUBACK after the commit. Exactly once: QoS 2; the message ids that are put and
@@ -63,28 +62,14 @@ class LinkIntakeRunner(PuttingRunner[Received]):
             on_session=self._session_told,
         )
 
-    def start(self) -> None:
-        self._link.start()
-        super().start()
-
     def stop(self) -> None:
         super().stop()
         self._link.interrupt()
-
-    def join(self, timeout: float) -> bool:
-        ended = super().join(timeout)
-        return self._link.stop(FAREWELL) and ended
 
     def leave(self) -> None:
         end_session(self.mapping, self._link_name, self._link_config)
         if self._exactly:
             self._site.remove_record(self.mapping)
-
-    def _link_state(self, state: LinkState) -> None:
-        if state.error:
-            self.status.wrong(f"link {self._link_name}: {state.error}")
-        if state.phase is not LinkPhase.CONNECTED and self.status.state in (State.RUNNING, State.STARTING):
-            self.status.state = State.WAITING_FOR_LINK
 
     def _session_told(self, present: bool) -> None:
         if not present:

@@ -13,9 +13,10 @@ from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rule import ToMqttRule
 from bridge.mq.intake import Intake
 from bridge.mq.interface import Connection, Got
-from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Refusal
+from bridge.mqtt.link import LinkLost, Refusal
 from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
-from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN, Runner
+from bridge.service.mappings.linked import LinkedRunner
+from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.service.mappings.transfer import WAIT, intake_source
@@ -23,11 +24,8 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a link has to say goodbye.
-FAREWELL = 5.0
 
-
-class LinkOutletRunner(Runner):
+class LinkOutletRunner(LinkedRunner):
     """Runs a mapping to a broker's topics, at most or at least once.
 
     At least once: published with QoS 1 or 2, taken off the queue after the broker's answers. At most once: taken off first,
@@ -49,24 +47,10 @@ class LinkOutletRunner(Runner):
             name, self._link_name, link, clean=True if self.sessionless else None, on_state=self._link_state
         )
 
-    def start(self) -> None:
-        self._link.start()
-        super().start()
-
-    def join(self, timeout: float) -> bool:
-        ended = super().join(timeout)
-        return self._link.stop(FAREWELL) and ended
-
     def leave(self) -> None:
         self._site.remove_subscription(self.mapping)
         if not self.sessionless:
             end_session(self.mapping, self._link_name, self._link_config)
-
-    def _link_state(self, state: LinkState) -> None:
-        if state.error:
-            self.status.wrong(f"link {self._link_name}: {state.error}")
-        if state.phase is not LinkPhase.CONNECTED and self.status.state in (State.RUNNING, State.STARTING):
-            self.status.state = State.WAITING_FOR_LINK
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
