@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,8 +23,6 @@ Master = Annotated[
         metavar="URL", help="Spark to run on, such as spark://host:7077; without it, this machine.", show_default=False
     ),
 ]
-#: Of the memory of this machine, the part that Spark's JVM may take, and the most of it in GiB.
-_MEMORY_PART, _MOST_MEMORY = 3, 8
 
 
 @contextlib.contextmanager
@@ -37,12 +34,7 @@ def _spark(name: str, master: str | None) -> Iterator[Any]:
         from bridge.pipeline.job import JobFailed, job
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_PART // 1024**3
-    settings = {
-        "spark.driver.memory": f"{max(1, min(memory, _MOST_MEMORY))}g",
-        "spark.sql.shuffle.partitions": "16",
-        "spark.log.level": "ERROR",
-    }
+    settings = {"spark.sql.shuffle.partitions": "16", "spark.log.level": "ERROR"}
     from rich.console import Console
 
     try:

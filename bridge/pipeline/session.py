@@ -42,6 +42,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: Of the memory of this machine, the part that the JVM may take where it does all of the work, and the most of it in GiB.
+_MEMORY_PART: Final = 3
+_MOST_MEMORY: Final = 8
 #: More, where driver and executors are one process.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
@@ -68,7 +71,8 @@ def session(
 
     from bridge.pipeline.registration import register
 
-    chosen = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **(settings or {})}
+    local = {"spark.driver.memory": _memory(), **LOCAL_SETTINGS} if master.startswith("local") else {}
+    chosen = {**SETTINGS, **local, **(settings or {})}
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
@@ -77,6 +81,12 @@ def session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _memory() -> str:
+    """Spark's own default, 1 GiB, is too little for two tasks that read Parquet with payloads."""
+    gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_PART // 1024**3
+    return f"{max(1, min(gibibytes, _MOST_MEMORY))}g"
 
 
 def _prepare_environment(*, local: bool) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet
 
 from bridge.archive.directory import SUFFIX, partition
 from bridge.archive.schema import COLUMNS, Direction, Outcome, arrow_schema, row
+from bridge.archive.writer import GROUP_BYTES, GROUP_ROWS, ROW_BYTES
 
 #: 12:00 UTC on a day; a publication each MESSAGE_INTERVAL microseconds, so that 5,000,000 of them take 50 minutes.
 START = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1_000_000)
@@ -137,4 +138,7 @@ def _write(directory: Path, microseconds: int, table: pa.Table) -> None:
     place = partition(directory, datetime.fromtimestamp(microseconds / 1_000_000, UTC))
     place.mkdir(parents=True, exist_ok=True)
     name = table.column("sequence")[0].as_py()
-    pa.parquet.write_table(table, place / f"{name}{SUFFIX}", compression="zstd", compression_level=1)
+    # Row groups as the service writes them.
+    most = max(1, GROUP_BYTES // (ROW_BYTES + table.get_total_buffer_size() // table.num_rows))
+    path = place / f"{name}{SUFFIX}"
+    pa.parquet.write_table(table, path, compression="zstd", compression_level=1, row_group_size=min(most, GROUP_ROWS))

@@ -78,6 +78,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     given = parser.parse_args()
-    made = session("bench", master="local[2]")
-    made.sparkContext.setLogLevel("ERROR")
+    made = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
     print(json.dumps(measure(made, given.rows)))

@@ -173,7 +173,7 @@ class Figures:
 
 
 def _spark() -> SparkSession:
-    return session("bench", master="local[2]", settings={"spark.driver.memory": "1g"})
+    return session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
 
 
 def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
