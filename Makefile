@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-slow bench bench-remote bench-pipeline clean
+.PHONY: setup run test test-slow bench bench-bridge bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 setup: $(VENV)/.ready
@@ -38,7 +38,11 @@ test-slow: $(VENV)/.ready-test
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-bench: $(VENV)/.ready-bench
+# What is measured: the bridge beside other brokers, then the pipeline.
+bench: bench-bridge bench-pipeline
+
+# The bridge beside mosquitto and amqtt.
+bench-bridge: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench $(ARGS)
 
@@ -49,7 +53,7 @@ bench-remote: $(VENV)/.ready-bench
 
 # The pipeline on Spark: mapping, queue and Parquet, streaming latency, audit.
 bench-pipeline: $(VENV)/.ready-bench $(VENV)/.ready-test
-	@$(BIN)/python -m tests.bench.pipeline $(ARGS)
+	@$(BIN)/python -m tests.bench.pipeline $(PIPELINE_ARGS)
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
