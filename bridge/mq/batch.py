@@ -23,12 +23,26 @@ from bridge.wire.mq import MQMD
 #: nothing else meanwhile.
 MESSAGES: Final = 250
 SIZE: Final = 1024 * 1024
+#: Messages of a call that wants no data of them.
+GLANCES: Final = 2_000
+#: Options of gets that want to know of a message only that it is there; beside MaxLength 0.
+GLANCE: Final = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_NO_PROPERTIES
 
 #: Reasons that are raised at once.
 AT_ONCE: Final = (cmqc.MQRC_BACKED_OUT, cmqc.MQRC_CALL_INTERRUPTED)
 
 #: A put: handle, message, MQPMO_ options.
 Put: TypeAlias = tuple[int, AnyMessage, int]
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that is on a queue."""
+
+    msg_id: bytes
+    #: it has an Expiry: that it is gone later need not mean that somebody got it
+    expires: bool
+    #: bytes of message data, without properties
+    length: int
 
 
 @runtime_checkable
@@ -42,6 +56,12 @@ class BatchConnection(Protocol):
         self, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
     ) -> list[Got | None]:
         """As the function `get_each`."""
+
+    def look_many(self, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
+        """As the function `look_many`."""
+
+    def take_each(self, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
+        """As the function `take_each`."""
 
     def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
         """As the function `put_many`."""
@@ -73,6 +93,23 @@ def get_each(
     return got_each(connection.get, handle, options, msg_ids, size)
 
 
+def look_many(connection: Connection, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
+    """`get_many` of what browses and wants no data; the options of `GLANCE` and MaxLength 0 need not be said.
+
+    Raises MQError as the first MQGET does.
+    """
+    if isinstance(connection, BatchConnection):
+        return connection.look_many(handle, options, messages)
+    return looked_many(connection.get, handle, glance(options), messages)
+
+
+def take_each(connection: Connection, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
+    """`get_each` of what takes and wants no data, as `look_many` says: whether each message was there."""
+    if isinstance(connection, BatchConnection):
+        return connection.take_each(handle, options, msg_ids)
+    return took_each(connection.get, handle, glance(options), msg_ids)
+
+
 def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
     """MQPUTs; the MQMDs of those that were done, as the queue manager filled them in. Raises MQError as the first does."""
     if isinstance(connection, BatchConnection):
@@ -89,7 +126,7 @@ def got_many(
     """`get_many` by an MQGET that is given."""
     found = [get(handle, options)]
     size -= len(found[0].data)
-    options = _following(options)
+    options = following(options)
     while len(found) < messages and size > 0:
         try:
             got = get(handle, options)
@@ -126,6 +163,19 @@ def got_each(
     return found
 
 
+def looked_many(get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, messages: int) -> list[Seen]:
+    """`look_many` by an MQGET that is given, with the options of a glance."""
+    found = got_many(get, handle, options, messages, 1)
+    return [Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength) for got in found]
+
+
+def took_each(
+    get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, msg_ids: Iterable[bytes]
+) -> list[bool]:
+    """`take_each` by an MQGET that is given, with the options of a glance."""
+    return [got is not None for got in got_each(get, handle, options, msg_ids, 1)]
+
+
 def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -> list[MQMD]:
     """`put_many` by an MQPUT that is given."""
     done: list[MQMD] = []
@@ -139,7 +189,12 @@ def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -
     return done
 
 
-def _following(options: GetOptions) -> GetOptions:
+def glance(options: GetOptions) -> GetOptions:
+    """Those of a get that wants no data."""
+    return msgspec.structs.replace(options, Options=options.Options | GLANCE, MaxLength=0)
+
+
+def following(options: GetOptions) -> GetOptions:
     """Those of the gets behind the first."""
     flags = options.Options & ~cmqc.MQGMO_WAIT
     if flags & cmqc.MQGMO_BROWSE_FIRST:

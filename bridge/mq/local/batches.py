@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from bridge.mapping.message import AnyMessage, Message
-from bridge.mq.batch import got_each, got_many, put_each
+from bridge.mq.batch import Seen, glance, got_each, got_many, looked_many, put_each, took_each
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions, Got
 from bridge.mq.local.application import Application
@@ -20,6 +20,7 @@ from bridge.wire.mq import MQMD
 
 #: Messages, bytes of their data, and seconds, after which a batch ends whatever is asked for. One verb is done at least.
 _MESSAGES: Final = 1_000
+_GLANCES: Final = 4_000
 _SIZE: Final = 4 * 1024 * 1024
 _SECONDS: Final = 0.02
 
@@ -31,6 +32,8 @@ def get_many(
 ) -> tuple[list[Got], Unit | None]:
     """Messages, and the unit of work to submit. Raises MQError."""
     messages, size = min(messages, _MESSAGES), min(size, _SIZE)
+    if (found := application.browse_many(handle, options, messages, size, _until())) is not None:
+        return found, None
     return _Verbs(application).done(lambda verbs: got_many(verbs.get, handle, options, messages, size))
 
 
@@ -42,9 +45,40 @@ def get_each(
     return _Verbs(application).done(lambda verbs: got_each(verbs.get, handle, options, msg_ids[:_MESSAGES], size))
 
 
+def look_many(
+    application: Application, handle: int, options: GetOptions, messages: int
+) -> tuple[list[Seen], Unit | None]:
+    """What is there, and the unit of work to submit. Raises MQError."""
+    messages, options = min(messages, _GLANCES), glance(options)
+    if (found := application.look_many(handle, options, messages, _until())) is not None:
+        return found, None
+    return _Verbs(application).done(lambda verbs: looked_many(verbs.get, handle, options, messages))
+
+
+def take_each(
+    application: Application, handle: int, options: GetOptions, msg_ids: Sequence[bytes]
+) -> tuple[list[bool], Unit | None]:
+    """Whether each of some messages was there to be taken, and the unit of work to submit. Raises MQError."""
+    msg_ids, options = msg_ids[:_GLANCES], glance(options)
+    unit = Unit()
+    try:
+        found = application.take_each(handle, options, msg_ids, _until(), unit)
+    except BaseException:
+        undo(unit)
+        raise
+    if found is not None:
+        return found, None if unit.empty else unit
+    return _Verbs(application).done(lambda verbs: took_each(verbs.get, handle, options, msg_ids))
+
+
 def put_many(application: Application, puts: Sequence[tuple[int, Message, int]]) -> tuple[list[MQMD], Unit | None]:
     """MQMDs of what was put, and the unit of work to submit. Raises MQError."""
     return _Verbs(application).done(lambda verbs: put_each(verbs.put, puts))
+
+
+def _until() -> float:
+    """When a batch that begins now ends."""
+    return time.monotonic() + _SECONDS
 
 
 class _Verbs:
@@ -53,7 +87,7 @@ class _Verbs:
     def __init__(self, application: Application) -> None:
         self._application = application
         self._unit: Unit | None = None
-        self._until = time.monotonic() + _SECONDS
+        self._until = _until()
         self._begun = False
 
     def done(self, batch: Callable[[_Verbs], Result]) -> tuple[Result, Unit | None]:

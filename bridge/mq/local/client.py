@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from bridge.mapping.message import AnyMessage, Message
-from bridge.mq.batch import AT_ONCE, MESSAGES, SIZE, Put
+from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Put, Seen
 from bridge.mq.errors import MQError
 from bridge.mq.interface import (
     MQOD,
@@ -151,6 +151,12 @@ class RemoteConnection:
         self, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
     ) -> list[Got | None]:
         return self._call(protocol.GetEach(handle, options, list(msg_ids), size), list[Got | None])
+
+    def look_many(self, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
+        return self._call(protocol.LookMany(handle, options, messages), list[Seen])
+
+    def take_each(self, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
+        return self._call(protocol.TakeEach(handle, options, list(msg_ids[:GLANCES])), list[bool])
 
     def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
         done: list[MQMD] = []

@@ -16,7 +16,7 @@ from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Property
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
@@ -71,6 +71,22 @@ class GetEach(msgspec.Struct, tag="MQGET each", array_like=True):
     options: GetOptions
     msg_ids: list[bytes]
     size: int
+
+
+class LookMany(msgspec.Struct, tag="MQGET look", array_like=True):
+    """`bridge.mq.batch.look_many`"""
+
+    handle: int
+    options: GetOptions
+    messages: int
+
+
+class TakeEach(msgspec.Struct, tag="MQGET take", array_like=True):
+    """`bridge.mq.batch.take_each`"""
+
+    handle: int
+    options: GetOptions
+    msg_ids: list[bytes]
 
 
 class PutMany(msgspec.Struct, tag="MQPUT many", array_like=True):
@@ -131,6 +147,8 @@ Request = (
     | Get
     | GetMany
     | GetEach
+    | LookMany
+    | TakeEach
     | PutMany
     | Subscribe
     | SubscriptionRequest

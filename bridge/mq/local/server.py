@@ -16,7 +16,7 @@ import msgspec
 import bridge
 from bridge.mq.errors import MQError
 from bridge.mq.local import protocol
-from bridge.mq.local.batches import get_each, get_many, put_many
+from bridge.mq.local.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.local.client import socket_address
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.conversation import Conversation, Malformed
@@ -142,6 +142,11 @@ class ApplicationProtocol(Conversation):
             case protocol.GetEach(handle, options, msg_ids, size):
                 options.Options &= ~cmqc.MQGMO_WAIT
                 self._get(handle, options, verb=partial(get_each, application, handle, options, msg_ids, size))
+            case protocol.LookMany(handle, options, messages):
+                self._get(handle, options, verb=partial(look_many, application, handle, options, messages))
+            case protocol.TakeEach(handle, options, msg_ids):
+                options.Options &= ~cmqc.MQGMO_WAIT
+                self._get(handle, options, verb=partial(take_each, application, handle, options, msg_ids))
             case protocol.PutMany(puts):
                 mds, unit = put_many(application, puts)
                 self._end(unit, mds)
