@@ -32,9 +32,14 @@ def _spark(name: str, master: str | None) -> Iterator[Any]:
         from bridge.pipeline.archive import NoRows
         from bridge.pipeline.errors import SparkMissing
         from bridge.pipeline.job import JobFailed, job
+        from bridge.pipeline.session import ARCHIVE_MEMORY, memory
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
-    settings = {"spark.sql.shuffle.partitions": "16", "spark.log.level": "ERROR"}
+    settings = {
+        "spark.driver.memory": memory(ARCHIVE_MEMORY),
+        "spark.sql.shuffle.partitions": "16",
+        "spark.log.level": "ERROR",
+    }
     from rich.console import Console
 
     try:

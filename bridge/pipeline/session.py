@@ -42,9 +42,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-#: Of the memory of this machine, the part that the JVM may take where it does all of the work, and the most of it in GiB.
+#: Of the memory of this machine, the part that the JVM may take where it does all of the work.
 _MEMORY_PART: Final = 3
-_MOST_MEMORY: Final = 8
+#: GiB that it may take at most: for streams and queries, and for a job over a whole archive.
+STREAM_MEMORY: Final = 2
+ARCHIVE_MEMORY: Final = 8
 #: More, where driver and executors are one process.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
@@ -71,7 +73,7 @@ def session(
 
     from bridge.pipeline.registration import register
 
-    local = {"spark.driver.memory": _memory(), **LOCAL_SETTINGS} if master.startswith("local") else {}
+    local = {"spark.driver.memory": memory(STREAM_MEMORY), **LOCAL_SETTINGS} if master.startswith("local") else {}
     chosen = {**SETTINGS, **local, **(settings or {})}
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
@@ -83,10 +85,10 @@ def session(
     return spark
 
 
-def _memory() -> str:
-    """Spark's own default, 1 GiB, is too little for two tasks that read Parquet with payloads."""
+def memory(most: int) -> str:
+    """`spark.driver.memory`: a part of this machine's memory, and at most so many GiB; the JVM takes what it may take."""
     gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_PART // 1024**3
-    return f"{max(1, min(gibibytes, _MOST_MEMORY))}g"
+    return f"{max(1, min(gibibytes, most))}g"
 
 
 def _prepare_environment(*, local: bool) -> None:

@@ -42,8 +42,9 @@ def mapping(options: argparse.Namespace) -> Any:
     """Reader, mapping, writer."""
     found = run("pipeline_mapping", "--rows", options.rows)
     for plan, figures in found.items():
-        print(f"archive -> {plan}: {_rate(figures['rows_per_second'])}, {figures['ratio']:.2f} x identity")
-    _judge("mapping", found["standard profile, parquet"]["ratio"])
+        print(f"archive {plan}: {_rate(figures['rows_per_second'])}, {figures['ratio']:.2f} x identity")
+    for direction in ("to messages", "to publications"):
+        _judge("mapping", found[f"{direction}, standard profile, parquet"]["ratio"])
     return found
 
 

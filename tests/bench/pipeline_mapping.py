@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bridge.config import ToMqMapping
 from bridge.pipeline.archive import read
-from bridge.pipeline.mapping import to_messages
+from bridge.pipeline.mapping import to_messages, to_publications
 from bridge.pipeline.mapping.publication_rows import TAKEN
 from bridge.pipeline.session import session
 from tests.bench.archive_rows import generate
@@ -43,7 +43,7 @@ def identity(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def plans(rows: DataFrame) -> dict[str, DataFrame]:
-    """The plan with the identity, and that with each mapping."""
+    """From publications: the plan with the identity, and that with each mapping."""
     columns = rows.select(*[rows[name] for name in TAKEN if name in rows.columns])
     found = {"identity": columns.mapInArrow(identity, columns.schema)}
     for name, mapping in MAPPINGS.items():
@@ -54,23 +54,35 @@ def plans(rows: DataFrame) -> dict[str, DataFrame]:
     return found
 
 
+def plans_back(rows: DataFrame) -> dict[str, DataFrame]:
+    """From the messages of the standard profile to publications."""
+    return {"identity": rows.mapInArrow(identity, rows.schema), "standard profile": to_publications(rows)}
+
+
 def measure(spark: SparkSession, count: int) -> dict[str, dict[str, float]]:
-    """Rows a second of each plan, by writer; the median of three. `ratio` is to the identity."""
-    found: dict[str, dict[str, float]] = {}
+    """Rows a second of each plan, by direction and writer; the median of three. `ratio` is to the identity."""
     with tempfile.TemporaryDirectory(prefix="mqbridge-mapping-") as name:
         directory = Path(name)
         generate(directory / "archive", count, payload=PAYLOAD)
         every = plans(read(spark, [directory / "archive"]).where("direction IN ('in', 'out')"))
-        for writer in ("noop", "parquet"):
-            seconds: dict[str, list[float]] = {plan: [] for plan in every}
-            for _ in range(ROUNDS):
-                for plan, frame in every.items():
-                    start = time.perf_counter()
-                    frame.write.format(writer).mode("overwrite").save(str(directory / "out"))
-                    seconds[plan].append(time.perf_counter() - start)
-            rates = {plan: count / sorted(times)[ROUNDS // 2] for plan, times in seconds.items()}
-            for plan, rate in rates.items():
-                found[f"{plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
+        messages = every["standard profile"].select("queue", "md", "headers", "body")
+        messages.write.parquet(str(directory / "messages"))
+        back = plans_back(spark.read.parquet(str(directory / "messages")))
+        return _measured("to messages", every, count, directory) | _measured("to publications", back, count, directory)
+
+
+def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Path) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for writer in ("noop", "parquet"):
+        seconds: dict[str, list[float]] = {plan: [] for plan in every}
+        for _ in range(ROUNDS):
+            for plan, frame in every.items():
+                start = time.perf_counter()
+                frame.write.format(writer).mode("overwrite").save(str(directory / "out"))
+                seconds[plan].append(time.perf_counter() - start)
+        rates = {plan: count / sorted(times)[ROUNDS // 2] for plan, times in seconds.items()}
+        for plan, rate in rates.items():
+            found[f"{what}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
     return found
 
 
