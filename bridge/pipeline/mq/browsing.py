@@ -1,4 +1,4 @@
-"""What the reader does at a queue: look what is there, browse certain messages, take them away.
+"""What the reader does at a queue: look what is there, browse it, take messages away.
 
 Messages are named by their MsgIds, which the queue manager makes unique; applications that choose their own have to choose
 unique ones too. Properties come as MQRFH2 headers, whatever PROPCTL of the queue says, so that nothing is left out.
@@ -6,15 +6,15 @@ unique ones too. Properties come as MQRFH2 headers, whatever PROPCTL of the queu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
-from bridge.mq.batch import MESSAGES, get_each, get_many
+from bridge.mq.batch import Seen, get_many, look_many, take_each
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions, Got
+from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions
 from bridge.pipeline.mq.envelope import MqMessage, record_batch
 from bridge.wire import cmqc
 
@@ -26,23 +26,11 @@ REMOVED_AT_ONCE: Final = 1_000
 
 _BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _TAKE: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
-_GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
-#: Gets that want to know of a message only that it is there.
-_GLANCE: Final = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_NO_PROPERTIES | cmqc.MQGMO_FAIL_IF_QUIESCING
+#: Gets that want all of a message.
+GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """A message that is on a queue."""
-
-    msg_id: bytes
-    #: it has an Expiry: that it is gone later need not mean that somebody got it
-    expires: bool
-    #: bytes of message data
-    length: int
-
-
-class MessageGone(Exception):
-    """A message of a batch is not on its queue any more, and did not expire."""
+Found = TypeVar("Found")
 
 
 def open_for_browse(connection: Connection, queue: str) -> int:
@@ -57,57 +45,26 @@ def depth(connection: Connection, handle: int) -> int:
 
 def look(connection: Connection, handle: int) -> Iterator[Seen]:
     """What can be got of a queue at present, in the order of gets."""
-    for got in _browsed(connection, handle, GetOptions(Options=_GLANCE, MaxLength=0)):
-        yield Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength)
+    return _along(partial(look_many, connection, handle), GetOptions(Options=cmqc.MQGMO_FAIL_IF_QUIESCING))
 
 
 def browse_all(connection: Connection, handle: int) -> Iterator[MqMessage]:
     """All messages of a queue, without end where some are always put behind."""
-    for got in _browsed(connection, handle, GetOptions(Options=_GET)):
+    for got in _along(partial(get_many, connection, handle), GetOptions(Options=GET)):
         yield got.md, got.data
 
 
-def _browsed(connection: Connection, handle: int, options: GetOptions) -> Iterator[Got]:
-    """Messages of a queue from the first to the last."""
+def _along(many: Callable[[GetOptions], list[Found]], options: GetOptions) -> Iterator[Found]:
+    """What browses find from the first message of a queue to the last."""
     how = cmqc.MQGMO_BROWSE_FIRST
     while True:
         try:
-            yield from get_many(connection, handle, replace(options, Options=how | options.Options))
+            yield from many(replace(options, Options=how | options.Options))
         except MQError as error:
             if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
                 return
             raise
         how = cmqc.MQGMO_BROWSE_NEXT
-
-
-def browse_messages(
-    connection: Connection, queue: str, messages: Sequence[tuple[bytes, bool]], *, lenient: bool
-) -> Iterator[MqMessage]:
-    """Certain messages of a queue (MsgId, and whether it may expire), in the order given.
-
-    They are looked for behind the one before, where they are if they come in the order of the queue, and only then from
-    the front. Raises MessageGone for one that is not there, unless it may have expired, or `lenient`.
-    """
-    handle = open_for_browse(connection, queue)
-    following, first = (
-        GetOptions(Options=where | _GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
-        for where in (cmqc.MQGMO_BROWSE_NEXT, cmqc.MQGMO_BROWSE_FIRST)
-    )
-    at = 0
-    while part := messages[at : at + MESSAGES]:
-        found = get_each(connection, handle, following, [msg_id for msg_id, _ in part])
-        at += len(found)
-        for (msg_id, expires), behind in zip(part, found, strict=False):
-            got = behind or get_each(connection, handle, first, [msg_id])[0]
-            if got is not None:
-                yield got.md, got.data
-            elif not (expires or lenient):
-                raise MessageGone(
-                    f"message {msg_id.hex().upper()} of a batch is not on queue {queue} any more: somebody else got it."
-                    " Let one streaming query alone read a queue; to go on without such messages, set the option"
-                    " failOnDataLoss to false"
-                )
-    connection.close(handle)
 
 
 def present(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> list[bytes]:
@@ -130,11 +87,12 @@ def remove(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> None
     if not msg_ids:
         return
     handle = connection.open(MQOD(ObjectName=queue), _TAKE)
-    taking = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | _GLANCE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MaxLength=0)
+    options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING
+    taking = GetOptions(Options=options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
     for start in range(0, len(msg_ids), REMOVED_AT_ONCE):
         waiting = msg_ids[start : start + REMOVED_AT_ONCE]
         while waiting:
-            waiting = waiting[len(get_each(connection, handle, taking, waiting[:MESSAGES])) :]
+            waiting = waiting[len(take_each(connection, handle, taking, waiting)) :]
         connection.commit()
     connection.close(handle)
 

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.origin import Origin
+from bridge.pipeline.mq.stretch import browse_messages
 
 
 class QueueFront(InputPartition):
@@ -72,5 +73,5 @@ def read(origin: Origin, partition: InputPartition) -> Iterator[Any]:
                 yield from browsing.record_batches(queue, messages)
         case Messages(queue=queue, messages=wanted) if wanted:
             with origin.place.connected() as connection:
-                found = browsing.browse_messages(connection, queue, wanted, lenient=origin.lenient)
+                found = browse_messages(connection, queue, wanted, lenient=origin.lenient)
                 yield from browsing.record_batches(queue, found)

@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from bridge.mq.batch import Seen
 from bridge.mq.interface import Connection
 from bridge.pipeline.mq import browsing
-from bridge.pipeline.mq.browsing import Seen
 from bridge.pipeline.mq.offset import Offset
 from bridge.pipeline.mq.origin import Origin
 from bridge.pipeline.mq.reader import parts, read

@@ -14,6 +14,7 @@ from bridge.mq.local.mqi import frames
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.place import Place
+from bridge.pipeline.mq.stretch import browse_messages
 from bridge.pipeline.mq.target import Target
 from bridge.pipeline.mq.writer import put_all
 from tests.mq.contract.client_packages import connecting
@@ -71,10 +72,10 @@ def test_messages_are_seen_browsed_and_removed(place: Place, queues: Queues) -> 
         seen = list(browsing.look(connection, handle))
         assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 5 + [(False, 1)]
         wanted = [(one.msg_id, one.expires) for one in seen[1:]]
-        found = browsing.browse_messages(connection, queue, wanted, lenient=False)
+        found = browse_messages(connection, queue, wanted, lenient=False)
         assert [data for _, data in found] == [b"1", b"2", b"3", b"4", b"5"]
         browsing.remove(connection, queue, [one.msg_id for one in seen[:4]])
-        gone = browsing.browse_messages(connection, queue, wanted, lenient=False)
+        gone = browse_messages(connection, queue, wanted, lenient=False)
         assert [data for _, data in gone] == [b"4", b"5"]
         assert browsing.present(connection, queue, [one.msg_id for one in seen]) == [one.msg_id for one in seen[4:]]
     assert queues.bodies(queue) == [b"4", b"5"]
