@@ -4,25 +4,37 @@ The one package that imports Spark and Arrow, which are the extra `spark` of the
 
     import mqbridge
 
-    mqbridge.register(spark)
+    mqbridge.register(spark)        # or: spark.dataSource.register(mqbridge.MqDataSource)
     spark.read.format("mq").option("config", "bridge.yaml").option("queue", "ORDERS").load()
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bridge.pipeline.mapping import to_messages as to_messages
-    from bridge.pipeline.mapping import to_publications as to_publications
+    from bridge.pipeline.mapping import to_messages, to_publications
+    from bridge.pipeline.mq.source import MqDataSource
+    from bridge.pipeline.mqtt.source import MqttDataSource
+
+__all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+
+#: What brings Spark with it, by the module that has it.
+_LAZY: Final = {
+    "MqDataSource": "bridge.pipeline.mq.source",
+    "MqttDataSource": "bridge.pipeline.mqtt.source",
+    "to_messages": "bridge.pipeline.mapping",
+    "to_publications": "bridge.pipeline.mapping",
+}
 
 
 def register(spark: SparkSession) -> None:
     """Make the data sources of this package known to a session, by their names.
 
-    Raises SparkMissing when the extra `spark` is not installed.
+    Raises ImportError where a package of the extra `spark` is not installed.
     """
     from bridge.pipeline.registration import register
 
@@ -30,9 +42,7 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> object:
-    """`to_messages` and `to_publications`: imported when they are asked for, since they bring Spark with them."""
-    if name in ("to_messages", "to_publications"):
-        from bridge.pipeline import mapping
-
-        return getattr(mapping, name)
+    """What brings Spark with it is imported when it is asked for."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,3 +1,19 @@
 """`import mqbridge` in a PySpark program. The package is `bridge`; this module is installed beside it, as `mqbridge`."""
 
-from bridge.pipeline import register as register
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bridge import pipeline
+
+if TYPE_CHECKING:
+    from bridge.pipeline import MqDataSource, MqttDataSource, register, to_messages, to_publications
+
+__all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+
+
+def __getattr__(name: str) -> object:
+    """What the package has under a name of this module: imported when it is asked for, since most of it brings Spark."""
+    if name in __all__:
+        return getattr(pipeline, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bridge.config import ToMqMapping, ToMqttMapping
 from bridge.mapping.envelope import publication_of
+from bridge.mapping.local_publication import received_message
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rule import rule_of
@@ -27,6 +28,7 @@ from bridge.pipeline.mapping.publications import Publications
 from bridge.pipeline.mapping.standard import StandardToMq, StandardToMqtt
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of
+from bridge.pipeline.refusal import Refusal
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Typed, encode_chain
@@ -60,6 +62,7 @@ TO_MQ: dict[str, ToMqRule | StandardToMq] = {
     "expiry": to_mq_rule(attributes={"expiry": 2.5, "format": "string", "retained": "always"}, to={"topic": "t"}),
     "no RFH2": to_mq_rule(attributes={"rfh2": False, "properties": {"a-b": "{line}"}}),
     "properties": to_mq_rule(attributes={"properties": {"site": "{usr.site|default:'none'}", "m": "{messageId|default:''}"}}),
+    "requests": to_mq_rule(to={"queue": "Q", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "{line|upper}"}),
     "filter": to_mq_rule(filter={"qos": [1, 2], "retained": False, "min_size": 1, "max_size": 6}),
     "filter by property": to_mq_rule(filter={"properties": {"site": ["Ulm", 7], "messageId": None}}),
     "json filter": to_mq_rule(filter={"json": "$.t > 20"}),
@@ -133,7 +136,8 @@ def expected_messages(rule: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[A
         try:
             mapped = rule.map(publication(row))
         except Unmappable as error:
-            found.append(("refused", row["payload"], row["topic"], *((error.reason, str(error)) if error.reason > 0 else ())))
+            why = (error.reason, str(error)) if error.reason > 0 else ()
+            found.append(("refused", original(row), row["topic"], *why))
             continue
         if mapped is not None:
             found.append(message_facts(mapped))
@@ -143,7 +147,15 @@ def expected_messages(rule: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[A
 def message_facts(mapped: MappedMessage) -> tuple[Any, ...]:
     to = mapped.destination
     properties = {name: str(value) for name, value in mapped.properties.items()}
-    return (to.name, to.queue_manager, mapped.message, mapped.retain, mapped.clear, properties)
+    return (to.name, to.queue_manager, mapped.message, mapped.retain, mapped.clear, properties, mapped.kept)
+
+
+def original(row: dict[str, Any]) -> Message:
+    """What the service puts on the dead-letter queue; of a row that is no publication, the payload."""
+    try:
+        return received_message(publication(row))
+    except Unmappable:
+        return Message(MQMD(), row["payload"] or b"")
 
 
 def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
@@ -151,14 +163,13 @@ def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for row, columns in zip(rows_of(batch), batch.to_pylist(), strict=True):
         if (refusal := columns["refusal"]) is not None:
-            assert columns["headers"] is None and columns["md"] is None
+            assert refusal["sentence"] and row.refusal == Refusal(**refusal | {"source": refusal["source"] or ""})
             why = (refusal["reason"], refusal["sentence"]) if len(found) in known else ()
-            assert refusal["sentence"]
-            found.append(("refused", columns["body"], refusal["source"], *why))
+            found.append(("refused", row.message, refusal["source"], *why))
             continue
         name = row.queue if "queue" in columns else row.topic
-        found.append((name, columns.get("queue_manager") or "", row.message, columns["retain"], columns["clear"],
-                      dict(columns["properties"])))  # fmt: skip
+        properties = {name: str(value) for name, value in (row.properties or {}).items()}
+        found.append((name, row.queue_manager or "", row.message, row.retain, row.clear, properties, row.kept))
     return found
 
 

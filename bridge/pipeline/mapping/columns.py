@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bridge.mapping.publication import Unmappable
+from bridge.pipeline.refusal import REFUSAL
 from bridge.pipeline.schema import MD_TYPE, MQTT_COLUMNS, TEXT_MAP, Column
 
 #: Fields of the MQMD that a mapping sets.
@@ -16,21 +17,27 @@ _SET_FIELDS: Final = (
     "ReplyToQMgr", "UserIdentifier",
 )  # fmt: skip
 MAPPED_MD_TYPE: Final = pa.struct([field for field in MD_TYPE if field.name in _SET_FIELDS])
-REFUSAL_TYPE: Final = pa.struct(
-    [pa.field("reason", pa.int32()), pa.field("sentence", pa.string()), pa.field("source", pa.string())]
-)
-REFUSAL: Final = Column(
-    "refusal",
-    REFUSAL_TYPE,
-    "why the row cannot be mapped: MQRC_ number, a sentence, and the topic or queue that it came from; null where it is",
+KEPT_REQUEST_TYPE: Final = pa.struct(
+    [pa.field("queue", pa.string()), pa.field("md", MAPPED_MD_TYPE), pa.field("data", pa.binary())]
 )
 _BODY: Final = (
     Column("md", MAPPED_MD_TYPE, "fields of the MQMD that mappings set; null and all others: as MQMD_DEFAULT has them"),
     Column("headers", pa.binary(), "MQRFH2, or empty; headers and body together are the message data"),
     Column("body", pa.binary(), "payload; of a refused row as it came"),
-    Column("properties", TEXT_MAP, "message properties to put beside a message without MQRFH2"),
+    Column(
+        "properties",
+        TEXT_MAP,
+        "message properties to put beside a message without MQRFH2: full names to values; mqtt.qos and mqtt.msgid are"
+        " MQTYPE_INT32, all others MQTYPE_STRING",
+    ),
     Column("retain", pa.bool_(), "whether it is put with MQPMO_RETAIN"),
     Column("clear", pa.bool_(), "whether it clears the retained publication of its topic"),
+    Column(
+        "kept_request",
+        KEPT_REQUEST_TYPE,
+        "what is put before a request on the queue where it waits for the answer (requests_queue); its MsgId is that of the"
+        " request, too",
+    ),
     REFUSAL,
 )
 QUEUE_MESSAGE_COLUMNS: Final = (

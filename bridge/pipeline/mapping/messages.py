@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.mapping.dependence import Dependence, dependence_of
-from bridge.mapping.message import CCSID_UTF8
+from bridge.mapping.local_publication import received_message
+from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, in_ccsid
-from bridge.mapping.publication import Destination, MappedMessage, Unmappable
+from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rendered import queue_name
 from bridge.mapping.to_mq_rule import ToMqRule
 from bridge.pipeline.mapping.columns import (
+    KEPT_REQUEST_TYPE,
     MAPPED_MD_TYPE,
     QUEUE_MESSAGE_COLUMNS,
     TOPIC_MESSAGE_COLUMNS,
@@ -42,10 +44,14 @@ _STRUC_LENGTH: Final = slice(8, 12)
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
-    """What the messages of alike rows have in common: a message, or why there is none; neither for rows passed by."""
+    """What the messages of alike rows have in common: a message, or why there is none; neither for rows passed by.
+
+    A refused row has the MQMD and the headers with which the service puts it on the dead-letter queue, if there are any.
+    """
 
     mapped: MappedMessage | None
-    headers: bytes = b""
+    md: MQMD | None = None
+    headers: bytes | None = None
     #: where the digits of the message id stand in `headers`; -1: nowhere
     place: int = -1
     refusal: dict[str, Any] | None = None
@@ -75,12 +81,15 @@ class Messages:
         #: maps all but the payload, which is converted after it
         self._framing: ToMq = self.rule
         self._with_rfh2 = True
+        #: messages of which each has its message id in more than one place
+        self._by_message_id = False
         if not isinstance(self.rule, ToMqRule):
             return
         rule, config = self.rule, self.rule.config
         self._depends = dependence_of(config)
         self._payload_type, self._ccsid = config.payload.type, config.payload.ccsid or CCSID_UTF8
         self._with_rfh2 = config.attributes.rfh2
+        self._by_message_id = self._depends.message_id or config.destination.requests_queue is not None
         if config.payload.type != "bytes":
             as_it_is = config.payload.model_copy(update={"type": "bytes"})
             self._framing = ToMqRule(rule.name, config.model_copy(update={"payload": as_it_is}), rule.origin)
@@ -109,7 +118,7 @@ class Messages:
         if self._depends.size is not None:
             least, most = self._depends.size
             size = (rows.sizes >= least) & (rows.sizes <= most)
-        number = rows.message_ids if self._depends.message_id else rows.widths
+        number = rows.message_ids if self._by_message_id else rows.widths
         first, group, keys = rows.groups(number, size)
         forms = []
         for row, key in zip(first.tolist(), keys, strict=True):
@@ -123,24 +132,22 @@ class Messages:
 
     def _form(self, rule: ToMq, rows: Rows, row: int, values: tuple[Any, ...]) -> tuple[Form, bytes | None]:
         """The form of a row, and its body as the rule makes it."""
+        publication: Publication | None = None
         try:
             publication = rows.publication(row, values)
             if self._by_column:
                 rule = StandardToMq(Destination(queue_name(values[-1] or "")))
             mapped = rule.map(publication)
         except Unmappable as error:
-            return Form(None, refusal=refusal(error, values[0])), None
+            return _refused(error, values[0], publication), None
         if mapped is None:
             return Form(None), None
-        data = mapped.message.data
-        length = int.from_bytes(data[_STRUC_LENGTH], "little") if self._with_rfh2 else 0
-        headers = data[:length]
-        place = -1
-        if self._with_rfh2 and publication.qos and publication.message_id:
-            place = headers.index(_BEFORE_MESSAGE_ID) + len(_BEFORE_MESSAGE_ID)
+        message = mapped.message
+        length = _header_length(message) if self._with_rfh2 else 0
         # The form stays: without the payload of the one row that it was made of.
-        mapped.message = msgspec.structs.replace(mapped.message, data=b"")
-        return Form(mapped, headers, place), data[length:]
+        mapped.message = msgspec.structs.replace(message, data=b"")
+        headers = message.data[:length]
+        return Form(mapped, message.md, headers, _place(headers, publication)), message.data[length:]
 
     def _one_by_one(self, numbers: Iterable[int], rows: Rows, forms: list[Form], group: Any) -> dict[int, bytes]:
         """Rows through the rule, each with a form of its own; the bodies of those that it maps."""
@@ -199,7 +206,7 @@ class Messages:
                 if self._to_topic
                 else [_column([(one and one.destination.queue_manager) or None for one in mapped], pa.string(), chosen)]
             ),
-            _descriptors([None if one is None else one.message.md for one in mapped], group),
+            _descriptors([form.md for form in forms], group),
             _headers(forms, group, message_ids),
             body,
             _column(
@@ -209,6 +216,7 @@ class Messages:
             ),
             _column([one and one.retain for one in mapped], pa.bool_(), chosen),
             _column([one and one.clear for one in mapped], pa.bool_(), chosen),
+            _column([_kept(one) for one in mapped], KEPT_REQUEST_TYPE, chosen),
             _column([form.refusal for form in forms], self.schema.field("refusal").type, chosen),
             *kept,
         ]
@@ -228,6 +236,40 @@ def _to_topic(rule: ToMqRule | StandardToMq) -> bool:
     return rule.destination is None or rule.destination.is_topic
 
 
+def _refused(error: Unmappable, source: str | None, publication: Publication | None) -> Form:
+    """The form of a row that cannot be mapped."""
+    why = refusal(error, source)
+    if publication is None:
+        return Form(None, refusal=why)
+    try:
+        original = received_message(publication)
+    except Unmappable:
+        return Form(None, refusal=why)  # nor does seed 004 know a message for it: the payload is all that there is
+    headers = original.data[: _header_length(original)]
+    return Form(None, original.md, headers, _place(headers, publication), why)
+
+
+def _header_length(message: Message) -> int:
+    """Bytes of the MQRFH2 that a message begins with."""
+    return int.from_bytes(message.data[_STRUC_LENGTH], "little")
+
+
+def _place(headers: bytes, publication: Publication) -> int:
+    """Where the digits of the message id stand; -1: nowhere."""
+    if not headers or not publication.qos or not publication.message_id:
+        return -1
+    return headers.index(_BEFORE_MESSAGE_ID) + len(_BEFORE_MESSAGE_ID)
+
+
+def _kept(mapped: MappedMessage | None) -> dict[str, Any] | None:
+    """A value of the column `kept_request`."""
+    if mapped is None or mapped.kept is None:
+        return None
+    message = mapped.kept.message
+    md = {field.name: _value(message.md, field) for field in MAPPED_MD_TYPE}
+    return {"queue": mapped.kept.queue, "md": md, "data": message.data}
+
+
 def _text(value: str | int | bool) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
@@ -241,7 +283,7 @@ def _column(values: list[Any], type_: Any, chosen: Any) -> Any:
 
 def _headers(forms: list[Form], group: Any, message_ids: Any) -> Any:
     """The bytes of the headers, each with the digits of its own message id."""
-    headers = pa.array([form.headers if form.mapped is not None else None for form in forms], pa.binary())
+    headers = pa.array([form.headers for form in forms], pa.binary())
     headers = headers.take(pa.array(group))
     places = np.array([form.place for form in forms], np.int64)[group]
     rows = np.flatnonzero(places >= 0)

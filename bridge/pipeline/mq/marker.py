@@ -7,6 +7,9 @@ but is alive) has it in a unit of work under way, and waits for its end: what it
 
 A partition that is too long for one unit of work takes several. Each but the last leaves a *tally* of digests of its rows,
 because the rows of a batch that is run again are the same, but need not come in the same order.
+
+Anchor and state of a query's partition stay, because nobody says that a checkpoint will not be used again. Those of a batch
+write without a name go when it has ended; should the driver be killed, or a worker outlive the write, they expire (EXPIRY).
 """
 
 from __future__ import annotations
@@ -28,17 +31,23 @@ from bridge.wire.mq import MQMD
 
 #: Milliseconds to wait for the end of another attempt's unit of work.
 PATIENCE: Final = 60_000
+#: Tenths of a second that what a write without a name keeps is kept, where nobody is left to take it away: a week.
+EXPIRY: Final = 7 * 24 * 3600 * 10
+#: Milliseconds that such a write, when it has failed, waits for the end of each task that still works for it.
+FAREWELL: Final = 5_000
 _DIGEST: Final = 12
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _OPTIONS: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Whose rows are put: a query (or a batch write with a name) and a partition; and which batch."""
+    """Whose rows are put: a query (or a batch write) and a partition; and which batch."""
 
     query: str
     partition: int
     batch: int
+    #: of a batch write without a name: nobody can run it again when it has ended
+    passing: bool = False
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):
@@ -56,9 +65,9 @@ class Superseded(Exception):
     """Another attempt at the same partition goes on with it: this one has to end."""
 
 
-def digest(message: Message, destination: str) -> bytes:
-    """What tells one row of a batch from another."""
-    row = b"".join((_ENCODER.encode((destination, message.md)), message.data))
+def digest(message: Message, *beside: object) -> bytes:
+    """What tells one row of a batch from another: a message, and what more there is to say of it."""
+    row = b"".join((_ENCODER.encode((beside, message.md)), message.data))
     return hashlib.blake2b(row, digest_size=_DIGEST).digest()
 
 
@@ -116,9 +125,12 @@ class Marker:
 
     def discard(self) -> None:
         """Take all of it away, in the unit of work: for a write that nobody runs again."""
-        marks = (self._anchor_mark, self._state_mark, self._tally_mark)
-        for mark in marks:
-            while self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, mark, room=0) is not None:
+        how = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+        while (anchor := self._anchor(how)) is not None:
+            state, tally = self._marks(anchor)
+            # A task that nobody waits for may have the state in a unit of work, which ends when the task is killed.
+            self._get(how | cmqc.MQGMO_WAIT, state, FAREWELL, room=0)
+            while self._get(how, tally, room=0) is not None:
                 pass
 
     # The queue -------------------------------------------------------------------------------------------------------
@@ -127,13 +139,13 @@ class Marker:
     def _marks(anchor: bytes) -> tuple[bytes, bytes]:
         return b"SPKS" + anchor[4:], b"SPKT" + anchor[4:]
 
-    def _anchor(self) -> bytes | None:
+    def _anchor(self, how: int = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG) -> bytes | None:
         """MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
         try:
             got = self._connection.get(
                 self._handle,
                 GetOptions(
-                    Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG,
+                    Options=how,
                     MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
                     CorrelId=self._anchor_mark,
                     MaxLength=0,
@@ -149,8 +161,10 @@ class Marker:
         """The anchor, after one was put, and a state before it that says that nothing was put yet."""
         anchor = b"SPKA" + os.urandom(20)
         first = State(-1, True, 0, self._identity.query, self._identity.partition)
-        self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first), cmqc.MQPMO_NO_SYNCPOINT)
-        self._put(self._anchor_mark, b"", cmqc.MQPMO_NO_SYNCPOINT, anchor)
+        # Both or none: there is no unit of work yet.
+        self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first), cmqc.MQPMO_SYNCPOINT)
+        self._put(self._anchor_mark, b"", cmqc.MQPMO_SYNCPOINT, anchor)
+        self._connection.commit()
         found = self._anchor()
         if found is None:
             raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"what was put on {MAPPING_STATE_QUEUE} is gone: somebody gets it")
@@ -180,5 +194,6 @@ class Marker:
             raise
 
     def _put(self, mark: bytes, data: bytes, options: int, msg_id: bytes = cmqc.MQMI_NONE) -> None:
-        md = MQMD(MsgId=msg_id, CorrelId=mark, Persistence=cmqc.MQPER_PERSISTENT)
+        expiry = EXPIRY if self._identity.passing else cmqc.MQEI_UNLIMITED
+        md = MQMD(MsgId=msg_id, CorrelId=mark, Persistence=cmqc.MQPER_PERSISTENT, Expiry=expiry)
         self._connection.put(self._handle, Message(md, data), options | cmqc.MQPMO_FAIL_IF_QUIESCING)

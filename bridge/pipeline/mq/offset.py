@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-_ENTRY: Final = 25  # a MsgId, and a byte that is 1 for a message with an Expiry
+_MSG_ID: Final = 24
+_ENTRY: Final = _MSG_ID + 1  # a MsgId, and a byte that is 1 for a message with an Expiry
 #: As an offset in JSON names a message: MsgId, and whether it may expire.
 Entry = tuple[bytes, bool]
 
@@ -27,16 +28,16 @@ class Offset(msgspec.Struct, frozen=True):
     messages: Mapping[str, Sequence[Entry]] = {}
 
     def json(self) -> dict[str, Any]:
-        """The offset as Spark writes it into the checkpoint."""
+        """The offset as Spark writes it into the checkpoint. Raises ValueError for a MsgId that is none."""
         return {
             "number": self.number,
             "partitions": self.partitions,
-            "messages": {queue: _packed(entries) for queue, entries in self.messages.items()},
+            "messages": {queue: _packed(queue, entries) for queue, entries in self.messages.items()},
         }
 
     @classmethod
     def of(cls, json: Mapping[str, Any]) -> Offset:
-        """The offset that `json` wrote."""
+        """The offset that `json` wrote. Raises ValueError for a damaged one."""
         return cls(
             json["number"],
             json["partitions"],
@@ -44,11 +45,19 @@ class Offset(msgspec.Struct, frozen=True):
         )
 
 
-def _packed(entries: Sequence[Entry]) -> str:
+def _packed(queue: str, entries: Sequence[Entry]) -> str:
     raw = b"".join([msg_id + (b"\1" if expires else b"\0") for msg_id, expires in entries])
+    if len(raw) != len(entries) * _ENTRY:
+        wrong = next(msg_id for msg_id, _ in entries if len(msg_id) != _MSG_ID)
+        raise ValueError(
+            f"queue {queue} has a message whose MsgId {wrong.hex()} has {len(wrong)} bytes instead of {_MSG_ID}: by that it"
+            " cannot be found again; get it from there, and put it with a MsgId of 24 bytes, or none"
+        )
     return base64.b64encode(zlib.compress(raw)).decode()
 
 
 def _entries(packed: str) -> list[Entry]:
     raw = zlib.decompress(base64.b64decode(packed))
-    return [(raw[at : at + _ENTRY - 1], raw[at + _ENTRY - 1] == 1) for at in range(0, len(raw), _ENTRY)]
+    if len(raw) % _ENTRY:
+        raise ValueError(f"an offset of the source mq has {len(raw)} bytes, which is no multiple of {_ENTRY}: it is damaged")
+    return [(raw[at : at + _MSG_ID], raw[at + _MSG_ID] == 1) for at in range(0, len(raw), _ENTRY)]

@@ -4,17 +4,23 @@ A row says its message in one of two ways. Where `headers` is not null, headers 
 byte, and `md` describes the first of them, as a read gave it. Where it is null or not there, the message has an MQRFH2 of
 the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
 body.
+
+What else a mapping says of a message stands beside it (`bridge.pipeline.mapping.columns`): `queue_manager`, `properties`,
+`retain`, `clear`, `kept_request`, and `refusal` for a row that is no message to put.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     ByteType,
     DataType,
     IntegerType,
@@ -27,16 +33,20 @@ from pyspark.sql.types import (
 
 from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.mapping.publication import KeptRequest
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
+from bridge.pipeline.refusal import Refusal, is_refusal
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 
 _WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
-_TEXT_MAP: Final = MapType(StringType(), StringType())
 _CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
 _GROUP_NAMES: Final = tuple(name for name, _ in GROUP_FIELDS)
+
+_KEPT_REQUEST: Final = [("queue", StringType), ("md", StructType), ("data", BinaryType)]
 
 #: Column -> (what it has to be, whether a type is that).
 _TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
@@ -58,7 +68,29 @@ _TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "format": ("string", lambda found: isinstance(found, StringType)),
     "ccsid": ("int", lambda found: isinstance(found, _WHOLE)),
     "encoding": ("int", lambda found: isinstance(found, _WHOLE)),
+    "queue_manager": ("string", lambda found: isinstance(found, StringType)),
+    "properties": (
+        "map<string, string>",
+        lambda found: (
+            isinstance(found, MapType)
+            and isinstance(found.keyType, StringType)
+            and isinstance(found.valueType, StringType)
+        ),
+    ),
+    "retain": ("boolean", lambda found: isinstance(found, BooleanType)),
+    "clear": ("boolean", lambda found: isinstance(found, BooleanType)),
+    "kept_request": (
+        "a struct of queue (string), md (a struct of fields of the MQMD) and data (binary)",
+        lambda found: (
+            isinstance(found, StructType) and [(one.name, type(one.dataType)) for one in found] == _KEPT_REQUEST
+        ),
+    ),
+    "refusal": (REFUSAL_EXPECTED, is_refusal),
 }
+#: Columns that only the rows of a mapping have.
+MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refusal"))
+#: Message properties that are numbers, MQTYPE_INT32 (seed 004, table 1).
+_NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
 #: Columns of a read that a write does not need: they repeat what others say.
 _IDLE: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
 #: What a header begins with -> the Format that announces it.
@@ -83,26 +115,28 @@ def check_columns(source: str, schema: StructType) -> None:
         if not fits(field.dataType):
             wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
         elif field.name == "md" and isinstance(field.dataType, StructType):
-            wrong += _wrong_fields(field.dataType)
+            wrong += _wrong_fields("md", field.dataType)
+        elif field.name == "kept_request" and isinstance(field.dataType, StructType):
+            wrong += _wrong_fields("kept_request.md", field.dataType["md"].dataType)
     if "body" not in schema.names:
         wrong.append("column body is missing (binary or string)")
     if wrong:
         raise OptionError(f"{source} cannot put these rows: {'; '.join(wrong)}")
 
 
-def _wrong_fields(md: StructType) -> list[str]:
+def _wrong_fields(column: str, md: Any) -> list[str]:
     wrong = []
     for field in md:
         code = _CODES.get(field.name)
         if code is None:
-            wrong.append(f"column md.{field.name} is no field of the MQMD")
+            wrong.append(f"column {column}.{field.name} is no field of the MQMD")
             continue
         kinds: tuple[type[DataType], ...] = _WHOLE
         expected = "int"
         if code != "i":
             kinds, expected = ((StringType,), "string") if code.endswith("s") else ((BinaryType,), "binary")
         if not isinstance(field.dataType, kinds):
-            wrong.append(f"column md.{field.name}: expected {expected}, found {field.dataType.simpleString()}")
+            wrong.append(f"column {column}.{field.name}: expected {expected}, found {field.dataType.simpleString()}")
     return wrong
 
 
@@ -112,6 +146,16 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     message: Message
     queue: str | None = None
     topic: str | None = None
+    #: of the queue; None: the queue manager connected to
+    queue_manager: str | None = None
+    #: None: as the option says
+    retain: bool | None = None
+    clear: bool = False
+    #: full name -> value
+    properties: dict[str, str | int | bool] | None = None
+    kept: KeptRequest | None = None
+    #: not to be put
+    refusal: Refusal | None = None
 
 
 def rows_of(batch: Any) -> Iterator[Row]:
@@ -125,8 +169,9 @@ def rows_of(batch: Any) -> Iterator[Row]:
         return [None] * count if column is None or column.null_count == count else column.to_pylist()
 
     names = ("headers", "rfh2", "body", "format", "ccsid", "encoding", "queue", "topic")
-    rows = zip(mds, *map(values, names), strict=True)
-    for md, headers, rfh2, body, format_, ccsid, encoding, queue, topic in rows:
+    beside = _beside(columns, values, count)
+    rows = zip(mds, *map(values, names), beside, strict=True)
+    for md, headers, rfh2, body, format_, ccsid, encoding, queue, topic, more in rows:
         data = body.encode() if isinstance(body, str) else body or b""
         described = {} if format_ is None else {"Format": _chars("Format", format_)}
         if ccsid is not None:
@@ -134,7 +179,63 @@ def rows_of(batch: Any) -> Iterator[Row]:
         if encoding is not None:
             described["Encoding"] = encoding
         message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or {}, data, described)
-        yield Row(message, queue or None, topic or None)
+        yield Row(message, queue or None, topic or None, *more)
+
+
+def _beside(
+    columns: Mapping[str, Any], values: Callable[[str], Sequence[Any]], count: int
+) -> Iterable[tuple[Any, ...]]:
+    """What stands beside the message of each row: the fields of Row behind `topic`."""
+    if columns.keys().isdisjoint(_BESIDE):
+        return repeat((), count)
+    properties: Iterable[Any] = repeat(None, count)
+    if (column := columns.get("properties")) is not None and len(column.items):
+        properties = map(_properties, values("properties"))
+    return zip(
+        values("queue_manager"),
+        _truths(columns.get("retain"), count),
+        map(bool, _truths(columns.get("clear"), count)),
+        properties,
+        map(_kept_request, values("kept_request")),
+        map(Refusal.of, values("refusal")),
+        strict=True,
+    )
+
+
+_BESIDE: Final = MAPPED_COLUMNS | {"queue_manager", "retain"}
+
+
+def _truths(column: Any, count: int) -> Sequence[bool | None]:
+    """A column of booleans. Most often all are the same."""
+    if column is None or column.null_count == count:
+        return [None] * count
+    if not column.null_count and not pc.any(column).as_py():
+        return [False] * count
+    found: list[bool | None] = column.to_pylist()
+    return found
+
+
+def _properties(given: Any) -> dict[str, str | int] | None:
+    """Message properties. Raises ValueError for a number that is none."""
+    properties: dict[str, str | int] = {}
+    for name, value in given or ():
+        if value is not None:
+            properties[name] = _number(name, value) if name in _NUMBERS else value
+    return properties or None
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return _long(name, int(value))
+    except ValueError as error:
+        raise ValueError(f"property {name} takes a signed 32-bit number, not {value!r}") from error
+
+
+def _kept_request(given: dict[str, Any] | None) -> KeptRequest | None:
+    if given is None:
+        return None
+    md = {name: _CONVERT[name](value) for name, value in (given["md"] or {}).items() if value is not None}
+    return KeptRequest(given["queue"] or "", Message(_md(md), given["data"] or b""))
 
 
 def _exact(md: dict[str, Any], headers: bytes, body: bytes, described: dict[str, Any]) -> Message:

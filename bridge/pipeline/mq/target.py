@@ -7,17 +7,20 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
+from bridge.mapping.publication import Destination
 from bridge.mq.interface import MQOD
 from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
-from bridge.pipeline.mq.rows import Row, check_columns
+from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns
 from bridge.pipeline.options import Options
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 WRITE_OPTIONS: Final = (
     *PLACE_OPTIONS,
     "queue",
     "topic",
     "retain",
+    "refused",
     "context",
     "writeId",
     # Spark hands the sink these of its own.
@@ -40,32 +43,39 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     #: publications become the retained ones of their topics
     retain: bool = False
+    #: queue for the rows that a mapping has refused; None: they end the write
+    refused: str | None = None
     #: who says the context fields of the MQMD: the queue manager, or the rows its identity part, or all of it
     context: str = "default"
+    #: the rows are of a mapping: the identity part, where they say a UserIdentifier
+    mapped: bool = False
 
-    def descriptor(self, row: Row) -> tuple[int, str]:
-        """MQOT_ and name of what a row goes to. Raises ValueError for a row that does not say it."""
+    def destination(self, row: Row) -> Destination:
+        """Where a row goes. Raises ValueError for a row that does not say it."""
         if self.queue is not None:
-            return cmqc.MQOT_Q, self.queue
+            return Destination(self.queue)
         if self.topic is not None:
-            return cmqc.MQOT_TOPIC, self.topic
+            return Destination(self.topic, True)
         if row.queue is not None:
-            return cmqc.MQOT_Q, row.queue
+            return Destination(row.queue, False, row.queue_manager or "")
         if row.topic is not None:
-            return cmqc.MQOT_TOPIC, row.topic
+            return Destination(row.topic, True)
         raise ValueError("a row names no destination: its queue or topic is null, and no option says where to put it")
 
-    @property
-    def open_options(self) -> int:
-        """MQOO_"""
-        return cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING | _CONTEXTS[self.context][0]
+    def context_of(self, md: MQMD) -> str:
+        """Which context fields of an MQMD count: "default" (none of them), "identity" or "all"."""
+        return "identity" if self.mapped and md.UserIdentifier else self.context
 
-    def put_options(self, kind: int) -> int:
-        """MQPMO_, of a put to an MQOT_."""
-        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | _CONTEXTS[self.context][1]
+    def open_options(self, context: str) -> int:
+        """MQOO_"""
+        return cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING | _CONTEXTS[context][0]
+
+    def put_options(self, context: str, retain: bool) -> int:
+        """MQPMO_"""
+        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | _CONTEXTS[context][1]
         if self.place.asynchronous_puts:
             options |= cmqc.MQPMO_ASYNC_RESPONSE
-        return options | (cmqc.MQPMO_RETAIN if self.retain and kind == cmqc.MQOT_TOPIC else 0)
+        return options | (cmqc.MQPMO_RETAIN if retain else 0)
 
 
 def target_of(options: Options, schema: StructType) -> Target:
@@ -81,15 +91,25 @@ def target_of(options: Options, schema: StructType) -> Target:
     context = options.text("context") or "default"
     if context not in _CONTEXTS:
         raise options.wrong("context", "default, identity or all")
+    mapped = sorted(MAPPED_COLUMNS.intersection(schema.names))
+    if mapped and "context" in options:
+        raise options.wrong(
+            "context",
+            f"no value, because the rows are of a mapping (column {mapped[0]}), which says the UserIdentifier that counts",
+        )
     return Target(
         place=place_of(options),
         queue=queue,
         topic=topic,
         retain=options.truth("retain", False),
+        refused=options.text("refused"),
         context=context,
+        mapped=bool(mapped),
     )
 
 
-def opened(kind: int, name: str) -> MQOD:
+def opened(destination: Destination) -> MQOD:
     """The object descriptor of a queue or a topic string."""
-    return MQOD(ObjectName=name) if kind == cmqc.MQOT_Q else MQOD(ObjectType=kind, ObjectString=name)
+    if destination.is_topic:
+        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
+    return MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)

@@ -19,18 +19,23 @@ from pyspark.sql.datasource import (
 )
 
 from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
+from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
+from bridge.mq.outlet import Outlet, name_of
 from bridge.pipeline.mq.marker import Identity, Marker, digest
+from bridge.pipeline.mq.place import APPLICATION_NAME
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.mq.target import Target, opened
+from bridge.pipeline.refusal import Refusal
 from bridge.wire import cmqc
 
 #: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.
 UNIT_ROWS: Final = 5_000
 UNIT_BYTES: Final = 64 * 1024 * 1024
-#: Destinations that are kept open.
+#: Destinations that are kept open, of messages alone and of those with more than that.
 _HANDLES: Final = 100
 
 
@@ -69,7 +74,7 @@ class MqWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Put a partition."""
-        return put_all(self._target, Identity(self._query, _task().partitionId(), 0), iterator)
+        return put_all(self._target, self._identity(_task().partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All rows are put: without a `writeId` nobody asks again what was."""
@@ -84,8 +89,11 @@ class MqWriter(DataSourceArrowWriter):
             return
         with self._target.place.connected() as connection:
             for partition in partitions:
-                Marker(connection, Identity(self._query, partition, 0)).discard()
+                Marker(connection, self._identity(partition)).discard()
                 connection.commit()
+
+    def _identity(self, partition: int) -> Identity:
+        return Identity(self._query, partition, 0, passing=self._write_id is None)
 
 
 def _task() -> TaskContext:
@@ -96,8 +104,8 @@ def _task() -> TaskContext:
 
 
 def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Written:
-    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Superseded."""
-    rows = iter(_messages(target, batches))
+    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Refused, Superseded."""
+    rows = _messages(target, identity, batches)
     first = next(rows, None)
     if first is None:
         return Written(0, marked=False)
@@ -111,10 +119,10 @@ def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Writt
         messages = 0
         row: Row | None = first
         while row is not None:
-            if already and already[key := digest(row[2], row[1])] > 0:
+            if already and already[key := digest(*row)] > 0:
                 already[key] -= 1
             elif unit.full:
-                marker.leave([digest(message, name) for _, name, message in unit.rows])
+                marker.leave([digest(*one) for one in unit.rows])
                 unit.commit()
                 marker.take()
                 continue
@@ -127,14 +135,45 @@ def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Writt
     return Written(messages)
 
 
-#: MQOT_ and name of its destination, and a message.
-Row = tuple[int, str, Message]
+class Refused(Exception):
+    """A row that its mapping has refused, and no option says where to leave it."""
 
 
-def _messages(target: Target, batches: Iterable[Any]) -> Iterator[Row]:
+#: A message, where it goes, whether as the retained publication of a topic, and what more than an MQPUT there is to do: as a
+#: mapping says it, or instead of it.
+Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
+
+
+def _messages(target: Target, identity: Identity, batches: Iterable[Any]) -> Iterator[Row]:
+    number = 0
     for batch in batches:
+        may_clear = "clear" in batch.schema.names
         for row in rows_of(batch):
-            yield (*target.descriptor(row), row.message)
+            message = row.message
+            number += 1
+            if row.refusal is not None:
+                if target.refused is None:
+                    raise Refused(
+                        f"row {number} of partition {identity.partition} cannot be put: {row.refusal}. Leave such rows out"
+                        " (where refusal IS NULL), or say with the option refused on which queue they are to go"
+                    )
+                yield message, Destination(target.refused), False, row.refusal
+                continue
+            destination = target.destination(row)
+            retain = destination.is_topic and (target.retain if row.retain is None else row.retain)
+            # Of two publications to one topic the later one says what becomes of the retained one: one place sees both.
+            if row.properties or row.clear or row.kept is not None or (retain and may_clear):
+                mapped = MappedMessage(
+                    destination=destination,
+                    message=message,
+                    properties=row.properties or {},
+                    retain=retain,
+                    clear=row.clear,
+                    kept=row.kept,
+                )
+                yield message, destination, retain, mapped
+            else:
+                yield message, destination, retain, None
 
 
 class Unit:
@@ -143,8 +182,11 @@ class Unit:
     def __init__(self, connection: Connection, target: Target) -> None:
         self._connection = connection
         self._target = target
-        self._handles: dict[tuple[int, str], int] = {}
-        self._options = {kind: target.put_options(kind) for kind in (cmqc.MQOT_Q, cmqc.MQOT_TOPIC)}
+        #: by destination, and whose the context is
+        self._handles: dict[tuple[Destination, str], int] = {}
+        #: for what is more than a message
+        self._outlet = Outlet(connection, handles=_HANDLES)
+        self._dead_letters = DeadLetters(connection, target.refused or "", APPLICATION_NAME)
         self.rows: list[Row] = []
         self._size = 0
         #: the last of `rows`, not put yet
@@ -158,22 +200,33 @@ class Unit:
 
     def put(self, row: Row) -> None:
         """MQPUT in syncpoint, now or with those that come."""
-        kind, name, message = row
-        self._waiting.append((row, (self._handle(kind, name), message, self._options[kind])))
+        message, destination, retain, more = row
         self.rows.append(row)
         self._size += message.length
+        if more is not None:
+            self._put_waiting()
+            if isinstance(more, Refusal):
+                source = Destination(more.source, True)
+                self._dead_letters.put(message.md, message.data, more.reason, more.sentence, source)
+            else:
+                self._outlet.put(more)
+            return
+        context = self._target.context_of(message.md)
+        options = self._target.put_options(context, retain)
+        self._waiting.append((row, (self._handle(destination, context), message, options)))
         self._waiting_size += message.length
         if len(self._waiting) >= MESSAGES or self._waiting_size >= SIZE:
             self._put_waiting()
 
     def commit(self) -> None:
-        """MQCMIT, if the queue manager took all puts."""
+        """MQCMIT, if the queue manager took all puts; then retained publications are cleared."""
         self._put_waiting()
         if self._target.place.asynchronous_puts:
             status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
             if status.PutFailureCount:
                 raise MQError(status.Reason, f"{status.PutFailureCount} puts, the first to {status.ObjectName}")
         self._connection.commit()
+        self._outlet.committed()
         self.rows = []
         self._size = 0
 
@@ -183,18 +236,18 @@ class Unit:
             try:
                 done = put_many(self._connection, [put for _, put in waiting])
             except MQError as error:
-                kind, name, _ = waiting[0][0]
-                what = f"queue {name}" if kind == cmqc.MQOT_Q else f"topic {name!r}"
-                raise MQError(error.reason, f"{error.detail or 'put'} (to {what})", error.comp_code) from error
+                _, destination, *_ = waiting[0][0]
+                detail = f"{error.detail or 'put'} (to {name_of(destination)})"
+                raise MQError(error.reason, detail, error.comp_code) from error
             waiting = waiting[len(done) :]
         self._waiting, self._waiting_size = [], 0
 
-    def _handle(self, kind: int, name: str) -> int:
-        if (handle := self._handles.get((kind, name))) is not None:
+    def _handle(self, destination: Destination, context: str) -> int:
+        if (handle := self._handles.get((destination, context))) is not None:
             return handle
         if len(self._handles) >= _HANDLES:
             self._put_waiting()  # it may be to the one that is closed
             self._connection.close(self._handles.pop(next(iter(self._handles))))
-        handle = self._connection.open(opened(kind, name), self._target.open_options)
-        self._handles[kind, name] = handle
+        handle = self._connection.open(opened(destination), self._target.open_options(context))
+        self._handles[destination, context] = handle
         return handle

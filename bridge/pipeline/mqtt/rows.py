@@ -23,6 +23,8 @@ from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.template import Template
 from bridge.mqtt.link.properties import CLIENT_ID, HOPS
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
+from bridge.pipeline.refusal import Refusal, is_refusal
 from bridge.pipeline.schema import MQTT_SCHEMA
 
 #: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.
@@ -56,6 +58,7 @@ _TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
             isinstance(found, StructType) and "MsgId" in found.names and isinstance(found["MsgId"].dataType, BinaryType)
         ),
     ),
+    "refusal": (REFUSAL_EXPECTED, is_refusal),
 }
 #: Columns of a read that a write does not need: they are about that one delivery, or no link writes them.
 _IDLE: Final = frozenset(MQTT_SCHEMA.names) - set(_TAKEN)
@@ -112,6 +115,7 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
     names = ("topic", "payload", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type")
     msg_ids = _msg_ids(columns, count)
     fillers = _fillers(defaults.topic, columns)
+    refusals = values("refusal")
     rows = zip(*map(values, names), values("expiry"), msg_ids, strict=True)
     for index, (topic, payload, qos, retain, given, response, correlation, content, expiry, msg_id) in enumerate(rows):
         properties = {name: value for name, value in dict(given or ()).items() if value is not None}
@@ -140,6 +144,8 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
             error = str(unmappable)
         if publication.qos not in (0, 1, 2):
             error = f"qos is {publication.qos}, and there are 0, 1 and 2"
+        if (refusal := Refusal.of(refusals[index])) is not None:
+            error = str(refusal)
         yield Row(publication, error)
 
 

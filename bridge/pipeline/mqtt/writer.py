@@ -142,8 +142,9 @@ class _Partition:
             index, error = min(errors.items())
             raise Refused(
                 f"row {self._identity}/{self._rows + index} to topic {rows[index].publication.topic!r} cannot be published:"
-                f" {error}. {len(errors)} of {len(rows)} rows are refused; with the option deadLetter, a directory, they"
-                " are left there, and the query goes on"
+                f" {error}. {len(errors)} of {len(rows)} rows are refused. Leave them out (those of a mapping: where refusal"
+                " IS NULL) and keep them with another write; or with the option deadLetter, a directory, they are left"
+                " there, and the query goes on"
             )
         if errors:
             refused = chunk.take(pa.array(sorted(errors), pa.int64()))

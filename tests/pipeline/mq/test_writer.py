@@ -106,7 +106,7 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     marker = Marker(connection, identity)
     assert marker.take() == Counter()
     unit = writer.Unit(connection, target)
-    for row in writer._messages(target, batches(ROWS)):
+    for row in writer._messages(target, identity, batches(ROWS)):
         unit.put(row)
     marker.leave(None)
     second = threading.Thread(target=writer.put_all, args=(target, identity, batches(ROWS)))
