@@ -82,7 +82,9 @@ def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
     match verb, request:
         case "MQGET many", [handle, options, *_]:
             return [("MQGET", [handle, options])]
-        case "MQGET each", [handle, options, msg_ids, *_]:
+        case "MQGET look", [handle, options, *_]:
+            return [("MQGET", [handle, {**options, "MaxLength": 0}])]
+        case "MQGET each" | "MQGET take", [handle, options, msg_ids, *_]:
             return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id in msg_ids]
         case "MQPUT many", [puts]:
             return [("MQPUT", list(put)) for put in puts]
@@ -105,10 +107,10 @@ def kill(signal: int) -> Callable[[int], None]:
 
 
 def is_read(request: list[Any]) -> bool:
-    """MQGET of an executor: a browse of a certain message, all of it."""
+    """MQGET of an executor: a browse of a message, all of it."""
     options = request[1]
     browse = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-    return bool(options.get("Options", 0) & browse) and "MsgId" in options and "MaxLength" not in options
+    return bool(options.get("Options", 0) & browse) and "MaxLength" not in options
 
 
 def is_removal(request: list[Any]) -> bool:

@@ -72,7 +72,6 @@ class RemoteConnection:
                 cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
                 f"no bridge answers at {place} ({error.strerror or error}); is it running?",
             ) from error
-        self._buffer = bytearray()
         connected = self._call(
             protocol.Connect(protocol.PROTOCOL_VERSION, application, queue_manager), protocol.Connected
         )
@@ -93,18 +92,19 @@ class RemoteConnection:
             raise MQError(reply.reason, reply.detail, reply.comp_code)
         return msgspec.msgpack.decode(reply.result, type=result)
 
-    def _receive(self) -> bytes:
+    def _receive(self) -> bytearray:
         header = self._read(protocol.LENGTH.size)
         return self._read(protocol.LENGTH.unpack(header)[0])
 
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            piece = self._socket.recv(min(1 << 20, size - len(data)))
-            if not piece:
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        left = memoryview(data)
+        while left:
+            count = self._socket.recv_into(left)
+            if not count:
                 raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "the queue manager closed the connection")
-            data += piece
-        return bytes(data)
+            left = left[count:]
+        return data
 
     def open(self, od: MQOD, options: int) -> int:
         handle, filled = self._call(protocol.Open(od, options), tuple[int, MQOD])

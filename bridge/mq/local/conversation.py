@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes of a frame at most: the largest message MQ knows, and room for headers.
 MAX_FRAME = 104_857_600 + 1_048_576
+#: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
+SEND_BUFFER = 1_048_576
 
 
 class Server(Protocol):
@@ -76,6 +78,9 @@ class Conversation(asyncio.Protocol, ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == socket.AF_UNIX:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -127,7 +132,7 @@ class Conversation(asyncio.Protocol, ABC):
         log.warning("an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
         self.abort()
 
-    def _reply(self, frame: bytes) -> None:
+    def _reply(self, frame: bytes | bytearray) -> None:
         self._working = False
         if self._transport is None:
             return

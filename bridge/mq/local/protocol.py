@@ -181,7 +181,17 @@ class Connected(msgspec.Struct, array_like=True):
     version: str
 
 
-def frame(value: msgspec.Struct) -> bytes:
+def frame(value: object) -> bytearray:
     """A value as a frame."""
-    body = msgspec.msgpack.encode(value)
-    return LENGTH.pack(len(body)) + body
+    written = bytearray()
+    _ENCODER.encode_into(value, written, LENGTH.size)
+    LENGTH.pack_into(written, 0, len(written) - LENGTH.size)
+    return written
+
+
+def reply(comp_code: int, reason: int, detail: str, result: object = None) -> bytearray:
+    """A `Reply` as a frame; its result, which may be long, is written once."""
+    return frame((comp_code, reason, detail, result))
+
+
+_ENCODER = msgspec.msgpack.Encoder()

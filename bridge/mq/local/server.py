@@ -105,14 +105,13 @@ class ApplicationProtocol(Conversation):
         self._decoder = msgspec.msgpack.Decoder(protocol.Request)
 
     def _refuse(self, error: MQError) -> None:
-        self._reply(protocol.frame(protocol.Reply(error.comp_code, error.reason, error.detail)))
+        self._reply(protocol.reply(error.comp_code, error.reason, error.detail))
 
     def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
-        raw = msgspec.Raw(msgspec.msgpack.encode(result))
-        reply = protocol.Reply(cmqc.MQCC_OK, cmqc.MQRC_NONE, "", raw)
-        if warning is not None:
-            reply = protocol.Reply(warning.comp_code, warning.reason, warning.detail, raw)
-        self._reply(protocol.frame(reply))
+        if warning is None:
+            self._reply(protocol.reply(cmqc.MQCC_OK, cmqc.MQRC_NONE, "", result))
+        else:
+            self._reply(protocol.reply(warning.comp_code, warning.reason, warning.detail, result))
 
     def _work(self, request: bytes) -> None:
         try:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import pytest
+from msgspec import structs
 
 from bridge.mapping.message import Message
 from bridge.mq import batch
 from bridge.mq.errors import MQError
-from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.mq.interface import MQPMO, GetOptions, Got, TruncatedMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
-from tests.mq.contract.conftest import Application, Workplace
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
+from tests.mq.contract.conftest import INPUT, Application, Workplace
 
 Refused = Callable[[int], AbstractContextManager[None]]
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
@@ -170,6 +171,166 @@ def test_an_error_by_id_comes_at_the_message_that_has_it(mq: Workplace, app: App
     (first, *_) = many(app, handle, FIRST)
     with refused(cmqc.MQRC_NOT_OPEN_FOR_INPUT):
         each(app, handle, 0, [first.md.MsgId])
+
+
+# Without data --------------------------------------------------------------------------------------------------------
+
+GLANCE = GetOptions(Options=ACCEPT | cmqc.MQGMO_NO_PROPERTIES, MaxLength=0)
+
+
+def various(mq: Workplace, app: Application, other: Application, attributes: str = "") -> str:
+    """A queue with messages of many kinds, some of which nobody else sees."""
+    queue = filled(mq, app, attributes=attributes)
+    app.put(queue, b"urgent", Priority=9)
+    app.put(queue, b"until later", Expiry=6000)
+    app.put(queue, b"has an id", MsgId=b"m" * 24)
+    app.put(queue, b"of a group", Version=2, GroupId=b"g" * 24, MsgSeqNumber=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP)
+    with_properties = encode_chain([RFH2(folders=(Folder.build("usr", {"a": 1}),))], b"body")
+    app.put(queue, with_properties.data, Format=with_properties.Format)
+    with_header = encode_chain([RFH2(folders=(Folder.build("own", {"a": 1}),))], b"body")
+    app.put(queue, with_header.data, Format=with_header.Format, Expiry=6000)
+    other.put(queue, b"uncommitted", options=cmqc.MQPMO_SYNCPOINT)
+    handle = other.open_queue(queue)
+    other.get(handle, GetOptions(Options=cmqc.MQGMO_SYNCPOINT))
+    other.get(handle, GetOptions(Options=FIRST | cmqc.MQGMO_LOCK))
+    return queue
+
+
+def looked_singly(app: Application, handle: int, options: int, **more: object) -> list[batch.Seen]:
+    found = []
+    wanted = structs.replace(GLANCE, Options=options | GLANCE.Options, **more)
+    with suppress(MQError):
+        while True:
+            got = app.get(handle, wanted)
+            found.append(batch.Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength))
+            wanted.Options = wanted.Options & ~FIRST | NEXT
+    return found
+
+
+def looked(app: Application, handle: int, options: int, messages: int = 100, **more: object) -> list[batch.Seen]:
+    return batch.look_many(app.connection, handle, GetOptions(Options=options, **more), messages)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("attributes", ["", "MSGDLVSQ(FIFO)", "USAGE(XMITQ)"])
+@pytest.mark.parametrize(
+    "options, more",
+    [
+        (0, {}),
+        (cmqc.MQGMO_CONVERT, {}),
+        (cmqc.MQGMO_LOGICAL_ORDER, {}),
+        (cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG, {}),
+        (0, {"MatchOptions": cmqc.MQMO_MATCH_MSG_ID, "MsgId": b"m" * 24}),
+        (0, {"MatchOptions": cmqc.MQMO_MATCH_GROUP_ID, "GroupId": b"g" * 24}),
+    ],
+    ids=["browses", "converts", "logical order", "marks", "by MsgId", "by GroupId"],
+)
+def test_what_is_seen_is_what_single_verbs_see(
+    mq: Workplace, app: Application, other: Application, options: int, more: dict[str, object], attributes: str
+) -> None:
+    queue = various(mq, app, other, attributes)
+    singles = looked_singly(app, app.open_queue(queue), FIRST | options, **more)
+    assert singles
+    assert looked(app, app.open_queue(queue), FIRST | options, **more) == singles
+
+
+def test_publications_are_seen_without_their_properties(mq: Workplace, app: Application) -> None:
+    topic = mq.name("topic")
+    _, handle = app.subscribe(topic)
+    app.publish(topic, b"12345")
+    assert [one.length for one in looked(app, handle, FIRST)] == [5]
+    assert [one.length for one in looked_singly(app, handle, FIRST)] == [5]
+
+
+def test_looks_move_the_cursor_and_end_at_their_bound(mq: Workplace, app: Application, refused: Refused) -> None:
+    handle = app.open_queue(filled(mq, app))
+    whole = looked(app, handle, FIRST)
+    assert [one.length for one in whole] == [len(body) for body in BODIES]
+    assert looked(app, handle, FIRST, messages=3) == whole[:3]
+    assert app.browse(handle) == BODIES[3]
+    assert looked(app, handle, NEXT) == whole[4:]
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        looked(app, handle, NEXT)
+    assert looked(app, handle, FIRST, messages=1) == whole[:1]
+
+
+def test_an_expired_message_is_not_seen_and_not_taken(mq: Workplace, app: Application, refused: Refused) -> None:
+    queue = mq.queue()
+    short, long = (app.put(queue, b"x", Expiry=expiry) for expiry in (1, 6000))
+    handle = app.open_queue(queue)
+    while len(found := looked(app, handle, FIRST)) > 1:
+        pass
+    assert found == [batch.Seen(long.MsgId, True, 1)]
+    assert took(app, handle, cmqc.MQGMO_SYNCPOINT, [short.MsgId, long.MsgId]) == [False, True]
+
+
+def took(app: Application, handle: int, options: int, msg_ids: list[bytes]) -> list[bool]:
+    wanted = GetOptions(Options=options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
+    return batch.take_each(app.connection, handle, wanted, msg_ids)
+
+
+@pytest.mark.parametrize("attributes", ["", "MSGDLVSQ(FIFO)", "USAGE(XMITQ)"])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 1, 0, 3, 2], [0, 0, 2, 1, 2, 3]])
+def test_what_is_taken_is_what_single_verbs_take(
+    mq: Workplace, app: Application, other: Application, order: list[int], attributes: str
+) -> None:
+    queue = various(mq, app, other, attributes)
+    handle = app.open_queue(queue)
+    ids = [one.msg_id for one in looked(app, handle, FIRST)]
+    wanted = [*(ids[number] for number in order), b"?" * 24, bytes(24), b"m" * 24]
+    singly = [got is not None for got in each(app, handle, cmqc.MQGMO_SYNCPOINT | ACCEPT, wanted)]
+    left = looked(app, handle, FIRST)
+    app.backout()
+    assert took(app, handle, cmqc.MQGMO_SYNCPOINT, wanted) == singly
+    assert looked(app, handle, FIRST) == left
+    app.backout()
+    assert [one.msg_id for one in looked(app, handle, FIRST)] == ids
+    assert took(app, handle, cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_WAIT, wanted) == singly
+    app.backout()
+    assert looked(app, handle, FIRST) == left
+    assert took(app, handle, 0, []) == []
+
+
+def test_more_than_a_unit_of_work_has_room_for_is_not_taken(
+    mq: Workplace, app: Application, refused: Refused
+) -> None:
+    mq.alter(MAXUMSGS=3)
+    handle = app.open_queue(filled(mq, app))
+    ids = [one.msg_id for one in looked(app, handle, FIRST)]
+    assert took(app, handle, cmqc.MQGMO_SYNCPOINT, ids) == [True] * 3
+    with refused(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
+        took(app, handle, cmqc.MQGMO_SYNCPOINT, ids[3:])
+    app.commit()
+    assert [one.msg_id for one in looked(app, handle, FIRST)] == ids[3:]
+
+
+def test_what_asks_for_more_than_the_message_is_done_as_well(mq: Workplace, app: Application) -> None:
+    """A report on delivery, and the context of the message that was got last."""
+    queue, reports, target = mq.queue(), mq.queue(), mq.queue()
+    put = app.put(queue, b"x", Report=cmqc.MQRO_COD, ReplyToQ=reports.encode())
+    handle = app.open_queue(queue, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SAVE_ALL_CONTEXT)
+    output = app.open_queue(target, cmqc.MQOO_OUTPUT | cmqc.MQOO_PASS_ALL_CONTEXT)
+    assert took(app, handle, cmqc.MQGMO_SYNCPOINT, [put.MsgId]) == [True]
+    pmo = MQPMO(Options=cmqc.MQPMO_PASS_ALL_CONTEXT, Context=handle)
+    assert app.connection.put(output, Message(MQMD(), b"y"), pmo).PutTime == put.PutTime
+    app.commit()
+    assert app.take(reports).md.CorrelId == put.MsgId
+
+
+def test_errors_of_looks_and_removals(mq: Workplace, app: Application, refused: Refused) -> None:
+    queue = filled(mq, app)
+    browse, take = app.open_queue(queue, cmqc.MQOO_BROWSE), app.open_queue(queue, INPUT)
+    for reason, call in {
+        cmqc.MQRC_NOT_OPEN_FOR_BROWSE: lambda: looked(app, take, FIRST),
+        cmqc.MQRC_NOT_OPEN_FOR_INPUT: lambda: took(app, browse, 0, [bytes(24)]),
+        cmqc.MQRC_OPTIONS_ERROR: lambda: looked(app, browse, FIRST | NEXT),
+        cmqc.MQRC_HOBJ_ERROR: lambda: took(app, 99, 0, [bytes(24)]),
+    }.items():
+        with refused(reason):
+            call()
+    mq.command(f"ALTER QLOCAL('{queue}') GET(DISABLED)")
+    for call in (lambda: looked(app, browse, FIRST), lambda: took(app, take, 0, [bytes(24)])):
+        with refused(cmqc.MQRC_GET_INHIBITED):
+            call()
 
 
 # Puts ----------------------------------------------------------------------------------------------------------------
