@@ -1,25 +1,34 @@
-"""Rows are put exactly once, whatever ends when: `put_all` on a queue manager, without Spark."""
+"""Rows are put exactly once, whatever ends when, and what is kept for that: `put_all`, and a write of Spark."""
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD
+from bridge.mq.interface import MQOD, GetOptions
 from bridge.mq.progress import MAPPING_STATE_QUEUE
+from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
+from bridge.pipeline.mq import marker as markers
 from bridge.pipeline.mq import writer
 from bridge.pipeline.mq.marker import Identity, Marker
+from bridge.pipeline.mq.offset import Offset
 from bridge.pipeline.mq.place import APPLICATION_NAME, Place
 from bridge.pipeline.mq.target import Target
+from bridge.pipeline.refusal import REFUSAL_TYPE
+from bridge.pipeline.schema import TEXT_MAP
 from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqdlh
 from tests.pipeline.conftest import Queues
-from tests.pipeline.faults import Fault, fault
+from tests.pipeline.faults import Fault, fault, is_marker, kill
 
 ROWS = [b"%d" % number for number in range(4)]
 
@@ -146,3 +155,163 @@ def test_topics_and_retained_publications(target: Target, queues: Queues) -> Non
     queues.subscribe("pipeline/retained", handle)
     queues.connection.close(handle)
     assert [got.data[-4:] for got in queues.take(queue)] == [b"kept"]
+
+
+# Rows of a mapping (what is put of them: tests/pipeline/test_mapping_written.py) ------------------------------------------
+
+
+def mapped(queue: str, kept: str) -> list[Any]:
+    """A message alone, one with properties, a request, one for another queue, and a row that was refused."""
+    rows = [
+        {"body": b"0"},
+        {"body": b"1", "properties": [("usr.site", "Ulm"), ("mqtt.qos", "1")]},
+        {"body": b"2", "kept_request": {"queue": kept, "data": b"asked"}},
+        {"body": b"3", "retain": True},
+        {"body": b"4", "refusal": {"reason": 2152, "sentence": "no name", "source": "plant/4"}},
+        {"body": b"5"},
+    ]
+    schema = {"queue": pa.string(), "body": pa.binary(), "properties": TEXT_MAP, "retain": pa.bool_(),
+              "kept_request": KEPT_REQUEST_TYPE, "refusal": REFUSAL_TYPE}  # fmt: skip
+    whole = [{"queue": None if "refusal" in row else queue} | row for row in rows]
+    return [pa.RecordBatch.from_pylist(whole, schema=pa.schema(schema))]
+
+
+@pytest.mark.parametrize("rows", [1, 100], ids=["a unit for each row", "one unit"])
+def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
+    rows: int, target: Target, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests and what is kept of them, and refusals, are of the same unit of work."""
+    monkeypatch.setattr(writer, "UNIT_ROWS", rows)
+    refused, kept, queue = queues.queue(), queues.queue(), queues.queue()
+    to = Target(place=target.place, refused=refused, mapped=True)
+    with fault(APPLICATION_NAME) as verbs:
+        writer.put_all(to, Identity(f"mapped {rows}", 0, 0), mapped(queue, kept))
+    for number in range(len(verbs)):
+        if number:
+            identity = Identity(f"mapped {rows} {number}", 0, 0)
+            with fault(APPLICATION_NAME, Fault(lambda verb, request: True, number)), pytest.raises(MQError):
+                writer.put_all(to, identity, mapped(queue, kept))
+            writer.put_all(to, identity, mapped(queue, kept))
+        taken = queues.take(queue)
+        found = {got.data[-1:]: got for got in taken}
+        assert sorted(got.data[-1:] for got in taken) == [b"0", b"1", b"2", b"3", b"5"], number
+        (asked,) = queues.take(kept)
+        assert (asked.data, asked.md.MsgId) == (b"asked", found[b"2"].md.MsgId)
+        (letter,) = queues.take(refused)
+        header = decode_mqdlh(letter.data)
+        assert (header.Reason, header.DestQName.rstrip(b" \0"), letter.data[-1:]) == (2152, b"plant/4", b"4")
+
+
+def test_a_refused_row_without_a_place_for_it_ends_the_write(target: Target, queues: Queues) -> None:
+    queue = queues.queue()
+    to = Target(place=target.place, mapped=True)
+    said = (
+        r"row 5 of partition 3 cannot be put: its mapping refuses it from 'plant/4': no name"
+        r" \(MQRC_OBJECT_NAME_ERROR, 2152\)\. Leave such rows out \(where refusal IS NULL\), or say with the option refused"
+    )
+    with pytest.raises(writer.Refused, match=said):
+        writer.put_all(to, Identity("refused", 3, 0), mapped(queue, queues.queue()))
+    assert queues.depth(queue) == 0
+
+
+@pytest.mark.parametrize("value", ["one", "2147483648"])
+def test_a_message_property_that_is_no_number(value: str, target: Target) -> None:
+    batch = pa.RecordBatch.from_pylist(
+        [{"body": b"", "properties": [("mqtt.qos", value)]}],
+        schema=pa.schema({"body": pa.binary(), "properties": TEXT_MAP}),
+    )
+    with pytest.raises(ValueError, match=f"property mqtt.qos takes a signed 32-bit number, not '{value}'"):
+        writer.put_all(target, Identity("number", 0, 0), [batch])
+
+
+# What is kept ---------------------------------------------------------------------------------------------------------
+
+
+def passing(name: str) -> Identity:
+    """Of a batch write without a name."""
+    return Identity(name, 0, 0, passing=True)
+
+
+def discard(target: Target, identity: Identity) -> None:
+    with target.place.connected() as connection:
+        Marker(connection, identity).discard()
+        connection.commit()
+
+
+def test_what_is_founded_is_whole_or_nothing(target: Target, queues: Queues) -> None:
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    for verb in range(1, 4):
+        puts = Fault(lambda verb, request: verb in ("MQPUT", "MQCMIT"), verb)
+        with fault(APPLICATION_NAME, puts), pytest.raises(MQError):
+            writer.put_all(target, passing(f"founded {verb}"), batches(ROWS))
+        assert queues.depth(MAPPING_STATE_QUEUE) == before
+
+
+def test_what_two_attempts_founded_at_the_same_time_goes(
+    target: Target, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    writer.put_all(target, passing("two"), batches(ROWS))
+    anchor: Callable[..., bytes | None] = Marker._anchor
+    looks = iter([True, False])
+    monkeypatch.setattr(Marker, "_anchor", lambda marker, *how: None if next(looks, False) else anchor(marker, *how))
+    assert writer.put_all(target, passing("two"), batches(ROWS)).messages == 0
+    assert queues.depth(MAPPING_STATE_QUEUE) == before + 4
+    discard(target, passing("two"))
+    assert queues.depth(MAPPING_STATE_QUEUE) == before
+
+
+def test_a_task_that_outlives_its_write_leaves_nothing_behind(target: Target, queues: Queues) -> None:
+    """It has the state in a unit of work, which the queue manager backs out when the task is killed."""
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    connection = target.place.connect()
+    Marker(connection, passing("outlives")).take()
+    ends = threading.Thread(target=discard, args=(target, passing("outlives")))
+    with fault(APPLICATION_NAME) as verbs:
+        ends.start()
+        while verbs.count("MQGET") < 3:  # that which looks for the anchor, the one that takes it, and the one that waits
+            ends.join(0.01)
+            assert ends.is_alive()
+        connection.backout()
+        ends.join(30)
+    assert not ends.is_alive()
+    connection.disconnect()
+    assert queues.depth(MAPPING_STATE_QUEUE) == before
+
+
+@pytest.mark.parametrize("identity", [passing("expires"), Identity("stays", 0, 0)], ids=lambda one: one.query)
+def test_what_nobody_takes_away_expires(identity: Identity, target: Target, queues: Queues) -> None:
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    writer.put_all(target, identity, batches(ROWS))
+    handle = queues.connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), cmqc.MQOO_BROWSE)
+    browse = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT, MatchOptions=cmqc.MQMO_NONE)
+    expiries = [queues.connection.get(handle, browse).md.Expiry for _ in range(before + 2)][before:]
+    queues.connection.close(handle)
+    if identity.passing:
+        assert all(markers.EXPIRY - 6000 < expiry <= markers.EXPIRY for expiry in expiries)
+        discard(target, identity)
+    else:
+        assert expiries == [cmqc.MQEI_UNLIMITED] * 2
+
+
+def test_a_batch_write_whose_worker_is_killed_leaves_nothing_behind(
+    spark: SparkSession, target: Target, queues: Queues
+) -> None:
+    """In the middle of its rows; the local Spark of the tests runs no task again."""
+    before, queue = queues.depth(MAPPING_STATE_QUEUE), str(target.queue)
+    rows = spark.range(2_000).selectExpr("CAST(id AS STRING) AS body").repartition(2)
+    puts = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 600, action=kill(signal.SIGKILL))
+    with fault(APPLICATION_NAME, puts), pytest.raises(PySparkException):
+        rows.write.format("mq").options(**queues.options, queue=queue).mode("append").save()
+    assert puts.happened
+    assert queues.depth(MAPPING_STATE_QUEUE) == before
+
+
+def test_an_offset_names_messages_by_whole_identifiers() -> None:
+    offset = Offset(1, 2, {"Q": [(b"a" * 24, True), (b"b" * 24, False)]})
+    assert Offset.of(offset.json()) == offset
+    with pytest.raises(ValueError, match="queue Q has a message whose MsgId 6162 has 2 bytes instead of 24"):
+        Offset(1, 1, {"Q": [(b"a" * 24, True), (b"ab", True)]}).json()
+    damaged = offset.json() | {"messages": {"Q": "eJyrAAAAeQB5"}}
+    with pytest.raises(ValueError, match="an offset of the source mq has 1 bytes, which is no multiple of 25: it is damaged"):
+        Offset.of(damaged)
