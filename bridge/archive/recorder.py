@@ -1,15 +1,28 @@
-"""What the telemetry service tells the archive: each call hands over one batch as it is, and returns at once."""
+"""What the telemetry service tells the archive: each call encodes one batch, hands it over and returns at once."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from bridge.archive.rows import Settled
+from bridge.archive.events import (
+    Acknowledged,
+    Connected,
+    DeadLettered,
+    Disconnected,
+    Ended,
+    Finished,
+    Published,
+    Started,
+    Subscribed,
+    Unsubscribed,
+    encode,
+    now_us,
+)
+from bridge.archive.feed import Feed
 from bridge.archive.schema import SESSION_ENDED
-from bridge.archive.writer import ArchiveWriter, now_us
 from bridge.mapping.message import PublicationMessage
 from bridge.mq.agent import ClientSubscription, Transmission, UnitOfWork
 from bridge.wire import cmqc
@@ -22,31 +35,40 @@ __all__ = ["Recorder", "now_us"]
 
 log = logging.getLogger(__name__)
 
+_PUBLISHED, _ACKNOWLEDGED, _FINISHED, _DEAD_LETTERED = (
+    kind.__struct_config__.tag for kind in (Published, Acknowledged, Finished, DeadLettered)
+)
+
 
 class Recorder:
-    """The archive of one telemetry service. Everything is called on its event loop; `clock` is the service's."""
+    """The archive of one telemetry service. Everything is called on its event loop; `clock` is the service's.
+
+    Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
+    """
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
-        self._writer = ArchiveWriter(config)
+        self._feed = Feed(config)
         self._clock = clock
         # Strings of identities, which come as bytes; few, and asked for with each batch.
         self._users: dict[bytes, str] = {}
 
     def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
         """The service has the transmission queue to itself, and found these subscriptions."""
-        self._writer.start()
         now = now_us()
+        self._feed.keep(Started(now))
         for one in subscriptions:
             if one.durable:
                 qos = int(one.user_data) if one.user_data in ("0", "1", "2") else 2
-                self._writer.add(
-                    1, 0, self._writer.standing.subscribed, one.client_id, "", True, [(one.topic_filter, qos)], now
-                )
+                self._feed.keep(Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
+        self._feed.start()
 
     def close(self, timeout: float) -> None:
-        """Write what is left; for at most so many seconds. It blocks: call it in a thread of its own."""
-        if not self._writer.close(timeout):
-            log.warning("archive: not all of it is written after %g s; what is missing is lost", timeout)
+        """Have written what is left; for at most so many seconds. It blocks: call it in a thread of its own."""
+        if not self._feed.close(timeout):
+            log.warning(
+                "archive: not all of it is written after %g s; what its process has it still writes, the rest is missing",
+                timeout,
+            )
 
     def _user(self, session: Session) -> str:
         user = session.identity.user
@@ -79,29 +101,41 @@ class Recorder:
             refusals = dict.fromkeys(range(len(publications)), _reason(unit.failure))
         elif unit.refusals:
             refusals = {index: _reason(reason) for index, reason in unit.refusals.items()}
-        size = sum([len(message.payload) for message, _ in publications])
-        self._writer.add(
-            len(publications), size, self._writer.rows.published,
-            session.client_id, self._user(session), publications, refusals, received,
+        now = now_us()
+        event = (
+            _PUBLISHED, now, session.client_id, self._user(session), received, refusals,
+            [(one.topic, one.payload, one.qos, one.message_id, retain) for one, retain in publications],
         )  # fmt: skip
+        self._feed.add(now, encode(event), len(publications))
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
     def _acknowledged(self, session: Session, work: Work) -> None:
         in_flight = session.outbox.in_flight
-        offset = time.time() - self._clock()
         taken = [(message_id, in_flight[message_id], one) for message_id, one in work.acknowledged] + work.released
-        settled = [
-            Settled(
-                cast(Transmission, one), message_id, outgoing.qos, outgoing.retain, outgoing.field, outgoing.payload,
-                int((outgoing.sent_at + offset) * 1_000_000), outgoing.times_sent,
-            )
-            for message_id, outgoing, one in taken
-        ]  # fmt: skip
-        size = sum([len(one.payload) for one in settled])
-        self._writer.add(
-            len(settled), size, self._writer.rows.acknowledged, session.client_id, self._user(session), settled
-        )
+        # Of one queue manager, all are of one kind.
+        parts = not hasattr(taken[0][2], "got")
+        messages: list[tuple[Any, ...]] = []
+        for message_id, outgoing, one in taken:
+            message = one.message
+            if parts and type(message) is PublicationMessage:
+                messages.append(
+                    (
+                        message.topic, outgoing.payload, outgoing.retain, getattr(one, "put_time", 0.0), message.client_id,
+                        message.message_id, outgoing.qos, message_id, outgoing.sent_at, outgoing.times_sent,
+                    )
+                )  # fmt: skip
+                continue
+            messages.append(
+                (
+                    outgoing.field[2:].decode(), b"", outgoing.retain, getattr(one, "put_time", 0.0), "", 0, outgoing.qos,
+                    message_id, outgoing.sent_at, outgoing.times_sent, _source(cast(Transmission, one)),
+                )
+            )  # fmt: skip
+        offset = time.time() - self._clock()
+        now = now_us()
+        event = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
+        self._feed.add(now, encode(event), len(messages))
 
     def finished(self, session: Session, done: Sequence[Transmission]) -> None:
         """Messages that wait for no acknowledgement: written with QoS 0, or discarded as the outbox noted."""
@@ -111,53 +145,83 @@ class Recorder:
         self._finished(session, done, discarded)
 
     def _finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
-        size = sum([one.message.length for one in done])
-        self._writer.add(
-            len(done), size, self._writer.rows.finished, session.client_id, self._user(session), list(done), discarded
-        )
+        if discarded or hasattr(done[0], "got"):
+            messages = [_delivery(one, discarded.get(one.msg_number)) for one in done]
+        else:
+            messages = [
+                (
+                    message.topic, message.payload, one.retained, getattr(one, "put_time", 0.0), message.client_id,
+                    message.message_id, None,
+                )
+                if type(message := one.message) is PublicationMessage
+                else _delivery(one, None)
+                for one in done
+            ]  # fmt: skip
+        now = now_us()
+        event = (_FINISHED, now, session.client_id, self._user(session), messages)
+        self._feed.add(now, encode(event), len(messages))
 
     def unclaimed(self, transmission: Transmission) -> None:
         """A message for a subscription of a session that has ended."""
-        self._writer.add(
-            1, transmission.message.length, self._writer.rows.finished,
-            transmission.client_id, "", [transmission], {transmission.msg_number: SESSION_ENDED},
-        )  # fmt: skip
+        now = now_us()
+        event = (_FINISHED, now, transmission.client_id, "", [_delivery(transmission, SESSION_ENDED)])
+        self._feed.add(now, encode(event), 1)
 
     def dead_lettered(self, transmission: Transmission, reason: int) -> None:
         """A message that went to the dead-letter queue instead of its client."""
-        self._writer.add(1, transmission.message.length, self._writer.rows.dead_lettered, transmission, reason)
+        now = now_us()
+        event = (_DEAD_LETTERED, now, transmission.client_id, _delivery(transmission, _reason(reason)))
+        self._feed.add(now, encode(event), 1)
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def connected(self, session: Session) -> None:
         """CONNACK 0 is sent."""
         session.outbox.discarded = {}
-        self._writer.add(
-            1, 0, self._writer.standing.connected, session.client_id, self._user(session), session.durable
-        )
+        self._feed.keep(Connected(now_us(), session.client_id, self._user(session), session.durable))
 
     def disconnected(self, session: Session) -> None:
         """The connection of a client is gone."""
-        self._writer.add(1, 0, self._writer.standing.disconnected, session.client_id)
+        self._feed.keep(Disconnected(now_us(), session.client_id))
 
     def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
         """SUBACK is sent for these filters, each with the QoS granted; SUBSCRIBE came at `received`."""
-        self._writer.add(
-            len(granted), 0, self._writer.standing.subscribed,
-            session.client_id, self._user(session), session.durable, granted, received,
-        )  # fmt: skip
+        self._feed.keep(
+            Subscribed(now_us(), session.client_id, self._user(session), session.durable, list(granted), received)
+        )
 
     def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
         """UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
-        self._writer.add(
-            len(filters), 0, self._writer.standing.unsubscribed, session.client_id, list(filters), received
-        )
+        self._feed.keep(Unsubscribed(now_us(), session.client_id, list(filters), received))
 
     def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
         """A session has ended, and with it what waited for its client."""
         if waiting:
             self._finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
-        self._writer.add(1, 0, self._writer.standing.ended, session.client_id)
+        self._feed.keep(Ended(now_us(), session.client_id))
+
+
+def _delivery(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
+    """All that is known of a message for a client: the fields of `bridge.archive.events.Delivery`."""
+    message = transmission.message
+    put = getattr(transmission, "put_time", 0.0)
+    rest = (reason, transmission.persistent, transmission.user_data)
+    if isinstance(message, PublicationMessage) and not hasattr(transmission, "got"):
+        return (
+            message.topic, message.payload, transmission.retained, put, message.client_id, message.message_id,
+            message.qos, *rest,
+        )  # fmt: skip
+    topic = transmission.topic or transmission.remote_queue
+    return (topic, b"", transmission.retained, put, "", 0, None, *rest, _source(transmission))
+
+
+def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
+    """A message that came as bytes; that of a queue manager elsewhere as it lies on the transmission queue."""
+    got = getattr(transmission, "got", None)
+    if got is not None:
+        return cast(bytes, got.data)
+    message = transmission.message
+    return message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data
 
 
 def _reason(reason: int) -> str:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
+from bridge.archive.events import (
+    Connected,
+    Disconnected,
+    Ended,
+    SessionEvent,
+    StandingSession,
+    Subscribed,
+    Unsubscribed,
+)
 from bridge.archive.schema import Direction, Outcome, Row, row
-
-
-class StandingSession(msgspec.Struct):
-    """A session, as the rows said."""
-
-    durable: bool
-    user: str
-    #: since when its client is connected: (received, settled); None while it is away
-    connected: tuple[int, int] | None = None
-    #: topic filter -> (QoS granted, received, settled)
-    subscriptions: dict[str, tuple[int, int, int]] = msgspec.field(default_factory=dict)
 
 
 class Standing:
@@ -40,28 +36,38 @@ class Standing:
             received=received, settled=settled, **values,
         )  # fmt: skip
 
-    def connected(self, now: int, client_id: str, user: str, durable: bool) -> list[Row]:
-        """CONNACK 0 was sent."""
-        session = self._session(client_id, user, durable)
-        session.durable, session.user, session.connected = durable, user, (now, now)
-        return [self._row(Outcome.CONNECTED, client_id, now, now, user=user, durable=durable)]
+    def follow(self, event: SessionEvent) -> list[Row]:
+        """The rows of a change, which counts from now on."""
+        match event:
+            case Connected():
+                return self._connected(event)
+            case Disconnected():
+                return self._disconnected(event)
+            case Subscribed():
+                return self._subscribed(event)
+            case Unsubscribed():
+                return self._unsubscribed(event)
+            case Ended():
+                return self._ended(event)
 
-    def disconnected(self, now: int, client_id: str) -> list[Row]:
-        """The connection of a client is gone."""
-        session = self.sessions.get(client_id)
+    def _connected(self, event: Connected) -> list[Row]:
+        now, user, durable = event.now, event.user, event.durable
+        session = self._session(event.client_id, user, durable)
+        session.durable, session.user, session.connected = durable, user, (now, now)
+        return [self._row(Outcome.CONNECTED, event.client_id, now, now, user=user, durable=durable)]
+
+    def _disconnected(self, event: Disconnected) -> list[Row]:
+        session = self.sessions.get(event.client_id)
         if session is not None:
             session.connected = None
-        return [self._row(Outcome.DISCONNECTED, client_id, now, now)]
+        return [self._row(Outcome.DISCONNECTED, event.client_id, event.now, event.now)]
 
-    def subscribed(
-        self, now: int, client_id: str, user: str, durable: bool, granted: Sequence[tuple[str, int]], received: int
-    ) -> list[Row]:
-        """SUBACK says that these filters are granted, with this QoS each."""
-        session = self._session(client_id, user, durable)
+    def _subscribed(self, event: Subscribed) -> list[Row]:
+        session = self._session(event.client_id, event.user, event.durable)
         rows = []
-        for topic_filter, qos in granted:
-            session.subscriptions[topic_filter] = (qos, received, now)
-            rows.append(self._subscription(client_id, session, topic_filter))
+        for topic_filter, qos in event.granted:
+            session.subscriptions[topic_filter] = (qos, event.received, event.now)
+            rows.append(self._subscription(event.client_id, session, topic_filter))
         return rows
 
     def _subscription(self, client_id: str, session: StandingSession, topic_filter: str) -> Row:
@@ -71,18 +77,19 @@ class Standing:
             user=session.user, durable=session.durable, topic=topic_filter, qos=qos,
         )  # fmt: skip
 
-    def unsubscribed(self, now: int, client_id: str, filters: Sequence[str], received: int) -> list[Row]:
-        """UNSUBACK was sent."""
-        session = self.sessions.get(client_id)
+    def _unsubscribed(self, event: Unsubscribed) -> list[Row]:
+        session = self.sessions.get(event.client_id)
         if session is not None:
-            for topic_filter in filters:
+            for topic_filter in event.filters:
                 session.subscriptions.pop(topic_filter, None)
-        return [self._row(Outcome.UNSUBSCRIBED, client_id, received, now, topic=one) for one in filters]
+        return [
+            self._row(Outcome.UNSUBSCRIBED, event.client_id, event.received, event.now, topic=one)
+            for one in event.filters
+        ]
 
-    def ended(self, now: int, client_id: str) -> list[Row]:
-        """A session has ended with all that belongs to it."""
-        self.sessions.pop(client_id, None)
-        return [self._row(Outcome.ENDED, client_id, now, now)]
+    def _ended(self, event: Ended) -> list[Row]:
+        self.sessions.pop(event.client_id, None)
+        return [self._row(Outcome.ENDED, event.client_id, event.now, event.now)]
 
     def again(self) -> list[Row]:
         """All that stands, said once more, with the times at which it came about."""
@@ -96,7 +103,3 @@ class Standing:
                     )
                 )
         return rows
-
-
-#: Makes the rows of one event, in the archive's thread.
-Expansion = Callable[..., list[Row]]

@@ -1,23 +1,35 @@
-"""The thread that writes the archive. Traffic never waits for it: what does not fit into its memory is counted as a gap."""
+"""Writes the archive, in a process of its own: makes rows of events, and files of rows."""
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import itertools
 import logging
 import math
-import threading
 import time
-from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 from bridge.archive import directory as archive_directory
+from bridge.archive.events import (
+    Acknowledged,
+    DeadLettered,
+    Event,
+    Finished,
+    Gap,
+    Published,
+    Stands,
+    Started,
+    Stopped,
+    now_us,
+)
 from bridge.archive.rows import Rows
 from bridge.archive.schema import Direction, Outcome, Row, row
-from bridge.archive.standing import Expansion, Standing
+from bridge.archive.standing import Standing
 from bridge.config.archive import ArchiveConfig
 
 if TYPE_CHECKING:
@@ -28,13 +40,13 @@ log = logging.getLogger(__name__)
 INSTALL = "pip install 'mq-mqtt-bridge[archive]' (in a checkout: pip install '.[archive]')"
 #: File of the directory that the process which writes there has locked.
 LOCK = ".lock"
-#: Seconds between looks for what was handed over.
+#: Seconds between looks whether another process has let go of the directory.
 LOOK_INTERVAL = 0.2
 #: Rows, and bytes of their messages, of a row group.
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 * 1024 * 1024
-#: Rows that are made into Arrow's columns at a time: so few that the event loop never waits long for the interpreter's lock.
-SLICE_ROWS = 500
-#: Bytes that a row counts for besides its payload.
+#: Rows that are made into Arrow's columns at a time: as rows they take more memory.
+SLICE_ROWS = 2_000
+#: Bytes that a row counts for besides its event.
 ROW_BYTES = 256
 #: Seconds between attempts to remove what is older than the retention.
 RETENTION_INTERVAL = 3600.0
@@ -44,45 +56,44 @@ class ArchiveError(Exception):
     """The archive cannot be written; the message says what is missing and what to do."""
 
 
-def now_us() -> int:
-    """The time as rows have it: microseconds since the epoch."""
-    return time.time_ns() // 1000
-
-
-class ArchiveWriter:
-    """Takes events from one thread (`add`), makes rows of them in its own, and writes them.
+def prepare(config: ArchiveConfig) -> IO[bytes]:
+    """Make the directory of the archive; its lock, open and not taken.
 
     Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
     """
+    directory = config.directory
+    assert directory is not None
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ArchiveError(f"archive.directory is set, but pyarrow is not installed: {INSTALL} brings it")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / LOCK).open("ab")
+    except OSError as error:
+        why = f"the archive cannot be written to {directory}: {error.strerror}; see archive.directory"
+        raise ArchiveError(why) from error
 
-    def __init__(self, config: ArchiveConfig) -> None:
+
+class ArchiveWriter:
+    """Makes rows of events and writes them. Raises what `prepare` raises, and ImportError where pyarrow is broken."""
+
+    def __init__(self, config: ArchiveConfig, report: Callable[[int, int], None] = lambda taken, durable: None) -> None:
+        """`report` is told how many pieces need no memory any more, and how many are in finished files."""
+        self._lock = prepare(config)
+        import bridge.archive.parquet as parquet
+
         assert config.directory is not None
-        try:
-            import bridge.archive.parquet as parquet
-        except ImportError as error:
-            raise ArchiveError(f"archive.directory is set, but pyarrow is not installed: {INSTALL} brings it") from error
         self._parquet = parquet
         self.config = config
         self.directory: Path = config.directory
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.directory / LOCK).open("ab")
-        except OSError as error:
-            raise ArchiveError(
-                f"the archive cannot be written to {self.directory}: {error.strerror}; see archive.directory"
-            ) from error
+        self._report = report
         # Numbers begin behind those of every earlier run, as long as no run made a million rows each second of its life.
         numbers = itertools.count(now_us())
         self.rows = Rows(numbers, payloads=config.payloads)
         self.standing = Standing(numbers)
         self._numbers = numbers
-        self._events: deque[tuple[int, int, Expansion, tuple[Any, ...]]] = deque()
-        # Each of these has one thread that writes it: the caller's `_handed` and `_missed`, this one's the others.
-        self._handed = 0
-        self._missed = 0
-        self._missed_since = 0
-        self._taken = 0
-        self._told = 0
+        #: pieces that came; of these, those with all rows in row groups, and in finished files; both as reported
+        self._pieces = self._grouped = self._durable = 0
+        self._reported = (0, 0)
         #: rows not yet in a file, the events' bytes that they stand for, and rows that could not be written
         self._waiting: list[Row] = []
         self._batches: list[Any] = []
@@ -93,52 +104,13 @@ class ArchiveWriter:
         self._file_since = 0.0
         self._partition: Path | None = None
         self._day = ""
-        self._began = 0
         self._swept = -math.inf
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
-    # The caller's thread ---------------------------------------------------------------------------------------------
+    def take_over(self, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until no other process writes to the directory, then remove what one that was killed left half done.
 
-    def start(self) -> None:
-        """Begin to write."""
-        self._began = now_us()
-        self._thread.start()
-
-    def add(self, count: int, size: int, expand: Expansion, *arguments: Any) -> None:
-        """Have `expand(now, *arguments)` make `count` rows later, of messages with `size` bytes of payloads."""
-        size += count * ROW_BYTES
-        if self._handed - self._taken + size > self.config.memory:
-            if self._missed == self._told:
-                self._missed_since = now_us()
-            self._missed += count
-            return
-        self._handed += size
-        self._events.append((now_us(), size, expand, arguments))
-
-    def close(self, timeout: float) -> bool:
-        """Write all that was handed over; False when that takes longer than `timeout` seconds."""
-        self._ending.set()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    # Its own thread --------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        if not self._take_over():
-            return
-        self._own(Outcome.STARTED, self._began)
-        while not self._ending.wait(LOOK_INTERVAL):
-            self._look()
-        self._look()
-        self._own(Outcome.STOPPED, now_us())
-        self._finish()
-        self._lock.close()
-
-    def _take_over(self) -> bool:
-        """Wait until no other process writes to the directory, then remove what one that was killed left half done."""
+        False: `give_up` said so before.
+        """
         waits = False
         while True:
             try:
@@ -148,36 +120,91 @@ class ArchiveWriter:
                 if not waits:
                     log.warning("archive: another process writes to %s; waiting until it ends", self.directory)
                 waits = True
-            if self._ending.wait(LOOK_INTERVAL):
+            if give_up():
                 return False
+            time.sleep(LOOK_INTERVAL)
         for left in archive_directory.unfinished(self.directory):
             left.unlink(missing_ok=True)
         return True
 
-    def _look(self) -> None:
-        """Take what was handed over, and finish the file when it is time."""
-        events = self._events
-        while events:
-            now, size, expand, arguments = events.popleft()
-            self._turn(now)
+    def take(self, events: list[Event], size: int) -> None:
+        """A piece has come: these events, of so many bytes."""
+        self._waiting_bytes += size
+        for event in events:
+            if isinstance(event, Stands):
+                self.standing.sessions = event.sessions
+                continue
+            self._turn(event.now)
             try:
-                self._waiting += expand(now, *arguments)
+                self._waiting += self._rows_of(event)
             except Exception:
-                log.exception("archive: rows are missing, because they cannot be made of %r", arguments)
+                log.exception("archive: rows are missing, because they cannot be made of %r", event)
                 self._unwritten += 1
-            self._waiting_bytes += size
             if len(self._waiting) >= SLICE_ROWS:
                 self._slice()
             if self._batch_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
                 self._group()
-            time.sleep(0)
-        self._tell_gap()
-        unfinished = self._file is not None or self._waiting or self._batches
-        if unfinished and time.monotonic() - self._file_since >= self.config.roll.time:
+        self._pieces += 1
+        self._tell()
+
+    def _rows_of(self, event: Event) -> list[Row]:
+        match event:
+            case Published():
+                return self.rows.published(event)
+            case Acknowledged():
+                return self.rows.acknowledged(event)
+            case Finished():
+                return self.rows.finished(event)
+            case DeadLettered():
+                return self.rows.dead_lettered(event)
+            case Started():
+                return [self._own_row(Outcome.STARTED, event.now)]
+            case Stopped():
+                return [self._own_row(Outcome.STOPPED, event.now)]
+            case Gap():
+                return [self._own_row(Outcome.GAP, event.now, event.since, event.rows)]
+            case Stands():
+                return []
+            case _:
+                return self.standing.follow(event)
+
+    def look(self) -> None:
+        """Finish the file, and remove what is old, when it is time."""
+        if self._unfinished and time.monotonic() - self._file_since >= self.config.roll.time:
             self._finish()
+            self._tell()
         if self.config.retention_days is not None and time.monotonic() - self._swept >= RETENTION_INTERVAL:
             self._swept = time.monotonic()
             self._sweep(timedelta(days=self.config.retention_days))
+
+    def due(self) -> float | None:
+        """Seconds until `look` has something to do; None: not before something comes."""
+        moments = []
+        if self._unfinished:
+            moments.append(self._file_since + self.config.roll.time)
+        if self.config.retention_days is not None:
+            moments.append(self._swept + RETENTION_INTERVAL)
+        return max(0.0, min(moments) - time.monotonic()) if moments else None
+
+    def close(self) -> None:
+        """Write what is left, and let the directory go."""
+        self._finish()
+        self._tell()
+        self._lock.close()
+
+    @property
+    def _unfinished(self) -> bool:
+        return bool(self._file is not None or self._waiting or self._batches or self._unwritten)
+
+    def _tell(self) -> None:
+        if not self._waiting and not self._batches:
+            self._grouped = self._pieces
+            if self._file is None and not self._unwritten:
+                self._durable = self._pieces
+        told = (self._grouped, self._durable)
+        if told != self._reported:
+            self._reported = told
+            self._report(*told)
 
     def _turn(self, now: int) -> None:
         """Rows of another hour go to another file; a day begins with what stands from the day before."""
@@ -186,36 +213,19 @@ class ArchiveWriter:
         if partition != self._partition:
             self._finish()
             self._partition = partition
-        if not self._waiting and not self._batches and self._file is None:
+        if not self._unfinished:
             self._file_since = time.monotonic()
         day = f"{moment:%Y-%m-%d}"
         if day != self._day:
             self._day = day
             self._waiting += self.standing.again()
 
-    def _own(self, outcome: Outcome, now: int, since: int | None = None, count: int = 0) -> None:
-        """A row about the archive itself."""
-        self._turn(now)
-        self._waiting.append(self._own_row(outcome, now, since, count))
-
     def _own_row(self, outcome: Outcome, now: int, since: int | None = None, count: int = 0) -> Row:
+        """A row about the archive itself."""
         return row(
             sequence=next(self._numbers), direction=Direction.ARCHIVE, outcome=outcome, size=count,
             received=now if since is None else since, settled=now,
         )  # fmt: skip
-
-    def _tell_gap(self) -> None:
-        missed = self._missed - self._told
-        if not missed:
-            return
-        since = self._missed_since
-        self._told += missed
-        self._own(Outcome.GAP, now_us(), since, missed)
-        log.warning(
-            "archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
-            missed,
-            self.config.memory,
-        )
 
     def _slice(self) -> None:
         """Make columns of the rows that wait."""
@@ -228,9 +238,11 @@ class ArchiveWriter:
         """Write the rows that wait; where that fails they are missing, and the archive goes on."""
         self._slice()
         batches, self._batches = self._batches, []
-        size, self._waiting_bytes = self._waiting_bytes, 0
+        self._waiting_bytes = 0
         held = self._batch_rows + (self._file.rows if self._file is not None else 0)
         self._batch_rows = 0
+        # The piece that is being taken has rows to come.
+        self._grouped = self._pieces
         try:
             if batches:
                 if self._file is None:
@@ -243,9 +255,14 @@ class ArchiveWriter:
                     self._file.finish()
                     self._file = None
                     self._file_since = time.monotonic()
+                    self._finished()
         except (OSError, self._parquet.ArrowException) as error:
             self._failed(error, held)
-        self._taken += size
+
+    def _finished(self) -> None:
+        """A file is finished: what came before is on disk, unless rows are missing that no file tells of yet."""
+        if not self._unwritten:
+            self._durable = self._pieces
 
     def _failed(self, error: Exception, rows: int) -> None:
         if self._file is not None:
@@ -253,21 +270,26 @@ class ArchiveWriter:
             self._file = None
         log.error("archive: %d rows cannot be written to %s and are missing: %s", rows, self.directory, error)
         self._unwritten += rows
+        self._file_since = time.monotonic()
 
     def _finish(self) -> None:
         """Let readers have what was written so far."""
+        missing = 0
         if self._unwritten and self._partition is not None:
             missing, self._unwritten = self._unwritten, 0
             self._waiting.append(self._own_row(Outcome.GAP, now_us(), count=missing))
         self._group()
-        if self._file is None:
-            return
-        held = self._file.rows
-        try:
-            self._file.finish()
-        except (OSError, self._parquet.ArrowException) as error:
-            self._failed(error, held)
-        self._file = None
+        if self._file is not None:
+            held = self._file.rows
+            try:
+                self._file.finish()
+            except (OSError, self._parquet.ArrowException) as error:
+                self._failed(error, held)
+            else:
+                self._finished()
+            self._file = None
+        if self._unwritten and missing:
+            self._unwritten += missing - 1  # the row that was to tell of them is one of those that failed
 
     def _sweep(self, retention: timedelta) -> None:
         try:

@@ -7,7 +7,6 @@ import json
 import statistics
 import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any, Final
 
 import psutil

@@ -1,0 +1,259 @@
+"""The service's end of the archive: hands events over to a process that writes them, and never holds back traffic.
+
+A small thread sends what was handed over, in pieces of many events. It keeps count of the pieces that are in no finished
+file: when the process dies, what they held is told as a gap by the next one, and their events about sessions, of which there
+are few and on which the archive builds, are sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bridge.archive.child import Child
+from bridge.archive.events import (
+    Gap,
+    SessionEvent,
+    Stands,
+    Started,
+    Stopped,
+    Subscribed,
+    Unsubscribed,
+    encode,
+    now_us,
+    together,
+)
+from bridge.archive.standing import Standing
+from bridge.archive.writer import ROW_BYTES, prepare
+
+if TYPE_CHECKING:
+    from bridge.config.archive import ArchiveConfig
+
+log = logging.getLogger(__name__)
+
+#: Seconds that the first event waits for others to go with it.
+GATHER: Final = 0.02
+#: Bytes of events in one piece; a longer one is a piece by itself.
+PIECE: Final = 256 * 1024
+#: Seconds before another process is started where the last one finished no file: at first, and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+#: What is sent again when the process dies before it is in a finished file.
+Kept = SessionEvent | Started | Stopped
+
+
+class Piece(msgspec.Struct):
+    """What is known of events that were sent together, until they are in a finished file."""
+
+    #: rows that are missing if it is lost, and since when, in microseconds since the epoch
+    rows: int
+    since: int
+    #: what is sent again if it is lost
+    kept: list[Kept]
+
+
+class Feed:
+    """Events of one service. `start`, `add` and `keep` are called by one thread, and none of them waits.
+
+    Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
+    """
+
+    def __init__(self, config: ArchiveConfig) -> None:
+        prepare(config).close()
+        self.config = config
+        #: (time, encoded event, rows, bytes that it counts for, what is kept of it)
+        self._queue: deque[tuple[int, bytes, int, int, Kept | None]] = deque()
+        # The caller's thread writes `_handed`, `_missed` and `_missed_since`, the other one all that follows.
+        self._handed = 0
+        self._missed = 0
+        self._missed_since = 0
+        self._taken = 0
+        self._told = 0
+        #: it waits for something to do
+        self._idle = False
+        #: sent, and in no finished file; for those that the process still has in memory: the bytes that they count for
+        self._pieces: deque[Piece] = deque()
+        self._sizes: deque[int] = deque()
+        #: what stands, as far as it was sent
+        self._standing = Standing(itertools.count())
+        #: what the next process is told first: how much is lost, and what is kept of it
+        self._lost: Piece | None = None
+        self._stopping = False
+        self.child: Child | None = None
+        self._ending = threading.Event()
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
+
+    # The caller's thread ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def add(self, now: int, data: bytes, rows: int, kept: Kept | None = None) -> None:
+        """Have an encoded event of the time `now` made into so many rows; where there is no room, they are a gap."""
+        size = len(data) + rows * ROW_BYTES
+        if self._handed - self._taken + size > self.config.memory:
+            if self._missed == self._told:
+                self._missed_since = now
+            self._missed += rows
+            return
+        self._handed += size
+        self._queue.append((now, data, rows, size, kept))
+        if self._idle:
+            self._wake()
+
+    def keep(self, event: Kept) -> None:
+        """Hand an event over that is to survive the archive's process."""
+        rows = 1
+        if isinstance(event, Subscribed | Unsubscribed):
+            rows = len(event.granted if isinstance(event, Subscribed) else event.filters)
+        self.add(event.now, encode(event), rows, event)
+
+    def close(self, timeout: float) -> bool:
+        """Have all written that was handed over; False when that takes longer than `timeout` seconds."""
+        self._ending.set()
+        if self._thread.ident is None:
+            return True
+        self._wake()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _wake(self) -> None:
+        self._idle = False
+        with contextlib.suppress(BlockingIOError):  # it was woken often enough
+            os.write(self._waker, b"\0")
+
+    # Its own thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._written:
+            if pause:
+                self._rest(pause)
+            try:
+                self.child = Child(self.config, self._woken)
+            except OSError as error:
+                finished = 0
+                log.error("archive: its process cannot be started: %s", error)
+            else:
+                finished = self._serve(self.child)
+            pause = 0.0 if finished else min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
+
+    @property
+    def _written(self) -> bool:
+        return self._stopping and not self._pieces and self._lost is None
+
+    def _rest(self, seconds: float) -> None:
+        if self._ending.is_set():
+            time.sleep(FIRST_PAUSE)
+        else:
+            self._ending.wait(seconds)
+
+    def _serve(self, child: Child) -> int:
+        """Send until the process ends; how many pieces it brought to finished files."""
+        finished = 0
+        while not child.ended:
+            woken = child.turn(wait=not self._go_on(child))
+            self._idle = False
+            if woken and not self._ending.is_set():
+                time.sleep(GATHER)
+            while child.taken > child.freed:
+                self._taken += self._sizes.popleft()
+                child.freed += 1
+            while child.durable > finished:
+                self._pieces.popleft()
+                finished += 1
+        self._died(child)
+        return finished
+
+    def _go_on(self, child: Child) -> bool:
+        """Send the next piece where the pipe has room; whether there may be more to send already."""
+        if child.sending:
+            return False
+        if self._send_on(child):
+            return True
+        if self._stopping:
+            child.close()
+            return False
+        self._idle = True
+        return bool(self._queue) or self._ending.is_set()
+
+    def _send_on(self, child: Child) -> bool:
+        """Send the next piece; whether there is one."""
+        encoded: list[bytes] = []
+        piece = Piece(0, 0, [])
+        length = size = 0
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            encoded = self._again(lost)
+            piece = lost
+        while self._queue and length < PIECE:
+            now, data, rows, counted, kept = self._queue.popleft()
+            encoded.append(data)
+            length += len(data)
+            size += counted
+            piece.since = piece.since or now
+            if kept is None:
+                piece.rows += rows
+            else:
+                piece.kept.append(kept)
+                if not isinstance(kept, Started | Stopped):
+                    self._standing.follow(kept)
+        if self._missed != self._told:
+            encoded.append(encode(self._gap(piece)))
+        if not encoded and self._ending.is_set() and not self._stopping:
+            self._stopping = True
+            piece.kept.append(Stopped(now_us()))
+            encoded.append(encode(piece.kept[-1]))
+        if not encoded:
+            return False
+        self._pieces.append(piece)
+        self._sizes.append(size)
+        child.send(together(encoded))
+        return True
+
+    def _again(self, lost: Piece) -> list[bytes]:
+        now = now_us()
+        encoded = [encode(Stands(now, self._standing.sessions))]
+        if lost.rows:
+            encoded.append(encode(Gap(now, lost.since, lost.rows)))
+        return encoded + [encode(one) for one in lost.kept]
+
+    def _gap(self, piece: Piece) -> Gap:
+        """What did not fit into memory since the last time."""
+        missed, since = self._missed - self._told, self._missed_since
+        self._told += missed
+        piece.rows += missed
+        piece.since = min(piece.since, since) if piece.since else since
+        log.warning(
+            "archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
+            missed,
+            self.config.memory,
+        )
+        return Gap(now_us(), since, missed)
+
+    def _died(self, child: Child) -> None:
+        """The process has ended: what it took with it is told by the next one."""
+        how = child.reap()
+        self._taken += sum(self._sizes)
+        self._sizes.clear()
+        if not self._pieces:
+            if not self._written:
+                log.error("archive: its process %s; nothing is lost, and another is started", how)
+            return
+        lost = Piece(sum(one.rows for one in self._pieces), min(one.since for one in self._pieces), [])
+        for one in self._pieces:
+            lost.kept += one.kept
+        self._pieces.clear()
+        self._lost = lost
+        log.error("archive: its process %s; %d rows are lost, and another is started", how, lost.rows)

@@ -1,0 +1,134 @@
+"""`python -m bridge.archive.process CONFIGURATION`: writes the archive of a service, which hands pieces over on its input.
+
+It ends when its input does, after it has written all that came: a service that is stopped or killed loses nothing that was
+in the pipe. So the signals by which services are told to stop are not for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+import time
+
+import msgspec
+
+from bridge.archive.child import LENGTH, Report
+from bridge.archive.events import events_of
+from bridge.archive.writer import ArchiveWriter
+from bridge.config.archive import ArchiveConfig
+
+log = logging.getLogger(__name__)
+
+#: Seconds to wait for another process that writes to the directory, once nobody hands anything over any more.
+LOCK_PATIENCE = 60.0
+#: Lower than the service's own: the archive takes what is left of the processors.
+NICENESS = 5
+
+
+class Reports(logging.Handler):
+    """Says to the service how far the archive is, and what is for its log; to standard error once it is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._gone = False
+
+    def progress(self, taken: int, durable: int) -> None:
+        """So many pieces need no memory any more, so many are in finished files."""
+        self._say(Report(taken, durable))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        self._say(Report(level=record.levelno, logger=record.name, text=text))
+        if self._gone:
+            with contextlib.suppress(OSError):
+                os.write(sys.stderr.fileno(), f"{record.levelname} {text}\n".encode())
+
+    def _say(self, report: Report) -> None:
+        if self._gone:
+            return
+        line = msgspec.json.encode(report) + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError:
+            self._gone = True
+
+
+class Pieces:
+    """Standard input."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until there is something to read, or the end."""
+        return bool(self._poll.poll(None if seconds is None else seconds * 1000))
+
+    def is_closed(self) -> bool:
+        """Whether nobody can write to it any more; what is in it can still be read."""
+        return any(event & select.POLLHUP for _, event in self._poll.poll(0))
+
+    def read(self) -> bytes | None:
+        """The next piece; None at the end. Half a piece, of a service that was killed, is none."""
+        head = self._exactly(LENGTH)
+        return None if head is None else self._exactly(int.from_bytes(head, "big"))
+
+    def _exactly(self, length: int) -> bytes | None:
+        data = bytearray(length)
+        left = memoryview(data)
+        while left:
+            count = os.readv(self._descriptor, [left])
+            if not count:
+                return None
+            left = left[count:]
+        return bytes(data)
+
+
+def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
+    """Write until the input ends; the exit status."""
+    writer = ArchiveWriter(config, reports.progress)
+    closed_at = 0.0
+
+    def give_up() -> bool:
+        nonlocal closed_at
+        if not pieces.is_closed():
+            return False
+        closed_at = closed_at or time.monotonic()
+        return time.monotonic() - closed_at > LOCK_PATIENCE
+
+    if not writer.take_over(give_up):
+        log.error("archive: what was handed over is lost: another process still writes to %s", config.directory)
+        return 1
+    while True:
+        if pieces.wait(writer.due()):
+            piece = pieces.read()
+            if piece is None:
+                break
+            writer.take(events_of(piece), len(piece))
+        writer.look()
+    writer.close()
+    return 0
+
+
+def main() -> int:
+    """Run it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    # Nothing but reports is to go where they go.
+    reports = Reports(os.dup(sys.stdout.fileno()))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    logging.basicConfig(level=logging.INFO, handlers=[reports], format="%(message)s")
+    config = ArchiveConfig.model_validate(msgspec.json.decode(sys.argv[1]))
+    return write(config, Pieces(sys.stdin.fileno()), reports)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
