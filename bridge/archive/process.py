@@ -7,6 +7,7 @@ in the pipe. So the signals by which services are told to stop are not for it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import select
@@ -122,6 +123,8 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
+    # Rows are made and forgotten by the thousand, and none is in a cycle.
+    gc.set_threshold(100_000, 50, 100)
     # Nothing but reports is to go where they go.
     reports = Reports(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -48,6 +48,8 @@ GROUP_ROWS, GROUP_BYTES = 50_000, 16 * 1024 * 1024
 SLICE_ROWS = 2_000
 #: Bytes that a row counts for besides its event.
 ROW_BYTES = 256
+#: Microseconds.
+HOUR = 3_600_000_000
 #: Seconds between attempts to remove what is older than the retention.
 RETENTION_INTERVAL = 3600.0
 
@@ -104,6 +106,7 @@ class ArchiveWriter:
         self._file_since = 0.0
         self._partition: Path | None = None
         self._day = ""
+        self._hour = -1
         self._swept = -math.inf
 
     def take_over(self, give_up: Callable[[], bool] = lambda: False) -> bool:
@@ -208,12 +211,17 @@ class ArchiveWriter:
 
     def _turn(self, now: int) -> None:
         """Rows of another hour go to another file; a day begins with what stands from the day before."""
+        if not self._unfinished:
+            self._file_since = time.monotonic()
+        hour = now // HOUR
+        if hour == self._hour:
+            return
+        self._hour = hour
         moment = datetime.fromtimestamp(now / 1_000_000, UTC)
         partition = archive_directory.partition(self.directory, moment)
         if partition != self._partition:
             self._finish()
             self._partition = partition
-        if not self._unfinished:
             self._file_since = time.monotonic()
         day = f"{moment:%Y-%m-%d}"
         if day != self._day:

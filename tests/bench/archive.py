@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import statistics
 import sys
+import time
 from collections import defaultdict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 import pyarrow.parquet
 
 from bridge.archive.directory import files
 from bridge.archive.schema import Direction, Outcome
+from bridge.archive.writer import LOCK
 from tests.bench import machine
 from tests.bench.generator import MeasureFailed, measure
-from tests.bench.servers import Bridge, ServerUnavailable
+from tests.bench.servers import START_WAIT, Bridge, ServerUnavailable
 
 #: Of the rate without an archive, with one.
 LEAST: Final = 0.9
@@ -37,6 +40,21 @@ class Archiving(Bridge):
         config = self.folder / "bridge.yaml"
         config.write_text(f"archive: {{directory: {self.folder / 'archive'}}}\n")
         return [*super().command(), str(config)]
+
+    def start(self) -> None:
+        """As every server, and wait until the archive's process is at work."""
+        super().start()
+        with (self.folder / "archive" / LOCK).open("ab") as lock:
+            until = time.monotonic() + START_WAIT
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                if time.monotonic() > until:
+                    raise ServerUnavailable("the archive's process is not there")
+                time.sleep(0.05)
 
     def end(self) -> None:
         """Have it stop in order: everything is written then."""
@@ -72,8 +90,28 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def load(server: Bridge, qos: int, options: argparse.Namespace) -> float:
-    """Messages a second through a server, end to end. Raises MeasureFailed."""
+class Figures(NamedTuple):
+    """What one load brought."""
+
+    #: messages a second, end to end
+    rate: float
+    #: processor time of the service's own process for each message, in microseconds
+    service: float
+    #: the same of the archive's process
+    archive: float
+
+
+def processor_time(process: psutil.Process) -> float:
+    """Seconds so far, of this process alone."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
+    """The figures of one load. Raises MeasureFailed."""
+    service = psutil.Process(server.pid)
+    processes = [service, *service.children()]
+    before = [processor_time(one) for one in processes]
     figures = measure(
         "load", timeout=options.seconds + MARGIN, core=None, port=server.port, pid=server.pid, qos=qos, durable=False,
         messages=int(options.seconds * 150_000), publishers=options.publishers, payload=options.payload,
@@ -81,19 +119,24 @@ def load(server: Bridge, qos: int, options: argparse.Namespace) -> float:
     )  # fmt: skip
     if figures["failure"] or figures["lost"]:
         raise MeasureFailed(figures["failure"] or f"{figures['lost']} messages lost")
-    return float(figures["rate"])
+    try:
+        spent = [processor_time(one) - seconds for one, seconds in zip(processes, before, strict=True)]
+    except psutil.NoSuchProcess as error:
+        raise MeasureFailed(f"the archive's process has ended: {server.last_words()}") from error
+    each = [1e6 * time / figures["received"] for time in spent]
+    return Figures(figures["rate"], each[0], sum(each[1:]))
 
 
-def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> tuple[float, dict[str, int]]:
-    """The rate of a fresh server, and what is in its archive once it is stopped in order. Raises MeasureFailed."""
+def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> tuple[Figures, dict[str, int]]:
+    """The figures of a fresh server, and what is in its archive once it is stopped in order. Raises MeasureFailed."""
     server = kind()
     server.start()
     try:
-        rate = load(server, qos, options)
+        figures = load(server, qos, options)
         if not isinstance(server, Archiving):
-            return rate, {}
+            return figures, {}
         server.end()
-        return rate, server.rows()
+        return figures, server.rows()
     finally:
         server.stop()
 
@@ -102,26 +145,32 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """All rounds: with and without in turn, so that a drift of the machine hits both alike."""
     found: dict[str, Any] = {}
     for qos in map(int, options.qos.split(",")):
-        rates: defaultdict[str, list[float]] = defaultdict(list)
+        figures: defaultdict[str, list[Figures]] = defaultdict(list)
         missing = total = 0
         for number in range(options.rounds):
             kinds: list[type[Bridge]] = [Bridge, Archiving]
             for kind in kinds if number % 2 == 0 else kinds[::-1]:
-                rate, rows = one_round(kind, qos, options)
-                rates[kind.name].append(rate)
+                one, rows = one_round(kind, qos, options)
+                figures[kind.name].append(one)
                 missing += rows.get("missing", 0)
                 total += rows.get("in", 0) + rows.get("out", 0)
-        without, archived = (statistics.median(rates[kind.name]) for kind in (Bridge, Archiving))
-        ratio = archived / without
+        without, archived = (
+            Figures(*map(statistics.median, zip(*figures[kind.name], strict=True))) for kind in (Bridge, Archiving)
+        )
+        ratio, spent = archived.rate / without.rate, without.service / archived.service
         print(
-            f"QoS {qos}: {without:,.0f}/s without, {archived:,.0f}/s with an archive: {ratio:.2f} x "
-            f"(target at least {LEAST} x: {'met' if ratio >= LEAST else 'missed'}); "
-            f"{total:,} rows in the archive, {missing:,} missing",
+            f"QoS {qos}: {without.rate:,.0f}/s without, {archived.rate:,.0f}/s with an archive: {ratio:.2f} x "
+            f"(target at least {LEAST} x: {'met' if ratio >= LEAST else 'missed'}); {total:,} rows, {missing:,} missing"
+        )
+        print(
+            f"       processor time of the service: {without.service:.1f} us a message without, {archived.service:.1f} us "
+            f"with: {spent:.2f} x; of the archive's process: {archived.archive:.1f} us",
             flush=True,
         )
         found[f"QoS {qos}"] = {
-            "without": rates[Bridge.name], "with": rates[Archiving.name], "ratio": ratio, "rows": total,
-            "missing": missing,
+            "ratio": ratio, "processor_time_ratio": spent, "rows": total, "missing": missing,
+            "without": [one._asdict() for one in figures[Bridge.name]],
+            "with": [one._asdict() for one in figures[Archiving.name]],
         }  # fmt: skip
     return found
 
