@@ -53,11 +53,20 @@ def _packed(queue: str, entries: Sequence[Entry]) -> str:
             f"queue {queue} has a message whose MsgId {wrong.hex()} has {len(wrong)} bytes instead of {_MSG_ID}: by that it"
             " cannot be found again; get it from there, and put it with a MsgId of 24 bytes, or none"
         )
-    return base64.b64encode(zlib.compress(raw)).decode()
+    # Byte by byte of all MsgIds: most are those of the message before, so that little is left of many.
+    columns = b"".join([raw[at::_ENTRY] for at in range(_ENTRY)])
+    return base64.b64encode(zlib.compress(columns)).decode()
 
 
 def _entries(packed: str) -> list[Entry]:
-    raw = zlib.decompress(base64.b64decode(packed))
-    if len(raw) % _ENTRY:
-        raise ValueError(f"an offset of the source mq has {len(raw)} bytes, which is no multiple of {_ENTRY}: it is damaged")
+    columns = zlib.decompress(base64.b64decode(packed))
+    count, rest = divmod(len(columns), _ENTRY)
+    if rest:
+        raise ValueError(
+            f"an offset of the source mq has {len(columns)} bytes, which is no multiple of {_ENTRY}: it is damaged"
+        )
+    rows = bytearray(len(columns))
+    for at in range(_ENTRY):
+        rows[at::_ENTRY] = columns[at * count : (at + 1) * count]
+    raw = bytes(rows)
     return [(raw[at : at + _MSG_ID], raw[at + _MSG_ID] == 1) for at in range(0, len(raw), _ENTRY)]

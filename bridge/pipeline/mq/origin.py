@@ -21,8 +21,9 @@ READ_OPTIONS: Final = (
     "maxBytesPerTrigger",
     "failOnDataLoss",
 )
-#: Messages, and bytes of message data, of a micro-batch at most.
-MOST_MESSAGES: Final = 10_000
+#: Messages, and bytes of message data, of a micro-batch at most: what a batch costs however many messages it has is then
+#: little beside what they cost.
+MOST_MESSAGES: Final = 100_000
 MOST_BYTES: Final = 256 * 1024 * 1024
 
 
