@@ -14,6 +14,7 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.mapping.message import Message
+from bridge.mq.batch import get_many
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
 from bridge.mq.local.client import RemoteConnection
@@ -90,25 +91,32 @@ class Place:
         self.connection.commit()
         self.connection.close(handle)
 
-    def browse(self, queue: str) -> int:
+    def browse(self, queue: str, *, batches: bool = False) -> int:
         """Browse all that is on a queue; how many."""
         options = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-        return self._got(queue, cmqc.MQOO_BROWSE, options)
+        return self._got(queue, cmqc.MQOO_BROWSE, options, batches)
 
-    def take(self, queue: str) -> int:
+    def take(self, queue: str, *, batches: bool = False) -> int:
         """Get all that is on a queue; how many."""
         options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-        return self._got(queue, cmqc.MQOO_INPUT_SHARED, options)
+        return self._got(queue, cmqc.MQOO_INPUT_SHARED, options, batches)
 
-    def _got(self, queue: str, how: int, options: GetOptions) -> int:
+    def _got(self, queue: str, how: int, options: GetOptions, batches: bool) -> int:
+        """One by one, as MQI has it, or in batches, as the source does."""
         handle = self.connection.open(MQOD(ObjectName=queue), how)
-        count = 0
+        count = uncommitted = 0
         try:
             while True:
-                self.connection.get(handle, options)
-                count += 1
-                if count % UNIT == 0:
+                if batches:
+                    found = len(get_many(self.connection, handle, options))
+                else:
+                    self.connection.get(handle, options)
+                    found = 1
+                count += found
+                uncommitted += found
+                if uncommitted >= UNIT:
                     self.connection.commit()
+                    uncommitted = 0
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
@@ -193,6 +201,7 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         assert spark.read.parquet(f"{name}/out").count() == count
         for _ in range(ROUNDS):
             figures.measure("loop of MQGET", partial(_all, place.browse, queue, count))
+            figures.measure("loop of batches", partial(_all, partial(place.browse, batches=True), queue, count))
             for partitions in (1, 2):
                 figures.measure(f"mq -> Parquet, partitions: {partitions}", partial(write, partitions))
         return figures.told("loop of MQGET")
@@ -241,6 +250,8 @@ def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict
             queue = place.queue()
             place.put(queue, count)
             figures.measure("loop of MQGET", partial(_all, place.take, queue, count))
+            place.put(queue, count)
+            figures.measure("loop of batches", partial(_all, partial(place.take, batches=True), queue, count))
             for partitions in (1, 2):
                 place.put(queue, count)
                 frame = spark.readStream.format("mq").options(**place.options(queue=queue, partitions=str(partitions)))
