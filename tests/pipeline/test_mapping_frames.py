@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import mqbridge
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from bridge import pipeline
 from bridge.config import ConfigurationError, ToMqMapping
 from bridge.pipeline import to_messages, to_publications
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.flow.sink import MQ, ROUTES, PipelineSink
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_chain, decode_rfh2
 
 CONFIGURATION = """
 queue_manager: {name: QM1}
 links: {plant: {host: broker}}
 mappings:
   in: {from: {mqtt: "plant/{line}"}, to: {queue: "LINE.{line}"}, filter: {min_size: 1}}
+  plain: {from: {mqtt: "plant/{line}"}, to: {queue: "LINE.{line}"}, attributes: {rfh2: false}}
   out: {from: {queue: Q}, to: {mqtt: "out/{usr.line}", link: plant}}
 """
 
@@ -54,6 +62,83 @@ def test_written_and_read(spark: SparkSession, queues: Any, read: Any) -> None:
     assert [(row.topic, row.payload, row.qos) for row in found] == [("all", b"", 1), ("all", b"1", 0), ("all", b"21.5", 1)]
 
 
+def line(queues: Any) -> str:
+    """The queue that messages of plant/1 are mapped to, empty."""
+    queues.mqsc("DEFINE QLOCAL('LINE.1') NOREPLACE")
+    queues.take("LINE.1")
+    return "LINE.1"
+
+
+def check_written(queues: Any, refused: str) -> None:
+    """What the mapping `plain` makes of `publications`: a message with properties beside it, and refused rows."""
+    (got,) = queues.take("LINE.1")
+    header = decode_rfh2(got.data)
+    folders = {folder.name: folder.content for folder in header.folders}
+    assert (folders["mqtt"], got.data[header.StrucLength :]) == ({"qos": 1, "msgid": 7, "topic": "plant/1"}, b"21.5")
+    (letter,) = queues.take(refused)
+    chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
+    dlh, rfh2 = chain.headers
+    assert (dlh.Reason, dlh.DestQName.rstrip(b" \0"), chain.body) == (cmqc.MQRC_OBJECT_NAME_ERROR, b"plant/no name", b"1")
+    assert {folder.name: folder.content for folder in rfh2.folders}["mqps"] == {"Top": "plant/no name"}
+
+
+def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, config: Path) -> None:
+    refused = queues.queue()
+    line(queues)
+    messages = to_messages(publications(spark).where("payload <> ''"), "plain", config=config)
+    writer = messages.write.format("mq").options(**queues.options).mode("append")
+    with pytest.raises(PySparkException, match=r"cannot be put: its mapping refuses it from 'plant/no name': .*refused"):
+        writer.save()
+    queues.take("LINE.1")  # of another partition, it may have been put
+    writer.option("refused", refused).save()
+    check_written(queues, refused)
+
+
+@pytest.mark.parametrize("sink", [False, True], ids=["stream", "sink of a pipeline"])
+def test_all_that_a_mapping_makes_is_streamed(
+    sink: bool, spark: SparkSession, queues: Any, config: Path, tmp_path: Path
+) -> None:
+    refused = queues.queue()
+    line(queues)
+    rows = publications(spark).where("payload <> ''")
+    rows.write.json(str(tmp_path / "rows"))
+    stream = spark.readStream.schema(rows.schema).json(str(tmp_path / "rows"))
+    messages = to_messages(stream, "plain", config=config)
+    options = queues.options | {"refused": refused}
+    if sink:
+        spark.dataSource.register(PipelineSink)
+        messages = messages.select(f.struct("*").alias(MQ))
+        options = {ROUTES: json.dumps({MQ: options})}
+    writer = messages.writeStream.format(PipelineSink.name() if sink else "mq").options(**options)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    check_written(queues, refused)
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["mqbridge.register", "spark.dataSource.register"])
+def test_programs_register_the_data_sources(by_hand: bool, spark: SparkSession, queues: Any) -> None:
+    queue = queues.queue()
+    queues.put(queue, b"1")
+    if by_hand:
+        spark.dataSource.register(mqbridge.MqDataSource)
+        spark.dataSource.register(mqbridge.MqttDataSource)
+    else:
+        mqbridge.register(spark)
+    assert spark.read.format("mq").options(**queues.options, queue=queue).load().count() == 1
+    with pytest.raises(PySparkException, match="is read in streams"):
+        spark.read.format("mqtt").options(host="127.0.0.1", topic="a").load().collect()
+
+
+def test_programs_import_all_from_mqbridge() -> None:
+    names = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+    assert sorted(mqbridge.__all__) == sorted(pipeline.__all__) == names
+    for name in names:
+        assert getattr(mqbridge, name) is getattr(pipeline, name)
+    for module in (mqbridge, pipeline):
+        with pytest.raises(AttributeError, match="has no attribute 'to_message'"):
+            _ = module.to_message
+
+
 def test_a_column_says_where(spark: SparkSession) -> None:
     frame = publications(spark).withColumn("queue", f.lit("Q.1"))
     assert {row.queue for row in to_messages(frame).select("queue").collect()} == {"Q.1"}
@@ -66,7 +151,7 @@ MAPPING = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q"
     ("arguments", "sentence"),
     [
         ({"profile": "in"}, "config is needed"),
-        ({"profile": "no", "config": True}, "has no mapping 'no'; it has in, out"),
+        ({"profile": "no", "config": True}, "has no mapping 'no'; it has in, plain, out"),
         ({"profile": "out", "config": True}, "mapping out goes to MQTT, so to_publications is for it"),
         ({"profile": "in", "config": True, "queue": "Q"}, "queue: expected no value, because the mapping says"),
         ({"profile": "in", "config": True, "name": "m"}, "name: expected no value"),

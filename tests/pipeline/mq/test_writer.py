@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from bridge.mq.errors import MQError
@@ -294,6 +294,7 @@ def test_what_nobody_takes_away_expires(identity: Identity, target: Target, queu
         assert expiries == [cmqc.MQEI_UNLIMITED] * 2
 
 
+@pytest.mark.slow
 def test_a_batch_write_whose_worker_is_killed_leaves_nothing_behind(
     spark: SparkSession, target: Target, queues: Queues
 ) -> None:
@@ -301,7 +302,7 @@ def test_a_batch_write_whose_worker_is_killed_leaves_nothing_behind(
     before, queue = queues.depth(MAPPING_STATE_QUEUE), str(target.queue)
     rows = spark.range(2_000).selectExpr("CAST(id AS STRING) AS body").repartition(2)
     puts = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 600, action=kill(signal.SIGKILL))
-    with fault(APPLICATION_NAME, puts), pytest.raises(PySparkException):
+    with fault(APPLICATION_NAME, puts), pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
         rows.write.format("mq").options(**queues.options, queue=queue).mode("append").save()
     assert puts.happened
     assert queues.depth(MAPPING_STATE_QUEUE) == before

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from bridge.mapping.publication import Publication
+from bridge.pipeline import to_publications
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.pipeline.mqtt.rows import MSG_ID_PROPERTY, ROW_PROPERTY
@@ -242,6 +243,23 @@ def test_rows_that_are_refused(spark: SparkSession, mosquitto: Mosquitto, client
     assert sorted(reasons) == ["b", "c", "d", "e"]
     assert "0x90" in reasons["b"] and "qos is 7" in reasons["c"]
     assert "its topic is null" in reasons["d"] and "Packet too large" in reasons["e"]
+
+
+def test_publications_of_a_mapping_are_written(
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
+    """Every column of `to_publications`, and rows that it refuses."""
+    receiver = clients("mapped", topic_filter="mapped/#", qos=2)
+    frame = spark.sql("SELECT 'mapped/1' AS topic, 'a' AS body UNION ALL SELECT 'mapped/#', 'b'").coalesce(1)
+    made = to_publications(frame)
+    with pytest.raises(PySparkException, match=r"its mapping refuses it from 'mapped/#': .*where refusal IS NULL"):
+        publish(made, mosquitto.port)
+    assert [one.payload for one in receiver.take_all(1)] == [b"a"]
+    publish(made, mosquitto.port, deadLetter=str(tmp_path))
+    assert [one.payload for one in receiver.take_all(1)] == [b"a"]
+    assert [(row.payload, row.refusal.source) for row in parquet(spark, tmp_path)] == [(b"b", "mapped/#")]
+    publish(made.where("refusal IS NULL"), mosquitto.port)
+    assert [(one.topic, one.payload) for one in receiver.take_all(1)] == [("mapped/1", b"a")]
 
 
 @pytest.mark.parametrize(
