@@ -146,7 +146,7 @@ class Recorder:
 
     def _finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
         if discarded or hasattr(done[0], "got"):
-            messages = [_delivery(one, discarded.get(one.msg_number)) for one in done]
+            messages = [delivery_of(one, discarded.get(one.msg_number)) for one in done]
         else:
             messages = [
                 (
@@ -154,7 +154,7 @@ class Recorder:
                     message.message_id, None,
                 )
                 if type(message := one.message) is PublicationMessage
-                else _delivery(one, None)
+                else delivery_of(one, None)
                 for one in done
             ]  # fmt: skip
         now = now_us()
@@ -164,13 +164,13 @@ class Recorder:
     def unclaimed(self, transmission: Transmission) -> None:
         """A message for a subscription of a session that has ended."""
         now = now_us()
-        event = (_FINISHED, now, transmission.client_id, "", [_delivery(transmission, SESSION_ENDED)])
+        event = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, SESSION_ENDED)])
         self._feed.add(now, encode(event), 1)
 
     def dead_lettered(self, transmission: Transmission, reason: int) -> None:
         """A message that went to the dead-letter queue instead of its client."""
         now = now_us()
-        event = (_DEAD_LETTERED, now, transmission.client_id, _delivery(transmission, _reason(reason)))
+        event = (_DEAD_LETTERED, now, transmission.client_id, delivery_of(transmission, _reason(reason)))
         self._feed.add(now, encode(event), 1)
 
     # Sessions --------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Recorder:
         self._feed.keep(Ended(now_us(), session.client_id))
 
 
-def _delivery(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
+def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
     """All that is known of a message for a client: the fields of `bridge.archive.events.Delivery`."""
     message = transmission.message
     put = getattr(transmission, "put_time", 0.0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
+from bridge.archive.events import DeadLettered, Finished, encode, events_of, together
+from bridge.archive.recorder import delivery_of
 from bridge.archive.rows import Origin, Rows, origin_of, put_time
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
 from bridge.mapping.message import CCSID_UTF8, Message, PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, Typed, encode_rfh2
+from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
 
 
 class Queued:
@@ -39,7 +42,6 @@ MQTT = Folder.build("mqtt", {"clientId": "p", "qos": Typed(1, "i4"), "msgid": Ty
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (PublicationMessage(MQMD(), "p", "t", b"x", 2, 9), Origin("p", 9, 2, None, b"x")),
         (Message(MQMD(), b"plain"), Origin(body=b"plain")),
         (with_rfh2(MQTT), Origin("p", 7, 1, None, b"body")),
         (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})), Origin("p", 7, 1, "run", b"body")),
@@ -52,39 +54,63 @@ def test_where_a_message_comes_from(message: Any, expected: Origin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transmission", "expected"),
+    ("md", "expected"),
     [
-        (Queued(Message(MQMD(), b""), put_time=12.5), 12_500_000),
-        (Queued(Message(MQMD(PutDate=b"19700102", PutTime=b"00000125"), b"")), 86_401_250_000),
-        (Queued(Message(MQMD(), b"")), 99),
+        (MQMD(PutDate=b"19700102", PutTime=b"00000125"), 86_401_250_000),
+        (MQMD(PutDate=b"19700102"), 0),
+        (MQMD(), 0),
     ],
 )
-def test_when_a_message_was_put(transmission: Any, expected: int) -> None:
-    assert put_time(transmission, 99) == expected
+def test_when_a_message_was_put_as_its_descriptor_says(md: MQMD, expected: int) -> None:
+    assert put_time(md) == expected
+
+
+def rows_of(kind: Any, *fields: Any) -> list[dict[str, Any]]:
+    """The rows of an event, handed over as the service does."""
+    (event,) = events_of(together([encode((kind.__struct_config__.tag, *fields))]))
+    rows = Rows(itertools.count(1), payloads=True)
+    made = rows.finished(event) if isinstance(event, Finished) else rows.dead_lettered(event)  # type: ignore[arg-type]
+    return [dict(zip(NAMES, one, strict=True)) for one in made]
+
+
+def test_a_publication_of_a_client() -> None:
+    message = PublicationMessage(MQMD(), "p", "t/u", b"body", 2, 9)
+    one = delivery_of(Queued(message, put_time=12.5, retained=True), None)  # type: ignore[arg-type]
+    (found,) = rows_of(Finished, 50, "c", "anna", [one])
+    assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "t/u", b"body", 4)
+    assert (found["publisher"], found["publisher_message_id"], found["received"]) == ("p", 9, 12_500_000)
+    assert (found["retain"], found["user"], found["sent"]) == (True, "anna", 50)
 
 
 def test_a_delivery_of_an_applications_message() -> None:
-    rows = Rows(itertools.count(1), payloads=True)
-    (made,) = rows.finished(50, "c", "anna", [Queued(with_rfh2(), topic=None, user_data="0")], {})  # type: ignore[list-item]
-    found = dict(zip(NAMES, made, strict=True))
+    one = delivery_of(Queued(with_rfh2(), topic=None, user_data="0"), None)  # type: ignore[arg-type]
+    (found,) = rows_of(Finished, 50, "c", "anna", [one])
     assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "command", b"body", 4)
     assert (found["publisher"], found["payload_hash"], found["sequence"]) == ("", payload_hash(b"body"), 1)
+    assert found["received"] == 50
+
+
+def test_a_message_that_says_itself_that_it_is_retained() -> None:
+    one = delivery_of(Queued(with_rfh2(Folder.build("mqps", {"Ret": True}))), None)  # type: ignore[arg-type]
+    assert rows_of(Finished, 50, "c", "", [one])[0]["retain"] is True
 
 
 def test_a_message_of_a_queue_manager_elsewhere_is_read_as_it_came() -> None:
     """The poller takes the headers off, and with them who published it."""
     came = with_rfh2(MQTT)
-    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", undelivered=(came.md, came.data))
-    (made,) = Rows(itertools.count(1), payloads=True).finished(50, "c", "", [stripped], {})  # type: ignore[list-item]
-    found = dict(zip(NAMES, made, strict=True))
+    md = msgspec.structs.replace(came.md, Version=1, PutDate=b"19700102", PutTime=b"00000125")
+    header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)
+    got = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
+    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", got=got)
+    (found,) = rows_of(Finished, 50, "c", "", [delivery_of(stripped, None)])  # type: ignore[arg-type]
     assert (found["publisher"], found["publisher_message_id"], found["payload"]) == ("p", 7, b"body")
+    assert found["received"] == 86_401_250_000
 
 
 def test_what_cannot_be_read_is_kept_whole() -> None:
-    rows = Rows(itertools.count(1), payloads=True)
     broken = Queued(Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"no header"), user_data=None)
-    (made,) = rows.dead_lettered(50, broken, cmqc.MQRC_RFH_ERROR)  # type: ignore[arg-type]
-    found = dict(zip(NAMES, made, strict=True))
+    one = delivery_of(broken, "MQRC_RFH_ERROR (2334)")  # type: ignore[arg-type]
+    (found,) = rows_of(DeadLettered, 50, "c", one)
     assert (found["payload"], found["qos"], found["reason"]) == (b"no header", 2, "MQRC_RFH_ERROR (2334)")
 
 

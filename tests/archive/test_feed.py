@@ -1,0 +1,228 @@
+"""The service's end of the archive: bounded, never waiting, and whole again after a kill of either process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.archive.events import (
+    Connected,
+    Ended,
+    Published,
+    Started,
+    Subscribed,
+    encode,
+    now_us,
+)
+from bridge.archive.feed import Feed
+from bridge.archive.writer import LOCK
+from bridge.config.archive import ArchiveConfig, RollConfig
+from tests.archive.made import read
+
+_PUBLISHED = Published.__struct_config__.tag
+#: Seconds: a process starts in one or two, on a busy machine in more.
+PATIENCE = 60
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def make(directory: Path) -> Iterator[Callable[..., Feed]]:
+    made: list[Feed] = []
+
+    def call(*, roll: float = 3600, **values: Any) -> Feed:
+        made.append(Feed(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
+        made[-1].keep(Started(now_us()))
+        return made[-1]
+
+    yield call
+    for one in made:
+        one.close(PATIENCE)
+
+
+def hand(feed: Feed, *topics: str, size: int = 0) -> None:
+    """An event that makes a row with each of these topics, with payloads of so many bytes."""
+    now = now_us()
+    publications = [(topic, bytes(size), 0, 0, False) for topic in topics]
+    feed.add(now, encode((_PUBLISHED, now, "p", "", now, {}, publications)), len(topics))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(PATIENCE * 200):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it did not come about")
+
+
+def topics(directory: Path) -> list[str]:
+    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+
+
+def own(directory: Path) -> list[tuple[str, int]]:
+    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+
+
+def kill(feed: Feed) -> int:
+    """Kill the process of the archive; its number."""
+    assert feed.child is not None
+    number = feed.child.pid
+    os.kill(number, signal.SIGKILL)
+    return number
+
+
+def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path) -> None:
+    feed = make()
+    hand(feed, "before")
+    feed.start()
+    hand(feed, "a", "b", size=10)
+    hand(feed, "large", size=500_000)
+    hand(feed, "c", size=5)
+    assert feed.close(PATIENCE)
+    assert topics(directory) == ["before", "a", "b", "large", "c"]
+    assert own(directory) == [("started", 0), ("stopped", 0)]
+    assert feed._handed == feed._taken
+
+
+def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> None:
+    feed = make(roll=0.01, memory=1024 * 1024)
+    feed.start()
+    for number in range(3):
+        hand(feed, f"{number}", size=900_000)
+        until(lambda: feed._handed == feed._taken)
+    feed.close(PATIENCE)
+    assert topics(directory) == ["0", "1", "2"]
+
+
+def test_what_does_not_fit_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    feed = make(memory=1024 * 1024)
+    hand(feed, "a", size=900_000)
+    began = now_us()
+    hand(feed, "b", "c", "d", size=200_000)
+    hand(feed, "e", "f", size=900_000)
+    feed.start()
+    feed.close(PATIENCE)
+    assert topics(directory) == ["a"]
+    assert own(directory) == [("started", 0), ("gap", 5), ("stopped", 0)]
+    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
+    assert began <= int(gap["received"].timestamp() * 1_000_000 + 0.5) <= now_us()
+    assert "5 rows are missing" in caplog.text and "archive.memory" in caplog.text
+
+
+def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path) -> None:
+    """The pipe is full, then the memory; what comes then is a gap, and all the rest is there."""
+    feed = make(memory=4 * 1024 * 1024)
+    feed.start()
+    until(lambda: feed.child is not None)
+    os.kill(feed.child.pid, signal.SIGSTOP)
+    for number in range(100):
+        hand(feed, f"{number}", size=100_000)
+    assert feed._missed > 50 and feed._handed <= 4 * 1024 * 1024
+    until(lambda: feed.child is not None and feed.child.sending)
+    os.kill(feed.child.pid, signal.SIGCONT)
+    feed.close(PATIENCE)
+    came = 100 - feed._missed
+    assert topics(directory) == [f"{number}" for number in range(came)]
+    assert own(directory) == [("started", 0), ("gap", feed._missed), ("stopped", 0)]
+
+
+def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was in no finished file is a gap; what happened to sessions is known all the same."""
+    feed = make(roll=0.05)
+    feed.keep(Subscribed(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
+    feed.start()
+    hand(feed, "on disk")
+    until(lambda: topics(directory) == ["on disk"] and not feed._pieces)
+    os.kill(feed.child.pid, signal.SIGSTOP)
+    feed.keep(Connected(now_us(), "d", "", False))
+    feed.keep(Ended(now_us(), "d"))
+    hand(feed, "lost", "lost too")
+    until(lambda: sum(one.rows for one in feed._pieces) == 2)
+    killed = kill(feed)
+    until(lambda: feed.child.pid != killed)
+    hand(feed, "of the next one")
+    feed.close(PATIENCE)
+    assert topics(directory) == ["on disk", "of the next one"]
+    assert own(directory) == [("started", 0), ("gap", 2), ("stopped", 0)]
+    sessions = [(one["outcome"], one["client_id"]) for one in read(directory) if one["direction"] == "subscription"]
+    said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
+    assert sessions == [said, said, *happened]  # a process begins with what stands
+    assert f"(pid {killed}) was ended by SIGKILL; 2 rows are lost" in caplog.text
+    assert feed._handed == feed._taken
+
+
+def test_a_process_killed_before_its_first_file_loses_no_start(make: Any, directory: Path) -> None:
+    feed = make()
+    feed.start()
+    hand(feed, "a")
+    until(lambda: feed.child is not None and bool(feed._pieces))
+    killed = kill(feed)
+    until(lambda: feed.child.pid != killed)
+    feed.close(PATIENCE)
+    assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
+
+
+def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path) -> None:
+    feed = make()
+    feed.start()
+    hand(feed, "a")
+    until(lambda: feed.child is not None and bool(feed._pieces))
+    os.kill(feed.child.pid, signal.SIGSTOP)
+    threading.Timer(0.1, kill, (feed,)).start()
+    assert feed.close(PATIENCE)
+    assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
+
+
+#: A service that hands over rows, says so, and waits to be killed.
+SERVICE = """
+import sys, time
+from pathlib import Path
+from bridge.archive.events import Published, Started, encode, now_us
+from bridge.archive.feed import Feed
+from bridge.config.archive import ArchiveConfig
+feed = Feed(ArchiveConfig(directory=Path(sys.argv[1])))
+feed.keep(Started(now_us()))
+feed.start()
+for number in range(2000):
+    now = now_us()
+    publications = [(str(number), bytes(1000), 0, 0, False)]
+    feed.add(now, encode((Published.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
+while feed._queue or feed.child is None or feed.child.sending:
+    time.sleep(0.001)
+print("in the pipe", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) -> None:
+    """Killed, or told to stop together with its process, which does not heed that."""
+    command = [sys.executable, "-c", SERVICE, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as service:
+        assert service.stdout is not None
+        assert service.stdout.readline() == b"in the pipe\n"
+        (os.kill if number == signal.SIGKILL else os.killpg)(service.pid, number)
+    with (directory / LOCK).open("ab") as lock:
+        until(lambda: topics(directory) != [])
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it lets go when it has written all
+    assert topics(directory) == [str(number) for number in range(2000)]
+    assert own(directory) == [("started", 0)]  # and not that it was stopped
+    assert not list(directory.glob("date=*/hour=*/.*"))
+
+
+def test_no_process_runs_before_the_start(make: Any) -> None:
+    feed = make()
+    assert feed.child is None and feed.close(0)
