@@ -1,12 +1,12 @@
 """The mappings over columns: the rules of the service as functions of record batches, for `mapInArrow`.
 
-    from bridge.pipeline import to_messages
+    from mqbridge import to_messages
 
     messages = to_messages(publications, "orders", config="bridge.yaml")
-    messages.where("refusal IS NULL").select("queue", "md", "headers", "body").write.format("mq")…
+    messages.write.format("mq").option("refused", "SYSTEM.DEAD.LETTER.QUEUE")…
     messages.where("refusal IS NOT NULL")          # what cannot be mapped, each with the reason
 
-What comes out is byte for byte what the service makes of the same message.
+What comes out is byte for byte what the service makes of the same message, and is put as the service puts it.
 """
 
 from __future__ import annotations

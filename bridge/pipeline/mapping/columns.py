@@ -22,7 +22,11 @@ KEPT_REQUEST_TYPE: Final = pa.struct(
 )
 _BODY: Final = (
     Column("md", MAPPED_MD_TYPE, "fields of the MQMD that mappings set; null and all others: as MQMD_DEFAULT has them"),
-    Column("headers", pa.binary(), "MQRFH2, or empty; headers and body together are the message data"),
+    Column(
+        "headers",
+        pa.binary(),
+        "MQRFH2, or empty; headers and body together are the message data. Of a refused row as seed 004 has it, or null",
+    ),
     Column("body", pa.binary(), "payload; of a refused row as it came"),
     Column(
         "properties",

@@ -53,9 +53,10 @@ def to_messages(
     its publication.
 
     The result has the columns of `bridge.pipeline.mapping.columns`: `queue` (and `queue_manager`) or `topic`, `md`,
-    `headers`, `body` as the source `mq` writes them; `properties`, `retain`, `clear`; `refusal`, null where the row is
-    mapped: a row that cannot be mapped is in the result with its payload as it came, and why. Rows that a filter passes by
-    are not in it. The columns in `keep` are passed through.
+    `headers`, `body`, `properties`, `retain`, `clear`, `kept_request`, all of which the source `mq` writes; `refusal`, null
+    where the row is mapped: a row that cannot be mapped is in the result as the service would dead-letter it (seed 004,
+    tables 1 to 3), with the reason, and the writer's option `refused` says where it goes. Rows that a filter passes by are
+    not in it. The columns in `keep` are passed through (and to be left out of what is written).
 
     Raises OptionError, ConfigurationError, RuleError.
     """
