@@ -123,6 +123,8 @@ class DurableSubscriber:
         self.qos = qos
         #: (topic, number) in the order in which the application got them; QoS 1 may repeat
         self.received: list[tuple[str, int]] = []
+        #: the numbers among them
+        self.numbers: set[int] = set()
         #: numbers of messages that the bridge sent again without DUP
         self.undeclared: list[int] = []
         self.connections = 0
@@ -171,11 +173,9 @@ class DurableSubscriber:
             client.send(*answers)
 
     def _deliver(self, packet: Publish) -> None:
-        self.received.append((packet.topic, number_of(packet.payload)))
-
-    @property
-    def numbers(self) -> set[int]:
-        return {number for _, number in self.received}
+        number = number_of(packet.payload)
+        self.received.append((packet.topic, number))
+        self.numbers.add(number)
 
     @property
     def published_twice(self) -> list[int]:

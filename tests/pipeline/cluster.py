@@ -1,49 +1,38 @@
-"""A Spark standalone cluster on this machine: a master and two workers, from the installed PySpark."""
+"""A Spark standalone cluster on this machine: a master and two workers, in the JVM of the tests' own session.
+
+Executors are processes of their own, which the workers start, and a driver comes to the master's port from a third one.
+(Spark's `local-cluster` is made the same way, but shut up in its driver.)
+"""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-import pyspark
+from pyspark.sql import SparkSession
 
-from bridge.pipeline.java import find_java
-from tests.acceptance.line_process import PATIENCE, LineProcess
-from tests.pipeline.settings import QUICK_JAVA
-
-_HOME = Path(pyspark.__file__).parent
-_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
-
-
-def _daemon(stack: ExitStack, environment: dict[str, str], name: str, *arguments: str) -> LineProcess:
-    command = [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *arguments]
-    daemon = stack.enter_context(LineProcess([*command, "--port", "0", "--webui-port", "0"], env=environment))
-    stack.callback(daemon.terminate)
-    return daemon
+#: Of each worker.
+_CORES, _MEGABYTES = 1, 600
 
 
 @contextmanager
-def cluster(directory: Path) -> Iterator[str]:
-    """The URL of its master."""
-    java = find_java()
-    environment = {
-        **os.environ,
-        **java.environment,
-        "JAVA_HOME": str(java.home),
-        "SPARK_HOME": str(_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(directory),
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
-    }
+def cluster(spark: SparkSession, directory: Path) -> Iterator[str]:
+    """The URL of its master. The workers keep what their executors write in `directory`."""
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    conf = context._jsc.sc().conf().clone()
+    nothing = jvm.scala.Option.empty()
     with ExitStack() as stack:
-        master = _daemon(stack, environment, "master.Master")
-        found = _MASTER.search(master.line_where(lambda line: _MASTER.search(line) is not None, PATIENCE))
-        assert found is not None
-        size = ("--cores", "1", "--memory", "600m")
-        workers = [_daemon(stack, environment, "worker.Worker", *size, found[1]) for _ in range(2)]
-        for worker in workers:
-            worker.line_where(lambda line: "Successfully registered with master" in line, PATIENCE)
-        yield found[1]
+        started = jvm.org.apache.spark.deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)
+        stack.callback(started._1().shutdown)
+        master = "spark://" + started._1().address().hostPort()
+        masters = context._gateway.new_array(jvm.String, 1)
+        masters[0] = master
+        for number in range(2):
+            worker = jvm.org.apache.spark.deploy.worker.Worker.startRpcEnvAndEndpoint(
+                "127.0.0.1", 0, 0, _CORES, _MEGABYTES, masters, str(directory), jvm.scala.Some(number), conf, nothing
+            )
+            stack.callback(worker.shutdown)
+        yield master

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from tests.pipeline.cluster import cluster
@@ -21,10 +21,9 @@ from tests.pipeline.faults import Fault, fault, is_marker, kill
 PATIENCE = 120
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE * 2)
 def test_a_worker_and_the_driver_killed_on_a_cluster(
-    read: Callable[..., DataFrame], queues: Queues, tmp_path: Path
+    spark: SparkSession, read: Callable[..., DataFrame], queues: Queues, tmp_path: Path
 ) -> None:
     source, target, checkpoint = queues.queue(), queues.queue(), str(tmp_path / "checkpoint")
     bodies = [b"%03d" % number for number in range(60)]
@@ -39,7 +38,7 @@ def test_a_worker_and_the_driver_killed_on_a_cluster(
         action=lambda _: os.killpg(driver.pid, signal.SIGKILL),
         after=True,
     )
-    with cluster(tmp_path / "workers") as master, fault(APPLICATION_NAME, worker, committed):
+    with cluster(spark, tmp_path / "workers") as master, fault(APPLICATION_NAME, worker, committed):
         # The driver, with its JVM in a process group of its own. (Python workers leave that group.)
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.pipeline.driver", master, str(queues.directory), source, target, checkpoint],

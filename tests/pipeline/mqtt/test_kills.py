@@ -81,7 +81,6 @@ def test_a_spool_whose_process_is_killed_at_each_step(
     spool.close()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)  # two Spark sessions at once
 def test_a_worker_and_the_driver_killed(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
