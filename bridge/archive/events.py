@@ -67,6 +67,43 @@ class Acknowledgement(msgspec.Struct, array_like=True, gc=False):
     source: Source | bytes | None = None
 
 
+class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
+    """A message that a mapping took from MQ: of its MQMD what rows say, and its data."""
+
+    Format: bytes
+    Encoding: int
+    CodedCharSetId: int
+    Persistence: int
+    MsgId: bytes
+    PutDate: bytes
+    PutTime: bytes
+    data: bytes
+    #: name of the queue; empty where it came as a publication, and says its topic itself
+    queue: str
+
+
+class Arrived(msgspec.Struct, tag=2, array_like=True, gc=False):
+    """A publication that a mapping took from a link."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    publisher: str
+    message_id: int
+    #: DUP: the broker may have sent it before
+    dup: bool
+
+
+class Moved(msgspec.Struct, array_like=True, gc=False):
+    """What became of a message that a mapping took."""
+
+    outcome: str
+    reason: str | None
+    destination: str | None
+    message: Taken | Arrived
+
+
 class Published(msgspec.Struct, tag=1, array_like=True):
     """Publications of one client whose unit of work has ended; `refusals` has the reasons by index."""
 
@@ -104,6 +141,15 @@ class DeadLettered(msgspec.Struct, tag=4, array_like=True):
     now: int
     client_id: str
     message: Delivery
+
+
+class Mapped(msgspec.Struct, tag=5, array_like=True):
+    """Messages that a mapping took in one unit of work, which is committed; `received` is when it began."""
+
+    now: int
+    mapping: str
+    received: int
+    messages: list[Moved]
 
 
 class Connected(msgspec.Struct, tag=10, array_like=True):
@@ -188,7 +234,7 @@ class Gap(msgspec.Struct, tag=23, array_like=True):
 
 
 SessionEvent = Connected | Disconnected | Subscribed | Unsubscribed | Ended
-Event = Published | Acknowledged | Finished | DeadLettered | SessionEvent | Stands | Started | Stopped | Gap
+Event = Published | Acknowledged | Finished | DeadLettered | Mapped | SessionEvent | Stands | Started | Stopped | Gap
 
 #: msgpack's array of so many elements follows: its size, 4 bytes, then the elements.
 _ARRAY: Final = b"\xdd"

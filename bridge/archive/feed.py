@@ -50,6 +50,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 Kept = SessionEvent | Started | Stopped
 
 
+#: Time, encoded event, rows, bytes that it counts for, and what is kept of it.
+Handed = tuple[int, bytes, int, int, Kept | None]
+
+
 class Piece(msgspec.Struct):
     """What is known of events that were sent together, until they are in a finished file."""
 
@@ -60,8 +64,40 @@ class Piece(msgspec.Struct):
     kept: list[Kept]
 
 
+class Inlet:
+    """Where one thread hands events over: `add` and `keep` are its own, and do not wait."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        #: bytes that were taken; rows that were not, for want of room, and since when. The thread of the inlet writes these
+        self.handed = 0
+        self.missed = 0
+        self.missed_since = 0
+        #: of the rows missed, those that the archive was told of. The feed's thread writes this
+        self.told = 0
+
+    def add(self, now: int, data: bytes, rows: int, kept: Kept | None = None) -> None:
+        """Have an encoded event of the time `now` made into so many rows; where there is no room, they are a gap."""
+        size = len(data) + rows * ROW_BYTES
+        feed = self._feed
+        if feed.waiting + size > feed.config.memory:
+            if self.missed == self.told:
+                self.missed_since = now
+            self.missed += rows
+            return
+        self.handed += size
+        feed.put((now, data, rows, size, kept))
+
+    def keep(self, event: Kept) -> None:
+        """Hand an event over that is to survive the archive's process."""
+        rows = 1
+        if isinstance(event, Subscribed | Unsubscribed):
+            rows = len(event.granted if isinstance(event, Subscribed) else event.filters)
+        self.add(event.now, encode(event), rows, event)
+
+
 class Feed:
-    """Events of one service. `start`, `add` and `keep` are called by one thread, and none of them waits.
+    """Events of one service, to the archive's process.
 
     Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
     """
@@ -69,14 +105,10 @@ class Feed:
     def __init__(self, config: ArchiveConfig) -> None:
         prepare(config).close()
         self.config = config
-        #: (time, encoded event, rows, bytes that it counts for, what is kept of it)
-        self._queue: deque[tuple[int, bytes, int, int, Kept | None]] = deque()
-        # The caller's thread writes `_handed`, `_missed` and `_missed_since`, the other one all that follows.
-        self._handed = 0
-        self._missed = 0
-        self._missed_since = 0
+        self._queue: deque[Handed] = deque()
+        self._inlets: tuple[Inlet, ...] = ()
+        #: bytes of all inlets that wait no more
         self._taken = 0
-        self._told = 0
         #: it waits for something to do
         self._idle = False
         #: sent, and in no finished file; for those that the process still has in memory: the bytes that they count for
@@ -93,31 +125,28 @@ class Feed:
         os.set_blocking(self._waker, False)
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
-    # The caller's thread ---------------------------------------------------------------------------------------------
+    # The callers' threads --------------------------------------------------------------------------------------------
+
+    def inlet(self) -> Inlet:
+        """A place for one more thread to hand events over. Called on the thread that calls `start`."""
+        made = Inlet(self)
+        self._inlets = (*self._inlets, made)
+        return made
 
     def start(self) -> None:
         """Begin to send."""
         self._thread.start()
 
-    def add(self, now: int, data: bytes, rows: int, kept: Kept | None = None) -> None:
-        """Have an encoded event of the time `now` made into so many rows; where there is no room, they are a gap."""
-        size = len(data) + rows * ROW_BYTES
-        if self._handed - self._taken + size > self.config.memory:
-            if self._missed == self._told:
-                self._missed_since = now
-            self._missed += rows
-            return
-        self._handed += size
-        self._queue.append((now, data, rows, size, kept))
+    @property
+    def waiting(self) -> int:
+        """Bytes that are not written yet, wherever they are."""
+        return sum([one.handed for one in self._inlets]) - self._taken
+
+    def put(self, handed: Handed) -> None:
+        """Take what an inlet has room for."""
+        self._queue.append(handed)
         if self._idle:
             self._wake()
-
-    def keep(self, event: Kept) -> None:
-        """Hand an event over that is to survive the archive's process."""
-        rows = 1
-        if isinstance(event, Subscribed | Unsubscribed):
-            rows = len(event.granted if isinstance(event, Subscribed) else event.filters)
-        self.add(event.now, encode(event), rows, event)
 
     def close(self, timeout: float) -> bool:
         """Have all written that was handed over; False when that takes longer than `timeout` seconds."""
@@ -209,8 +238,7 @@ class Feed:
                 piece.kept.append(kept)
                 if not isinstance(kept, Started | Stopped):
                     self._standing.follow(kept)
-        if self._missed != self._told:
-            encoded.append(encode(self._gap(piece)))
+        encoded += [encode(self._gap(one, piece)) for one in self._inlets if one.missed != one.told]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
             piece.kept.append(Stopped(now_us()))
@@ -229,10 +257,10 @@ class Feed:
             encoded.append(encode(Gap(now, lost.since, lost.rows)))
         return encoded + [encode(one) for one in lost.kept]
 
-    def _gap(self, piece: Piece) -> Gap:
+    def _gap(self, inlet: Inlet, piece: Piece) -> Gap:
         """What did not fit into memory since the last time."""
-        missed, since = self._missed - self._told, self._missed_since
-        self._told += missed
+        missed, since = inlet.missed - inlet.told, inlet.missed_since
+        inlet.told += missed
         piece.rows += missed
         piece.since = min(piece.since, since) if piece.since else since
         log.warning(

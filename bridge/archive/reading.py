@@ -17,7 +17,11 @@ from bridge.mapping.topic import matches
 
 
 class Selection:
-    """The publications of clients that were put in a time, to topics of a filter, by certain clients."""
+    """The publications of clients that were put in a time, to topics of a filter, by certain clients.
+
+    With `mapping`, what that mapping took and put or published instead: its topics are those, or the queue, that it took
+    messages from, and the clients those who published them.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Selection:
         end: datetime | None = None,
         topic_filter: str = "#",
         clients: Sequence[str] = (),
+        mapping: str = "",
     ) -> None:
         # What came before `end` may have been committed, and so written, a little later.
         last = None if end is None else end + timedelta(hours=1)
@@ -35,6 +40,7 @@ class Selection:
         self._end = end
         self._filter = topic_filter
         self._clients = list(clients)
+        self._mapping = mapping
         self._matches: dict[str, bool] = {}
 
     def count(self, after: int = 0) -> int:
@@ -50,17 +56,22 @@ class Selection:
                 yield batch.to_pylist()
 
     def _chosen(self, file: Path, after: int, columns: list[str]) -> Any:
+        direction, outcomes = Direction.IN, [Outcome.PUT]
+        if self._mapping:
+            direction, outcomes = Direction.MAPPED, [Outcome.PUT, Outcome.DELIVERED, Outcome.ACKNOWLEDGED]
         expression = (
-            (pa.compute.field("direction") == str(Direction.IN))
-            & (pa.compute.field("outcome") == str(Outcome.PUT))
+            (pa.compute.field("direction") == str(direction))
+            & pa.compute.field("outcome").isin(list(map(str, outcomes)))
             & (pa.compute.field("sequence") > after)
         )
+        if self._mapping:
+            expression &= pa.compute.field("client_id") == self._mapping
         if self._start is not None:
             expression &= pa.compute.field("received") >= pa.scalar(self._start)
         if self._end is not None:
             expression &= pa.compute.field("received") < pa.scalar(self._end)
         if self._clients:
-            expression &= pa.compute.field("client_id").isin(self._clients)
+            expression &= pa.compute.field("publisher").isin(self._clients)
         # Its partition is in its path, and is no column that is asked for.
         table = pa.parquet.read_table(file, columns=list(dict.fromkeys(columns)), filters=expression, partitioning=None)
         if self._filter == "#":

@@ -22,6 +22,7 @@ from bridge.archive.events import (
     now_us,
 )
 from bridge.archive.feed import Feed
+from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.mapping.message import PublicationMessage
 from bridge.mq.agent import ClientSubscription, Transmission, UnitOfWork
@@ -47,7 +48,9 @@ class Recorder:
     """
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
-        self._feed = Feed(config)
+        self._archive = Feed(config)
+        self._feed = self._archive.inlet()
+        self._mappings: dict[str, MappingRecorder] = {}
         self._clock = clock
         # Strings of identities, which come as bytes; few, and asked for with each batch.
         self._users: dict[bytes, str] = {}
@@ -60,11 +63,17 @@ class Recorder:
             if one.durable:
                 qos = int(one.user_data) if one.user_data in ("0", "1", "2") else 2
                 self._feed.keep(Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
-        self._feed.start()
+        self._archive.start()
+
+    def mapping(self, name: str) -> MappingRecorder:
+        """What the thread of a mapping tells; the same for all its lives."""
+        if name not in self._mappings:
+            self._mappings[name] = MappingRecorder(name, self._archive.inlet())
+        return self._mappings[name]
 
     def close(self, timeout: float) -> None:
         """Have written what is left; for at most so many seconds. It blocks: call it in a thread of its own."""
-        if not self._feed.close(timeout):
+        if not self._archive.close(timeout):
             log.warning(
                 "archive: not all of it is written after %g s; what its process has it still writes, the rest is missing",
                 timeout,

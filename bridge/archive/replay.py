@@ -32,7 +32,7 @@ UNIT_MESSAGES, UNIT_BYTES = 200, 1024 * 1024
 UNITS_PER_SECOND: Final = 10
 
 #: What a row is asked for.
-COLUMNS: Final = ("client_id", "qos", "retain", "message_id", "payload", "received")
+COLUMNS: Final = ("publisher", "qos", "retain", "publisher_message_id", "payload", "received")
 
 
 class NoPayload(Exception):
@@ -69,9 +69,11 @@ def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
     if payload is None:
         raise NoPayload
     topic, qos = row["topic"], row["qos"]
-    mqtt: dict[str, Any] = {"clientId": row["client_id"], "qos": Typed(qos, "i4")}
-    if row["message_id"]:
-        mqtt["msgid"] = Typed(row["message_id"], "i4")
+    mqtt: dict[str, Any] = {"qos": Typed(qos, "i4")}
+    if row["publisher"]:  # a mapping may have taken it from an MQ application
+        mqtt = {"clientId": row["publisher"], **mqtt}
+    if row["publisher_message_id"]:
+        mqtt["msgid"] = Typed(row["publisher_message_id"], "i4")
     usr = {REPLAYED: run, "published": row["received"].astimezone(UTC).isoformat()}
     folders: tuple[Folder, ...] = (Folder.build("mqtt", mqtt), Folder.build("usr", usr))
     if target.queue:

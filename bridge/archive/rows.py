@@ -10,13 +10,16 @@ from typing import Final, NamedTuple
 from bridge.archive.events import (
     Acknowledged,
     Acknowledgement,
+    Arrived,
     DeadLettered,
     Delivery,
     Finished,
+    Mapped,
+    Moved,
     Published,
     Source,
 )
-from bridge.archive.schema import Direction, Outcome, Row, payload_hash
+from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
 from bridge.mapping.from_mq import HEADER_FORMATS, publication_qos, subscription_qos
 from bridge.mapping.message import Message
 from bridge.wire import cmqc
@@ -39,6 +42,8 @@ class Origin(NamedTuple):
     body: bytes | None = None
     #: mqps.Ret: it says itself that it comes as a retained publication
     retained: bool = False
+    #: mqps.Top: what it was published to
+    topic: str = ""
 
 
 class Came(NamedTuple):
@@ -76,6 +81,7 @@ def origin_of(message: Message) -> Origin:
         None if replayed is None else str(replayed),
         chain.body,
         str(folders["mqps"].get("Ret", "")).strip().lower() in ("1", "true"),
+        str(folders["mqps"].get("Top", "")),
     )
 
 
@@ -121,7 +127,7 @@ class Rows:
                 (
                     next(numbers), Direction.IN, outcome, reason, client_id, user, topic, qos, retain, 0, message_id,
                     payload if payloads else None, len(payload), payload_hash(payload), client_id, message_id, received,
-                    None, now, None, None,
+                    None, now, None, None, None, None,
                 )
             )  # fmt: skip
         return rows
@@ -159,6 +165,35 @@ class Rows:
         """A message for a client that went to the dead-letter queue."""
         return [self._undelivered(event.now, event.client_id, "", event.message, Outcome.DEAD_LETTERED)]
 
+    def mapped(self, event: Mapped) -> list[Row]:
+        """Messages that a mapping took."""
+        return [self._moved(event, one) for one in event.messages]
+
+    def _moved(self, event: Mapped, one: Moved) -> Row:
+        message, times_sent, retain, msg_id = one.message, 1, False, None
+        if isinstance(message, Arrived):
+            came = Came(message.payload, event.received, message.publisher, message.message_id, message.qos)
+            topic, retain, times_sent = message.topic, message.retain, 2 if message.dup else 1
+        else:
+            md = MQMD(
+                Format=message.Format, Encoding=message.Encoding, CodedCharSetId=message.CodedCharSetId,
+                PutDate=message.PutDate, PutTime=message.PutTime,
+            )  # fmt: skip
+            origin = origin_of(Message(md, message.data))
+            body = message.data if origin.body is None else origin.body
+            qos = publication_qos(message.Persistence, origin.qos)
+            put = put_time(md) or event.received
+            came = Came(body, put, origin.publisher, origin.message_id, qos, origin.replayed)
+            topic, retain, msg_id = message.queue or origin.topic, origin.retained, message.MsgId
+        return row(
+            sequence=next(self._numbers), direction=Direction.MAPPED, outcome=one.outcome, reason=one.reason,
+            client_id=event.mapping, topic=topic, qos=came.qos, retain=retain, times_sent=times_sent,
+            message_id=came.publisher_message_id, payload=came.payload if self._payloads else None, size=len(came.payload),
+            payload_hash=payload_hash(came.payload), publisher=came.publisher,
+            publisher_message_id=came.publisher_message_id, received=came.put, settled=event.now, replayed=came.replayed,
+            destination=one.destination, msg_id=msg_id,
+        )  # fmt: skip
+
     def _undelivered(self, now: int, client_id: str, user: str, one: Delivery, outcome: Outcome) -> Row:
         came = self._came(one, now)
         requested = subscription_qos(one.user_data)
@@ -190,5 +225,5 @@ class Rows:
         return (
             next(self._numbers), Direction.OUT, outcome, reason, client_id, user, topic, qos, retain, times_sent, message_id,
             payload if self._payloads else None, len(payload), payload_hash(payload), came.publisher,
-            came.publisher_message_id, came.put, sent, now, None, came.replayed,
+            came.publisher_message_id, came.put, sent, now, None, came.replayed, None, None,
         )  # fmt: skip

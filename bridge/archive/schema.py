@@ -1,7 +1,8 @@
 """The rows of the archive: envelope and outcome of each message, for both directions, and what was subscribed to.
 
 One row is written when the fate of a message is known. Messages that a client publishes have direction `in`, messages for a
-client have direction `out`. A message that goes to three clients makes one row `in` and three rows `out`.
+client have direction `out`. A message that goes to three clients makes one row `in` and three rows `out`. What a mapping
+takes has direction `mapped`, whatever rows of clients there are beside it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Direction(StrEnum):
     IN = "in"
     #: a message for a client
     OUT = "out"
+    #: a message that a mapping took
+    MAPPED = "mapped"
     #: a session or subscription of a client
     SUBSCRIPTION = "subscription"
     #: the archive itself
@@ -30,17 +33,19 @@ class Direction(StrEnum):
 class Outcome(StrEnum):
     """What became of it. Which outcomes a direction has is said beside each."""
 
-    #: in: the queue manager has committed it
+    #: in, mapped: the queue manager has committed it
     PUT = "put"
-    #: in: the queue manager did not take it, or did not commit it; it was not acknowledged
+    #: in: the queue manager did not take it, or did not commit it; it was not acknowledged. mapped: the broker did not
+    #: take it, at most once
     REFUSED = "refused"
-    #: out: written to the connection with QoS 0
+    #: out, mapped: written to the connection with QoS 0
     DELIVERED = "delivered"
-    #: out: PUBACK or PUBREC came, and is committed
+    #: out, mapped: PUBACK or PUBREC came, and is committed
     ACKNOWLEDGED = "acknowledged"
-    #: out: moved to the dead-letter queue
+    #: out, mapped: moved to the dead-letter queue
     DEAD_LETTERED = "dead-lettered"
-    #: out: it expired, its session ended, or (QoS 0) the client was too slow; `reason` says which
+    #: out: it expired, its session ended, or (QoS 0) the client was too slow; mapped: the mapping's filter does not take it,
+    #: it came round, or (QoS 0) the link was lost; `reason` says which
     DISCARDED = "discarded"
     #: subscription: `topic` is a filter, `qos` what was granted; said again every day, and when the service starts
     SUBSCRIBED = "subscribed"
@@ -75,12 +80,12 @@ class Column(NamedTuple):
 
 COLUMNS: Final = (
     Column("sequence", "int64", False, "order of the rows: grows with each row, also over restarts"),
-    Column("direction", "string", False, "in, out, subscription or archive"),
+    Column("direction", "string", False, "in, out, mapped, subscription or archive"),
     Column("outcome", "string", False, "what became of it (bridge.archive.schema.Outcome)"),
     Column("reason", "string", True, "why it was refused, dead-lettered or discarded: MQRC_ name and number, or words"),
-    Column("client_id", "string", False, "client identifier: who published (in), or whom it was for (out, subscription)"),
+    Column("client_id", "string", False, "client identifier: publisher, receiver, subscriber; mapped: the mapping"),
     Column("user", "string", True, "identity of the client (MQMD.UserIdentifier)"),
-    Column("topic", "string", False, "topic name of the PUBLISH; topic filter of a subscription"),
+    Column("topic", "string", False, "topic name of the PUBLISH; topic filter of a subscription; mapped: where it came from"),
     Column("qos", "int8", False, "QoS of the PUBLISH; QoS granted for a subscription"),
     Column("retain", "bool", False, "RETAIN of the PUBLISH"),
     Column("times_sent", "int32", False, "out: how often PUBLISH was sent; above 1 the last had DUP"),
@@ -90,11 +95,14 @@ COLUMNS: Final = (
     Column("payload_hash", "int64", False, "first 8 bytes of BLAKE2b of the payload, as a signed big-endian number"),
     Column("publisher", "string", False, "client identifier of the publisher; blank for MQ applications"),
     Column("publisher_message_id", "int32", False, "message id that the publisher sent it with; 0 where there was none"),
-    Column("received", "time", False, "in: its bytes came; out: it was put; subscription: its packet came"),
+    Column("received", "time", False, "in: its bytes came; out: it was put; mapped: either; subscription: its packet came"),
     Column("sent", "time", True, "out: PUBLISH was sent (the last time)"),
     Column("settled", "time", False, "its outcome was known: committed, acknowledged, written"),
     Column("durable", "bool", True, "subscription: of a durable session"),
-    Column("replayed", "string", True, "out: the run of `mqbridge replay` that it comes from"),
+    Column("replayed", "string", True, "out, mapped: the run of `mqbridge replay` that it comes from"),
+    # Archives of earlier versions are without the columns from here on: readers have null there.
+    Column("destination", "string", True, "mapped: queue or topic that it went to; null where it went nowhere"),
+    Column("msg_id", "binary", True, "mapped: MQMD.MsgId of a message that was taken from MQ"),
 )
 #: Columns that a partition adds, out of the path of the file: date=YYYY-MM-DD, hour=HH of `settled`, UTC.
 PARTITIONS: Final = ("date", "hour")

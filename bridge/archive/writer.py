@@ -21,6 +21,7 @@ from bridge.archive.events import (
     Event,
     Finished,
     Gap,
+    Mapped,
     Published,
     Stands,
     Started,
@@ -160,6 +161,8 @@ class ArchiveWriter:
                 return self.rows.finished(event)
             case DeadLettered():
                 return self.rows.dead_lettered(event)
+            case Mapped():
+                return self.rows.mapped(event)
             case Started():
                 return [self._own_row(Outcome.STARTED, event.now)]
             case Stopped():

@@ -138,6 +138,12 @@ def replay(
         list[str] | None,
         typer.Option("--client", metavar="ID", help="Publishers to replay; any number of times.", show_default=False),
     ] = None,
+    mapping: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What this mapping took, instead of publications of clients.", show_default=False
+        ),
+    ] = "",
     rate: Annotated[
         float | None,
         typer.Option(
@@ -163,6 +169,9 @@ def replay(
     They go to the topics that they were published to, or where --to-queue or --to-topic says, and are marked: property
     usr.replayed is the name of the run, usr.published the time of the original. The same command goes on where it was
     interrupted: how far it came is in the queue manager, in the unit of work of the messages.
+
+    With --mapping, what a mapping took goes back to where it took it from, as it was then; --filter is about those topics.
+    What it took from a queue needs --to-queue.
     """
     from bridge.archive.writer import INSTALL
     from bridge.cli.queue_manager import configuration_of, connected
@@ -183,6 +192,8 @@ def replay(
     if why := topic_filter_error(topic_filter):
         raise Failure(f"--filter {topic_filter!r}: {why}", WRONG_USAGE)
     words = (str(directories[0].absolute()), start, end, topic_filter, *sorted(clients or ()), to_queue, to_topic, retain)
+    if mapping:  # the name of a run without it is what it always was
+        words = (*words, mapping)
     with connected(data_dir, config) as connection:
         one = Replay(connection, run or _name(*words), Target(to_queue, to_topic, retain))
         if again:
@@ -199,6 +210,7 @@ def replay(
             end=position.end,
             topic_filter=topic_filter,
             clients=clients or (),
+            mapping=mapping,
         )
         _put(one, selection, rate)
 

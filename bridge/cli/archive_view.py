@@ -52,6 +52,15 @@ def show_audit(audit: Audit) -> None:
         console.print(table)
         if len(broken) > SHOWN:
             console.print(f"and {len(broken) - SHOWN} more; --json has all")
+    if audit.mappings:
+        table = Table(title="What mappings took", title_justify="left")
+        table.add_column("mapping", overflow="fold")
+        names = ("taken", "put", "dead_lettered", "discarded", "doubled", "late")
+        for name in names:
+            table.add_column(name.replace("_", "-"), justify="right")
+        for mapping in audit.mappings:
+            table.add_row(mapping.mapping, *(f"{getattr(mapping, name):,}" for name in names))
+        console.print(table)
     for example in audit.examples:
         row = " ".join(f"{name}={value}" for name, value in example.row.items())
         console.print(f"{example.breach}, for example: {row}", markup=False)

@@ -83,7 +83,7 @@ class Bridge:
                 self.announce(line)
         except (HostError, MQError, ArchiveError) as error:
             raise StartError(str(error)) from error
-        self.mappings = Mappings(Site(self.host, self.configuration.transmission_queue))
+        self.mappings = Mappings(Site(self.host, self.configuration.transmission_queue, self.archive))
         self.reload = Reload(self._source, self.mappings)
         await self._listen()
         try:

@@ -76,9 +76,31 @@ class Story:
             publisher_message_id=message_id, received=at(put), sent=at(time - 0.01), settled=at(time), **values,
         )  # fmt: skip
 
+    def mapped(
+        self, time: float, mapping: str, topic: str, payload: bytes, *, outcome: Outcome = Outcome.PUT,
+        publisher: str = "p", message_id: int = 0, since: float | None = None, **values: Any,
+    ) -> Story:  # fmt: skip
+        """A mapping has taken a message, which came `since` (by default a tenth of a second before)."""
+        return self.add(
+            **{
+                "direction": Direction.MAPPED, "outcome": outcome, "client_id": mapping, "topic": topic, "qos": 1,
+                "payload": payload, "size": len(payload), "payload_hash": payload_hash(payload), "publisher": publisher,
+                "publisher_message_id": message_id, "times_sent": 1, "settled": at(time),
+                "received": at(time - 0.1 if since is None else since), **values,
+            }
+        )  # fmt: skip
+
     def write(self, directory: Path) -> Path:
         """Write it as one file; returns `directory`."""
         return write(directory, self.rows)
+
+    def write_old(self, directory: Path) -> Path:
+        """The same as a version wrote it that knew nothing of mappings."""
+        place = partition(directory, NOON)
+        place.mkdir(parents=True)
+        table = pa.Table.from_batches([record_batch(self.rows)]).drop_columns(["destination", "msg_id"])
+        pa.parquet.write_table(table, place / "1.parquet")
+        return directory
 
 
 def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> Path:

@@ -23,7 +23,7 @@ from bridge.archive.events import (
     encode,
     now_us,
 )
-from bridge.archive.feed import Feed
+from bridge.archive.feed import Feed, Inlet
 from bridge.archive.writer import LOCK
 from bridge.config.archive import ArchiveConfig, RollConfig
 from tests.archive.made import read
@@ -44,7 +44,7 @@ def make(directory: Path) -> Iterator[Callable[..., Feed]]:
 
     def call(*, roll: float = 3600, **values: Any) -> Feed:
         made.append(Feed(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
-        made[-1].keep(Started(now_us()))
+        made[-1].inlet().keep(Started(now_us()))
         return made[-1]
 
     yield call
@@ -52,11 +52,16 @@ def make(directory: Path) -> Iterator[Callable[..., Feed]]:
         one.close(PATIENCE)
 
 
-def hand(feed: Feed, *topics: str, size: int = 0) -> None:
+def inlet(feed: Feed) -> Inlet:
+    """The first, which tells that the service has begun."""
+    return feed._inlets[0]
+
+
+def hand(feed: Feed, *topics: str, size: int = 0, by: Inlet | None = None) -> None:
     """An event that makes a row with each of these topics, with payloads of so many bytes."""
     now = now_us()
     publications = [(topic, bytes(size), 0, 0, False) for topic in topics]
-    feed.add(now, encode((_PUBLISHED, now, "p", "", now, {}, publications)), len(topics))
+    (by or inlet(feed)).add(now, encode((_PUBLISHED, now, "p", "", now, {}, publications)), len(topics))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -94,7 +99,7 @@ def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path) -
     assert feed.close(PATIENCE)
     assert topics(directory) == ["before", "a", "b", "large", "c"]
     assert own(directory) == [("started", 0), ("stopped", 0)]
-    assert feed._handed == feed._taken
+    assert feed.waiting == 0
 
 
 def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> None:
@@ -102,7 +107,7 @@ def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> 
     feed.start()
     for number in range(3):
         hand(feed, f"{number}", size=900_000)
-        until(lambda: feed._handed == feed._taken)
+        until(lambda: feed.waiting == 0)
     feed.close(PATIENCE)
     assert topics(directory) == ["0", "1", "2"]
 
@@ -130,25 +135,25 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
     os.kill(feed.child.pid, signal.SIGSTOP)
     for number in range(100):
         hand(feed, f"{number}", size=100_000)
-    assert feed._missed > 50 and feed._handed <= 4 * 1024 * 1024
+    assert inlet(feed).missed > 50 and feed.waiting <= 4 * 1024 * 1024
     until(lambda: feed.child is not None and feed.child.sending)
     os.kill(feed.child.pid, signal.SIGCONT)
     feed.close(PATIENCE)
-    came = 100 - feed._missed
+    came = 100 - inlet(feed).missed
     assert topics(directory) == [f"{number}" for number in range(came)]
-    assert own(directory) == [("started", 0), ("gap", feed._missed), ("stopped", 0)]
+    assert own(directory) == [("started", 0), ("gap", inlet(feed).missed), ("stopped", 0)]
 
 
 def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was in no finished file is a gap; what happened to sessions is known all the same."""
     feed = make(roll=0.05)
-    feed.keep(Subscribed(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
+    inlet(feed).keep(Subscribed(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
     feed.start()
     hand(feed, "on disk")
     until(lambda: topics(directory) == ["on disk"] and not feed._pieces)
     os.kill(feed.child.pid, signal.SIGSTOP)
-    feed.keep(Connected(now_us(), "d", "", False))
-    feed.keep(Ended(now_us(), "d"))
+    inlet(feed).keep(Connected(now_us(), "d", "", False))
+    inlet(feed).keep(Ended(now_us(), "d"))
     hand(feed, "lost", "lost too")
     until(lambda: sum(one.rows for one in feed._pieces) == 2)
     killed = kill(feed)
@@ -161,7 +166,7 @@ def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplo
     said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
     assert sessions == [said, said, *happened]  # a process begins with what stands
     assert f"(pid {killed}) was ended by SIGKILL; 2 rows are lost" in caplog.text
-    assert feed._handed == feed._taken
+    assert feed.waiting == 0
 
 
 def test_a_process_killed_before_its_first_file_loses_no_start(make: Any, directory: Path) -> None:
@@ -194,12 +199,13 @@ from bridge.archive.events import Published, Started, encode, now_us
 from bridge.archive.feed import Feed
 from bridge.config.archive import ArchiveConfig
 feed = Feed(ArchiveConfig(directory=Path(sys.argv[1])))
-feed.keep(Started(now_us()))
+inlet = feed.inlet()
+inlet.keep(Started(now_us()))
 feed.start()
 for number in range(2000):
     now = now_us()
     publications = [(str(number), bytes(1000), 0, 0, False)]
-    feed.add(now, encode((Published.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
+    inlet.add(now, encode((Published.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
 while feed._queue or feed.child is None or feed.child.sending:
     time.sleep(0.001)
 print("in the pipe", flush=True)
@@ -221,6 +227,31 @@ def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) 
     assert topics(directory) == [str(number) for number in range(2000)]
     assert own(directory) == [("started", 0)]  # and not that it was stopped
     assert not list(directory.glob("date=*/hour=*/.*"))
+
+
+def test_several_threads_hand_over(make: Any, directory: Path) -> None:
+    """Each by an inlet of its own; what each has no room for is a gap of its own."""
+    feed = make(memory=1024 * 1024)
+    inlets = [feed.inlet() for _ in range(3)]
+
+    def work(number: int) -> None:
+        for count in range(200):
+            hand(feed, f"{number}/{count}", by=inlets[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for one in inlets[:2]:
+        hand(feed, "x", "y", size=500_000, by=one)
+    feed.start()
+    feed.close(PATIENCE)
+    found = topics(directory)
+    for number in range(3):
+        assert [one for one in found if one.startswith(f"{number}/")] == [f"{number}/{count}" for count in range(200)]
+    assert own(directory) == [("started", 0), ("gap", 2), ("gap", 2), ("stopped", 0)]
+    assert feed.waiting == 0
 
 
 def test_no_process_runs_before_the_start(make: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.archive.reading import Selection
+from bridge.archive.replay import COLUMNS
 from bridge.archive.schema import Outcome
 from tests.archive.made import NOON, Story, write
 
@@ -46,6 +47,36 @@ def test_selected(archive: Path, what: dict[str, Any], expected: str) -> None:
     found = [one["payload"].decode() for batch in selection.batches(0, ["payload"]) for one in batch]
     assert "".join(found) == expected
     assert selection.count() == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ({"mapping": "m"}, "bd"),
+        ({"mapping": "n"}, "e"),
+        ({"mapping": "m", "topic_filter": "t/+"}, "b"),
+        ({"mapping": "m", "clients": ["q"]}, "d"),
+        ({"mapping": "nobody"}, ""),
+        ({}, "a"),
+    ],
+)
+def test_what_a_mapping_took(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
+    story = Story().put(1, "t/a", b"a").mapped(2, "m", "t/a", b"b", destination="Q")
+    story.mapped(3, "m", "t/a", b"c", outcome=Outcome.DEAD_LETTERED)
+    story.mapped(4, "m", "Q", b"d", outcome=Outcome.ACKNOWLEDGED, publisher="q")
+    story.mapped(5, "n", "Q", b"e", outcome=Outcome.DELIVERED)
+    selection = Selection(story.write(tmp_path), **what)
+    found = [one["payload"].decode() for batch in selection.batches(0, ["payload"]) for one in batch]
+    assert "".join(found) == expected
+    assert selection.count() == len(expected)
+
+
+@pytest.mark.parametrize(("what", "expected"), [({}, "12"), ({"mapping": "m"}, ""), ({"clients": ["q"]}, "2")])
+def test_an_archive_of_a_version_without_mappings(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
+    story = Story().put(1, "a", b"1").put(2, "b", b"2", publisher="q")
+    selection = Selection(story.write_old(tmp_path), **what)
+    found = [one["payload"].decode() for batch in selection.batches(0, COLUMNS) for one in batch]
+    assert "".join(found) == expected
 
 
 def test_behind_a_row(archive: Path) -> None:

@@ -98,6 +98,20 @@ def test_to_topics(replay: Replay, queue_manager: Any, arguments: list[str], top
     assert all(folders["usr"]["replayed"] == queue for _, folders, _ in messages)
 
 
+def test_what_a_mapping_took(
+    invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
+    story = Story().put(1, "a", b"no").mapped(2, "m", "a", b"from a client", publisher="p", message_id=7)
+    story.mapped(3, "m", "Q", b"from an application", publisher="").mapped(4, "other", "a", b"no")
+    queue = queue_manager.queue()
+    result = invoke("replay", "--archive", story.write(tmp_path), "--mapping", "m", "--to-queue", queue, "--run", queue)
+    assert result.exit_code == 0, result.output
+    messages = taken(queue_manager, queue)
+    assert [body for _, _, body in messages] == [b"from a client", b"from an application"]
+    assert [folders["mqtt"] for _, folders, _ in messages] == [{"clientId": "p", "qos": 1, "msgid": 7}, {"qos": 1}]
+
+
 def test_it_goes_on_where_it_was_interrupted(
     replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +171,8 @@ def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPa
 def test_retained_publications_are_retained_when_asked(
     retain: bool, payload: bytes, expected: tuple[bool, bool]
 ) -> None:
-    values = {"topic": "t", "qos": 0, "message_id": 0, "client_id": "p", "retain": True, "payload": payload, "received": NOON}
+    values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
+    values |= {"publisher": "p", "publisher_message_id": 0}
     made = replay_module.message_of(values, "run", Target(retain=retain))
     assert (made.retain, made.clear) == expected
     assert made.destination == Destination("t", is_topic=True)

@@ -46,6 +46,15 @@ def test_a_promise_that_held(command: Command, good: Path, tmp_path: Path) -> No
     assert "The promise held." in result.stdout and "lost, for example" not in result.stdout
 
 
+def test_what_mappings_took_is_shown(command: Command, tmp_path: Path) -> None:
+    story = Story().mapped(1, "orders", "t", b"a", msg_id=b"1").mapped(2, "orders", "t", b"a", msg_id=b"1")
+    result = command("audit", "--archive", story.write(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "What mappings took" in result.stdout and "orders" in result.stdout
+    result = command("report", "--archive", tmp_path)
+    assert result.exit_code == 0 and "Messages by mapping" in result.stdout
+
+
 def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
     result = command("audit", "--archive", bad)
     assert result.exit_code == 1

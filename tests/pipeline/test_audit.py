@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from bridge.archive.schema import Outcome
 from bridge.pipeline.archive import NoRows
 from bridge.pipeline.audit.audit import Audit, audit
+from bridge.pipeline.audit.mapped import MappingCounts
 from bridge.pipeline.audit.verdict import Counts
 from tests.archive.made import NOON, Story, write
 
@@ -207,6 +208,35 @@ def test_where_rows_are_missing_nothing_is_sure(spark: SparkSession, tmp_path: P
     assert [(one["from"], one["to"], one["rows"]) for one in result.gaps] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=10), None)
     ]
+
+
+def test_mappings_are_counted_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
+    """What they took are no messages of clients, and what comes again with them is none of a client."""
+    story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, message_id=1)
+    story.out(2, "c", "t", b"a", 2, message_id=1)
+    story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, message_id=1).mapped(3, "q", "t", b"a", msg_id=b"2" * 24, message_id=1)
+    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, message_id=1, since=2)  # again, and late
+    story.mapped(4, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DEAD_LETTERED)
+    story.mapped(5, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DISCARDED)
+    story.mapped(6, "q", "t", b"b", msg_id=b"3" * 24)
+    for dup in (1, 1, 2):  # the same message id for another message, and then again
+        story.mapped(7, "l", "t", b"a", message_id=5, times_sent=dup, outcome=Outcome.ACKNOWLEDGED)
+    story.mapped(7, "l", "t", b"", times_sent=2).mapped(8, "l", "t", b"", times_sent=2, outcome=Outcome.REFUSED)
+    story.write(tmp_path)
+    result = audit(spark, [tmp_path], late=3)
+    assert result.totals == Counts(expected=1, delivered=1) and result.held
+    assert result.mappings == [
+        MappingCounts("l", taken=5, put=4, discarded=1, doubled=1, slowest=0.1),
+        MappingCounts("q", taken=6, put=4, dead_lettered=1, discarded=1, doubled=1, late=1, slowest=7.0),
+    ]
+    only = audit(spark, [tmp_path], start=NOON + timedelta(seconds=5), end=NOON + timedelta(seconds=6)).mappings
+    assert [(one.mapping, one.taken) for one in only] == [("q", 1)]
+
+
+def test_an_archive_of_a_version_without_mappings(spark: SparkSession, tmp_path: Path) -> None:
+    story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
+    result = audit(spark, [story.write_old(tmp_path)])
+    assert result.held and result.totals == Counts(expected=1, delivered=1) and result.mappings == []
 
 
 def test_several_directories_are_one_archive(spark: SparkSession, tmp_path: Path) -> None:

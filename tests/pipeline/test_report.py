@@ -26,6 +26,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place in range(10):
         story.put(place, f"plant/{place % 2}/temp", b"x" * 50, 1, publisher=f"p{place % 2}")
         story.out(place + 0.5, "c", f"plant/{place % 2}/temp", b"x" * 50, 1, since=place + 0.5 - (place + 1) / 100)
+    story.mapped(20, "in", "t", b"xyz", destination="Q").mapped(21, "in", "t", b"xy", outcome=Outcome.DELIVERED)
+    story.mapped(22, "in", "t", b"x", outcome=Outcome.DEAD_LETTERED, reason=WRONG)
+    story.mapped(23, "in", "t", b"x", outcome=Outcome.DISCARDED, reason="it has come round")
+    story.mapped(24, "out", "Q", b"x", outcome=Outcome.ACKNOWLEDGED)
     first = len(story.rows)
     story.put(3600, "<b>&", b"", 0, publisher="p0").out(3600, "c", "<b>&", b"", 0, since=3599.9)
     story.put(3601, "plant/0", b"y" * 5000, 2, outcome=Outcome.REFUSED, reason="MQRC_Q_FULL (2053)")
@@ -59,6 +63,8 @@ def rows(found: Report, key: str) -> list[list[Any]]:
         ("dead_letters", [[WRONG, 2]]),
         ("refused", [["MQRC_Q_FULL (2053)", 1]]),
         ("discarded", [["expired", 1]]),
+        ("mappings", [["in", 4, 2, 5, 1, 1], ["out", 1, 1, 1, 0, 0]]),
+        ("mapping_reasons", [["in", "dead-lettered", WRONG, 1], ["in", "discarded", "it has come round", 1]]),
     ],
 )  # fmt: skip
 def test_section(whole: Report, key: str, expected: list[list[Any]]) -> None:
@@ -69,6 +75,16 @@ def test_the_time_counts_from_when_messages_were_settled(spark: SparkSession, ar
     found = report(spark, [archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
     assert found.rows == 2
     assert rows(found, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
+
+
+def test_an_archive_of_a_version_without_mappings(spark: SparkSession, tmp_path: Path) -> None:
+    found = report(spark, [Story().put(1, "t", b"a").write_old(tmp_path)])
+    assert found.rows == 1 and rows(found, "mappings") == []
+
+
+def test_an_archive_of_mappings_alone(spark: SparkSession, tmp_path: Path) -> None:
+    found = report(spark, [Story().mapped(1, "m", "t", b"a").write(tmp_path)])
+    assert found.rows == 0 and rows(found, "mappings") == [["m", 1, 1, 1, 0, 0]]
 
 
 def test_levels_and_top(spark: SparkSession, archive: Path) -> None:

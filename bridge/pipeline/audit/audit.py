@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from bridge.archive.history import NEVER, Gap, History
 from bridge.archive.schema import Direction
 from bridge.pipeline.archive import moment, read
+from bridge.pipeline.audit.mapped import MappingCounts, mapped
 from bridge.pipeline.audit.pairing import delivered, expected, hash_of, matches, pairs
 from bridge.pipeline.audit.verdict import BROKEN, COUNTS, Counts, classified, client_frame
 
@@ -65,6 +66,8 @@ class Audit(msgspec.Struct):
     examples: list[Example]
     #: times in which rows are missing in the archive
     gaps: list[dict[str, Any]]
+    #: by mapping; they have no part in `held`
+    mappings: list[MappingCounts] = []
 
 
 def audit(
@@ -92,12 +95,14 @@ def audit(
     clients = _clients(spark, near, history)
     matched = matches(spark, topics, history.tree(), clients)
     paired = pairs(expected(near, matched), delivered(near))
-    result = classified(
+    judged = classified(
         paired, client_frame(spark, history, clients), history.gaps,
         start=low, end=high, archive_end=max(archive_end, history.last), late=late,
     )  # fmt: skip
-    findings = _findings(result, names, {number: client_id for client_id, number in clients.items()})
-    return _summary(rows, findings, history.gaps, start=start, end=end, late=late, count=count)
+    findings = _findings(judged, names, {number: client_id for client_id, number in clients.items()})
+    result = _summary(rows, findings, history.gaps, start=start, end=end, late=late, count=count)
+    result.mappings = mapped(near, start=low, end=high, late=late)
+    return result
 
 
 def _history(rows: DataFrame) -> History:

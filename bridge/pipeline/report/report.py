@@ -28,6 +28,7 @@ _ACCURACY: Final = 10_000
 _LAG: Final = timedelta(hours=1)
 
 _ARRIVED: Final = (str(Outcome.DELIVERED), str(Outcome.ACKNOWLEDGED))
+_MOVED: Final = (Outcome.PUT, Outcome.DELIVERED, Outcome.ACKNOWLEDGED)
 _TRAFFIC: Final = ("published", "published bytes", "delivered", "delivered bytes")
 #: What the report tells apart, each for itself.
 _APART: Final = ("hour", "branch", "client_id", "qos", "size_class")
@@ -74,7 +75,9 @@ def report(
     )
     found = _grouped(_counted(messages, levels))
     total = sum(one["messages"] for one in found["qos"])
-    if not total:
+    mapped = rows.where((f.col("direction") == Direction.MAPPED) & f.col("settled").between(low, high - 1))
+    mappings = _mapped(mapped)
+    if not total and not mappings:
         raise NoRows("the archive has no messages in that time")
     sections = [
         _traffic("hour", "Messages by hour (UTC)", found["hour"]),
@@ -86,6 +89,8 @@ def report(
         _reasons("dead_letters", "Dead letters by reason", found["reason"], Outcome.DEAD_LETTERED),
         _reasons("refused", "Publications refused, by reason", found["reason"], Outcome.REFUSED),
         _reasons("discarded", "Discarded, by reason", found["reason"], Outcome.DISCARDED),
+        _mappings(mappings),
+        _mapping_reasons(mappings),
     ]
     return Report(start, end, total, sections)
 
@@ -147,6 +152,43 @@ def _reasons(key: str, title: str, found: list[dict[str, Any]], outcome: Outcome
     rows = [[one["reason"], one["messages"]] for one in found if one["outcome"] == outcome]
     rows.sort(key=lambda row: (-row[1], str(row[0])))
     return Section(key, title, ["reason", "messages"], rows, ["messages"], "messages")
+
+
+def _mapped(mapped: DataFrame) -> list[dict[str, Any]]:
+    """By mapping, outcome and reason."""
+    counted = mapped.groupBy("client_id", "outcome", "reason").agg(
+        f.count("*").alias("messages"), f.sum("size").alias("bytes")
+    )
+    return counted.toArrow().to_pylist()  # type: ignore[no-any-return]
+
+
+def _mappings(found: list[dict[str, Any]]) -> Section:
+    """What each mapping took, and what became of it."""
+    rows = []
+    for mapping in sorted({one["client_id"] for one in found}):
+        own = [one for one in found if one["client_id"] == mapping]
+
+        def count(*outcomes: Outcome, own: list[dict[str, Any]] = own, what: str = "messages") -> int:
+            return sum(one[what] for one in own if not outcomes or one["outcome"] in outcomes)
+
+        rows.append(
+            [
+                mapping, count(), count(*_MOVED), count(*_MOVED, what="bytes"), count(Outcome.DEAD_LETTERED),
+                count(Outcome.DISCARDED, Outcome.REFUSED),
+            ]
+        )  # fmt: skip
+    columns = ["mapping", "taken", "put", "put bytes", "dead-lettered", "discarded"]
+    return Section("mappings", "Messages by mapping", columns, rows, ["taken", "put"], "messages")
+
+
+def _mapping_reasons(found: list[dict[str, Any]]) -> Section:
+    """Why mappings did not put what they took."""
+    rows = [
+        [one["client_id"], one["outcome"], one["reason"], one["messages"]] for one in found if one["outcome"] not in _MOVED
+    ]
+    rows.sort(key=lambda row: (-row[3], *map(str, row[:3])))
+    columns = ["mapping", "outcome", "reason", "messages"]
+    return Section("mapping_reasons", "Not put by mappings, by reason", columns, rows, ["messages"], "messages")
 
 
 def _latency(messages: DataFrame) -> Section:

@@ -6,6 +6,8 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from bridge.archive.mapping_recorder import FILTERED, LINK_LOST
+from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.mapping.message import Message
@@ -39,7 +41,8 @@ class LinkOutletRunner(LinkedRunner):
         super().__init__(name, config, site, status)
         self._rule = ToMqttRule(name, config, site.queue_manager)
         self._intake_source = intake_source(name, self._rule, site.owner)
-        self._source = self._intake_source.queue or self._intake_source.topic_filter
+        self._queue = self._intake_source.queue
+        self._source = self._queue or self._intake_source.topic_filter
         self._link_name = config.destination.link
         self._link_config = link
         self._qos = GUARANTEED_QOS[config.guarantee]
@@ -85,10 +88,20 @@ class LinkOutletRunner(LinkedRunner):
             self.commit(connection, tally)
             return
         self.commit(connection, tally)
-        refusals = self._link.publish([publication for _, publication in taken])
+        try:
+            refusals = self._link.publish([publication for _, publication in taken])
+        except LinkLost:
+            for item, publication in taken:
+                self.note(tally, item, Outcome.DISCARDED, LINK_LOST, publication.topic)
+            self.archive(tally)
+            raise
         self.status.moved += len(taken) - len(refusals)
         for refusal in refusals.values():
             log.warning("mapping %s: a message is given up: %s", self.mapping, refusal.text)
+        for index, (item, publication) in enumerate(taken):
+            outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
+            self.note(tally, item, outcome, why, publication.topic)
+        self.archive(tally)
 
     def commit(self, connection: Connection, tally: Tally) -> None:
         """What was taken is done with."""
@@ -96,6 +109,7 @@ class LinkOutletRunner(LinkedRunner):
         self._intake.ended()
         self.status.state = State.RUNNING
         tally.settle(self.status)
+        self.archive(tally)
 
     def deliver(
         self,
@@ -110,6 +124,9 @@ class LinkOutletRunner(LinkedRunner):
         for attempt in itertools.count():
             refusals = send([publication for _, publication in taken]) if taken else {}
             tally.moved += len(taken) - len(refusals)
+            for index, (item, publication) in enumerate(taken):
+                if index not in refusals:
+                    self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
             if not refusals:
                 return
             refused = [(taken[index], refusals[index]) for index in sorted(refusals)]
@@ -131,6 +148,7 @@ class LinkOutletRunner(LinkedRunner):
             tally,
             cmqc.MQRC_PUBLICATION_FAILURE,
             f"the broker of link {self._link_name} refuses the publication to {publication.topic!r}: {refusal.text}",
+            publication.topic,
         )
 
     def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
@@ -149,14 +167,16 @@ class LinkOutletRunner(LinkedRunner):
                     self._bury(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
                 else:
                     tally.filtered += 1
+                    self.note(tally, item, Outcome.DISCARDED, FILTERED)
             elif (through := self._site.guard.closes(publication.hops, self._link_name, publication.topic)) is not None:
-                self.cut(publication.topic, through, tally)
+                self.cut(item, publication.topic, through, tally)
             else:
                 publication.qos = max(publication.qos, self._qos) if self._qos else 0
                 taken.append((item, publication))
         return taken
 
-    def _bury(self, item: Got, tally: Tally, reason: int, why: str) -> None:
+    def _bury(self, item: Got, tally: Tally, reason: int, why: str, to: str | None = None) -> None:
         self._dead_letters.put(item.md, item.data, reason, why)
         tally.dead_lettered += 1
+        self.note(tally, item, Outcome.DEAD_LETTERED, f"{cmqc.reason_name(reason)} ({reason})", to)
         self.status.wrong(why)

@@ -7,15 +7,18 @@ import logging
 from abc import abstractmethod
 from typing import Generic, Never, TypeVar
 
+from bridge.archive.mapping_recorder import CAME_ROUND, FILTERED
+from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.intake import OPENED_ELSEWHERE
-from bridge.mq.interface import Connection
+from bridge.mq.interface import Connection, Got
 from bridge.mq.outlet import Outlet
 from bridge.mq.worker import LOST, Worker
+from bridge.mqtt.link import Received
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.wire import cmqc
@@ -28,7 +31,7 @@ FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
 #: Why a message of a queue is dead-lettered that the filter does not take.
 NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop it)"
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Got | Received)
 
 
 class Refused(Exception):
@@ -56,6 +59,9 @@ class Runner(Worker[Never]):
         )
         #: what the queue manager's side is called in an MQDLH
         self._source = ""
+        #: the queue that messages are taken from; blank where it is a topic or a link
+        self._queue = ""
+        self._archive = site.archive.mapping(name) if site.archive is not None else None
 
     @abstractmethod
     def leave(self) -> None:
@@ -91,8 +97,22 @@ class Runner(Worker[Never]):
         self.status.wrong(str(error))
         return True
 
-    def cut(self, destination: str, through: str, tally: Tally) -> None:
+    def note(
+        self, tally: Tally, item: Got | Received, outcome: Outcome, reason: str | None = None, to: str | None = None
+    ) -> None:
+        """Note for the archive what becomes of a message, once the unit of work is committed."""
+        if self._archive is not None:
+            tally.fates.append((item, outcome, reason, to))
+
+    def archive(self, tally: Tally) -> None:
+        """Tell the archive what was noted: it has come about."""
+        if self._archive is not None:
+            self._archive.settled(tally.fates, tally.began, self._queue)
+            tally.fates = []
+
+    def cut(self, item: Got | Received, destination: str, through: str, tally: Tally) -> None:
         """A message has come round: it goes no further."""
+        self.note(tally, item, Outcome.DISCARDED, CAME_ROUND, destination)
         log.debug(
             "mapping %s: a message for %s came through mapping %s, which would take it again: the loop is cut here",
             self.mapping,
@@ -178,7 +198,7 @@ class PuttingRunner(Runner, Generic[Item]):
             if mapped is None:
                 self.pass_by(item, tally)
                 return
-            if self._comes_round(mapped, tally):
+            if self._comes_round(item, mapped, tally):
                 return
         except Unmappable as error:
             self._dead_letter(item, tally, error.reason, str(error), None)
@@ -196,6 +216,7 @@ class PuttingRunner(Runner, Generic[Item]):
             self._dead_letter(item, tally, error.reason, why, mapped.destination)
             return
         tally.moved += 1
+        self.note(tally, item, Outcome.PUT, None, mapped.destination.name)
 
     def pass_by(self, item: Item, tally: Tally) -> None:
         """The mapping does not take the message. One of a queue has nobody else to go to."""
@@ -203,8 +224,9 @@ class PuttingRunner(Runner, Generic[Item]):
             self._dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN, None)
         else:
             tally.filtered += 1
+            self.note(tally, item, Outcome.DISCARDED, FILTERED)
 
-    def _comes_round(self, mapped: MappedMessage, tally: Tally) -> bool:
+    def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
         if destination.queue_manager not in ("", self._site.queue_manager):
             return False  # a queue of that name elsewhere
@@ -212,13 +234,17 @@ class PuttingRunner(Runner, Generic[Item]):
         through = self._site.guard.closes(mapped.hops, place, destination.name)
         if through is None:
             return False
-        self.cut(destination.name, through, tally)
+        self.cut(item, destination.name, through, tally)
         return True
 
     def _dead_letter(self, item: Item, tally: Tally, reason: int, why: str, destination: Destination | None) -> None:
         message = self.original(item)
         self._dead_letters.put(message.md, message.data, reason, why, destination)
         tally.dead_lettered += 1
+        self.note(
+            tally, item, Outcome.DEAD_LETTERED, f"{cmqc.reason_name(reason)} ({reason})",
+            destination.name if destination is not None else None,
+        )  # fmt: skip
         self.status.wrong(why)
 
     def settled(self, tally: Tally) -> None:
@@ -229,4 +255,5 @@ class PuttingRunner(Runner, Generic[Item]):
             self._refusals.clear()
         self.status.state = State.RUNNING
         tally.settle(self.status)
+        self.archive(tally)
         self._outlet.committed()

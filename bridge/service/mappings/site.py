@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Set
 
+from bridge.archive.recorder import Recorder
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host
@@ -19,8 +20,10 @@ log = logging.getLogger(__name__)
 class Site:
     """The bridge, as its mappings see it."""
 
-    def __init__(self, host: Host, owner: str) -> None:
+    def __init__(self, host: Host, owner: str, archive: Recorder | None = None) -> None:
         """`owner` tells the bridge from others on the same queue manager: the name of its transmission queue."""
+        #: what is told of each message that a mapping moves; None: nobody
+        self.archive = archive
         self._host = host
         self.owner = owner
         self.queue_manager = host.name

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
+from bridge.archive.events import now_us
+from bridge.archive.mapping_recorder import Fate
+
 
 class State(StrEnum):
     """Where a mapping stands."""
@@ -59,6 +62,10 @@ class Tally(msgspec.Struct):
     filtered: int = 0
     cut: int = 0
     dead_lettered: int = 0
+    #: what became of each message, for the archive, where there is one
+    fates: list[Fate] = []
+    #: microseconds since the epoch
+    began: int = msgspec.field(default_factory=now_us)
 
     def settle(self, status: Status) -> None:
         """The unit of work is committed."""

@@ -29,7 +29,8 @@ class TransferRunner(PuttingRunner[Got]):
         super().__init__(name, config, site, status)
         self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.queue_manager)
         self._intake_source = intake_source(name, self._rule, site.owner)
-        self._source = self._intake_source.queue or self._intake_source.topic_filter
+        self._queue = self._intake_source.queue
+        self._source = self._queue or self._intake_source.topic_filter
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)

@@ -1,0 +1,54 @@
+"""What the thread of a mapping tells the archive: what became of each message that it took, once that is committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
+from bridge.archive.schema import Outcome
+from bridge.mq.interface import Got
+
+if TYPE_CHECKING:
+    from bridge.archive.feed import Inlet
+    from bridge.mqtt.link import Received
+
+_MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
+
+#: A message as it was taken, what became of it, why, and the queue or topic that it went to.
+Fate = tuple["Got | Received", Outcome, str | None, str | None]
+
+#: `reason` of messages that a mapping discarded.
+FILTERED: Final = "the mapping's filter does not take it"
+CAME_ROUND: Final = "it has come round"
+LINK_LOST: Final = "the link was lost, and it is sent once at most"
+
+
+class MappingRecorder:
+    """The archive of one mapping; called by its thread."""
+
+    def __init__(self, mapping: str, inlet: Inlet) -> None:
+        self._mapping = mapping
+        self._inlet = inlet
+
+    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
+        """A unit of work is committed. `began` in microseconds since the epoch; `queue` is blank for a topic or link."""
+        if not fates:
+            return
+        now = now_us()
+        messages = [
+            (outcome, reason, destination, _taken(item, queue) if isinstance(item, Got) else _arrived(item))
+            for item, outcome, reason, destination in fates
+        ]
+        self._inlet.add(now, encode((_MAPPED, now, self._mapping, began, messages)), len(messages))
+
+
+def _taken(got: Got, queue: str) -> tuple[Any, ...]:
+    md = got.md
+    return (
+        _TAKEN, md.Format, md.Encoding, md.CodedCharSetId, md.Persistence, md.MsgId, md.PutDate, md.PutTime, got.data, queue,
+    )  # fmt: skip
+
+
+def _arrived(received: Received) -> tuple[Any, ...]:
+    one = received.publication
+    return _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup
