@@ -80,7 +80,14 @@ def run(
     """Run pipelines until Ctrl-C or SIGTERM, or until those that read what is available have done so.
 
     A line on standard error for each batch: rows in and out, dead letters, seconds, messages that wait. A pipeline goes on
-    where it was when it ended, however it ended. One that fails is started again; exit status 1 when one is given up.
+    where it was when it ended, however it ended.
+
+    Bad data does not end it: payloads that are none, rows that the SELECT cannot be made of (a division by zero), and
+    messages that a destination refuses for what they are go to its dead letters, and the others go on. What somebody can
+    mend (a queue that is full, a broker that is away) is tried again without end, with a line that says what to do.
+
+    A pipeline that fails 8 times in a row for any other reason is given up: it needs a person, and is started again with
+    the command. The others go on, and the exit status is 1 when they have ended.
     """
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)

@@ -61,7 +61,9 @@ class MqFlow(Section):
     queue: ObjectName | None = None
     """Name of a queue."""
     topic: TopicText | None = None
-    """Topic string, with MQ's wildcards; it is kept in a durable subscription of the pipeline's name."""
+    """Topic string, with MQ's wildcards. The first run makes the durable subscription MQBRIDGE.PIPELINE.NAME, which keeps
+    what is published between runs; DELETE SUB('MQBRIDGE.PIPELINE.NAME') ends it, for a pipeline that is no more or has
+    another topic now."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -152,12 +154,13 @@ class PipelineDestination(Section):
 
 
 class DeadLetterConfig(Section):
-    """Where messages go whose payload is bad; with neither, the dead-letter queue of the queue manager."""
+    """Where rows go whose payload is bad, which `select` cannot be made of, or which a destination refuses for what they are;
+    with neither, the dead-letter queue of the queue manager."""
 
     queue: ObjectName | None = None
-    """A queue: the message as it came, behind an MQDLH with the reason."""
+    """A queue: the message as it came (or as it was to be put), behind an MQDLH with the reason."""
     archive: FilePath | None = None
-    """A directory of Parquet files: the columns as they came, and `reason` in words."""
+    """A directory of Parquet files: the columns as they came (or were to be written), and `reason` in words."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -208,7 +211,7 @@ class PipelineConfig(Section):
     destination: PipelineDestination = Field(alias="to")
     """Where it writes."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
-    """Where bad payloads go."""
+    """Where bad payloads go, and rows that are refused."""
     trigger: Annotated[float | Literal["availableNow"], _trigger()] = 1.0
     """How often a batch begins; `availableNow`: it ends when all that is there is done."""
     batch: Annotated[int, values.integer(1, 1_000_000)] = 10_000

@@ -1,73 +1,101 @@
-"""Bad payloads, taken out of a stream and left where a person finds them; exactly once, as the rows that go on are."""
+"""Bad payloads, and rows that the SELECT cannot be made of, taken out of a stream and left where a person finds them;
+exactly once, as the rows that go on are.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, text_of
 from bridge.mapping.publication import Destination, Unmappable
-from bridge.mq.dead_letters import Origin, dead_letter
+from bridge.mq.dead_letters import DeadLetters, Origin, dead_letter
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection
 from bridge.pipeline.flow import table, task
+from bridge.pipeline.flow.diversion import Diversion, keys_of
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
+from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.rows import rows_of as messages_of
 from bridge.pipeline.mq.target import Target
-from bridge.pipeline.mq.writer import put_all
+from bridge.pipeline.mq.writer import Row, put_all
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
 from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, decode_chain
 
 #: What tells the rows of dead letters from those that a query writes.
 ROLE: Final = "dead-letters"
+_BATCH: Final = 1_000
+#: Bytes of an MQDLH.
+_HEADER: Final = 172
 _TIMES: Final = ("put_time", "received")
 
 
 class BadPayloads:
     """For mapInArrow: passes rows on whose payload is good, without their column `reason`, and leaves the others.
 
-    `column` has the payload. Exactly one of `target`, a queue, and `directory`, of Parquet files, is where the others go.
+    `column` has the payload, which is `kind`: json, text or bytes. Exactly one of `target`, a queue, and `directory`, of
+    Parquet files, is where the others go, and with them those of `diversion`.
     """
 
-    def __init__(self, pipeline: str, column: str, json: bool, target: Target | None, directory: str | None) -> None:
+    def __init__(
+        self, pipeline: str, column: str, kind: str, target: Target | None, directory: str | None, diversion: Diversion
+    ) -> None:
         self._pipeline = pipeline
         self._column = column
-        self._json = json
+        self._kind = kind
         self._target = target
         self._directory = directory
+        self._diversion = diversion
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        bad: list[Any] = []
+        # What a search has found has an identity of its own: of the others all may be put already, and noted.
+        bad: dict[str, list[Any]] = {}
+        diverted = self._diversion.rows if self._diversion.batch == task.identity().batch else {}
         for batch in batches:
-            reasons = pa.array(self._reasons(batch), pa.string())
+            reasons = self.reasons(batch)
+            roles = [None if reason is None else ROLE for reason in reasons]
+            if diverted:
+                for index, key in enumerate(keys_of(batch)):
+                    if (one := diverted.get(key)) is not None:
+                        reasons[index], roles[index] = one.why, f"{ROLE}-{one.search}"
             kept = batch.drop_columns([REASON])
-            if reasons.null_count == len(reasons):
+            found = set(roles)
+            if found <= {None}:
                 yield kept
                 continue
-            good = pc.is_null(reasons)
-            yield kept.filter(good)
-            bad.append(kept.append_column(REASON, reasons).filter(pc.invert(good)))
-        if bad:
-            self._leave(bad)
+            which, why = pa.array(roles, pa.string()), pa.array(reasons, pa.string())
+            yield kept.filter(pc.is_null(which))
+            for role in sorted(role for role in found if role is not None):
+                rows = kept.append_column(REASON, why).filter(pc.equal(which, role))
+                bad.setdefault(role, []).append(rows)
+        for role in sorted(bad):
+            self._leave(role, bad[role])
 
-    def _reasons(self, batch: Any) -> list[str | None]:
+    def reasons(self, batch: Any) -> list[str | None]:
         """Why each payload is bad. Spark is lenient about what stands behind a document, and about UTF-8."""
-        known = batch.column(REASON).to_pylist()
+        known: list[str | None] = batch.column(REASON).to_pylist()
+        if self._kind == "bytes":
+            return known
         payloads = batch.column(self._column).to_pylist()
         return [self._reason(payload) or reason for payload, reason in zip(payloads, known, strict=True)]
 
     def _reason(self, payload: bytes | str | None) -> str | None:
         data = payload.encode() if isinstance(payload, str) else payload or b""
         try:
-            if self._json:
+            if self._kind == "json":
                 document_of(data)
             else:
                 text_of(data, CCSID_UTF8)
@@ -75,37 +103,76 @@ class BadPayloads:
             return str(error)
         return None
 
-    def _leave(self, bad: list[Any]) -> None:
-        identity = task.identity(ROLE)
+    def _leave(self, role: str, bad: list[Any]) -> None:
+        identity = task.identity(role)
         if self._target is not None:
-            put_all(self._target, identity, (self._letters(batch) for batch in bad))
+            assert self._target.queue is not None
+            originals = (one for batch in bad for one in _originals(batch, self._target.queue))
+            put_letters(self._target, identity, self._pipeline, originals)
             return
         assert self._directory is not None
         name = f"{identity.query}-{identity.batch:08d}-{identity.partition:04d}.parquet"
         table.write(Path(self._directory, name), pa.Table.from_batches(bad))
 
-    def _letters(self, batch: Any) -> Any:
-        """The messages behind their MQDLH, as rows of the source `mq`."""
-        assert self._target is not None and self._target.queue is not None
-        letters = []
-        for message, source, when in _originals(batch, self._target.queue):
+
+#: A message, where it came from or was to go, when it came, and MQRC_
+Letter = tuple[Message, str, datetime | None, int]
+
+
+def put_letters(target: Target, identity: Identity, pipeline: str, letters: Iterable[Letter]) -> None:
+    """Put messages on the queue of a target behind their MQDLH, once for an identity; what is too long for it is cut.
+
+    Raises MQError.
+    """
+    assert target.queue is not None
+    cut = _Cut(target.queue, pipeline)
+    put_all(target, identity, _batches(target.queue, pipeline, letters), cut, asynchronous=False)
+
+
+class _Cut:
+    """`bridge.pipeline.mq.writer.Refusals` for dead letters: one that is too long would hold up all behind it for ever."""
+
+    def __init__(self, queue: str, pipeline: str) -> None:
+        self._queue = queue
+        self._pipeline = pipeline
+
+    def takes(self, error: MQError) -> bool:
+        return error.reason in (cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR)
+
+    def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
+        letters = DeadLetters(connection, self._queue, self._pipeline)
+        for (letter, *_), error in rows:
+            chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
+            header = chain.headers[0]
+            assert isinstance(header, MQDLH)
+            described = {name: getattr(header, name) for name in ("Format", "Encoding", "CodedCharSetId")}
+            md = msgspec.structs.replace(letter.md, **described)
+            place = Destination(header.DestQName.decode().rstrip(" \0"))
+            letters.put(md, letter.data[_HEADER:], header.Reason, str(error), place)
+
+
+def _batches(queue: str, pipeline: str, letters: Iterable[Letter]) -> Iterator[Any]:
+    waiting = iter(letters)
+    while part := list(islice(waiting, _BATCH)):
+        made = []
+        for message, place, when, reason in part:
             # When it came, not now: what a batch that is run again puts is the very same.
             clock = time.gmtime(0 if when is None else when.timestamp())
             date, moment = time.strftime("%Y%m%d", clock).encode(), time.strftime("%H%M%S00", clock).encode()
-            origin = Origin(cmqc.MQAT_UNIX, self._pipeline.encode()[:28], date, moment)
-            letter = dead_letter(message.md, message.data, cmqc.MQRC_FORMAT_ERROR, source, "", origin)
-            letters.append((letter.md, letter.data))
-        return record_batch(self._target.queue, letters)
+            origin = Origin(cmqc.MQAT_UNIX, pipeline.encode()[:28], date, moment)
+            letter = dead_letter(message.md, message.data, reason, place, "", origin)
+            made.append((letter.md, letter.data))
+        yield record_batch(queue, made)
 
 
-def _originals(batch: Any, queue: str) -> Iterator[tuple[Message, str, datetime | None]]:
+def _originals(batch: Any, queue: str) -> Iterator[Letter]:
     """The message of each row, where it came from, and when. A publication is as the standard profile maps it."""
     times = next((batch.column(name).to_pylist() for name in _TIMES if name in batch.schema.names), [None] * batch.num_rows)
     if "headers" in batch.schema.names:
         sources = batch.column("queue").to_pylist()
         for row, source, when in zip(messages_of(batch), sources, times, strict=True):
-            yield row.message, source or "", when
+            yield row.message, source or "", when, cmqc.MQRC_FORMAT_ERROR
         return
     rule = StandardToMq(Destination(queue))
     for one, when in zip(publications_of(batch, Defaults(), None, 0), times, strict=True):
-        yield rule.map(one.publication).message, one.publication.topic, when
+        yield rule.map(one.publication).message, one.publication.topic, when, cmqc.MQRC_FORMAT_ERROR

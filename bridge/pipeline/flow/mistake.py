@@ -23,6 +23,8 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _JAVA: Final = re.compile(r"^: (?:[\w.]+: )?(.*)", re.MULTILINE)
 #: How Python names its errors in front of what they say.
 _PYTHON: Final = re.compile(r"^(?:\w+\.)+\w+: ")
+#: How Spark says that a query ended, in front of why.
+_ENDED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ")
 
 Location = tuple[str | int, ...]
 
@@ -64,6 +66,7 @@ def sentence_of(error: BaseException) -> str:
         text = _PYTHON.sub("", text)
     elif said := _JAVA.search(text):
         text = said[1]
+    text = _ENDED.sub("", text)
     first = _STATE.sub("", _CLASS.sub("", text)) or text
     lines = first.split("\n== SQL ==")[0].split(";\n")[0]
     return " ".join(lines.split()).rstrip(".")

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, StringType, TimestampType
 
 from bridge.archive.schema import arrow_schema
 from bridge.config import PipelineConfig
+from bridge.mapping.template import Template
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
+from bridge.pipeline.flow.diversion import load
 from bridge.pipeline.flow.mistake import Mistake, told
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, text_of, wrong_type
-from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, PipelineSink, mq_target, routes_of
+from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
 from bridge.pipeline.flow.site import Site
 from bridge.pipeline.flow.source import (
     STOP,
@@ -38,7 +41,6 @@ TAKEN: Final = "taken"
 MADE: Final = "made"
 _planning: Final = threading.Lock()
 _COUNT: Final = "rows"
-_MADE_OF: Final = StructType().add(BODY, BinaryType())
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -46,6 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     name: str
     config: PipelineConfig
+    site: Site
     #: where it keeps how far it is
     directory: Path
     frame: DataFrame
@@ -54,7 +57,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the sources and the sink of pipelines known to a session."""
+    """Make the sources and the sink of pipelines known to a session.
+
+    What Spark logs of each error of a query, with its plan and stack, is not logged: pipelines tell it in words.
+    """
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     for source in (PipelineMqSource, PipelineMqttSource, PipelineSink):
         spark.dataSource.register(source)
 
@@ -63,10 +70,10 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> 
     """A pipeline, analysed by Spark; nothing is connected or started. Raises Mistake."""
     directory = site.directory_of(name, config)
     # Each pipeline has an `input`, and tables, of its own, but there is one session, and one of each name in it.
-    with _planning, _quiet(), _views(spark, INPUT, *config.tables):
+    with names(spark, config):
         for table, path in config.tables.items():
             with told(("tables", table), "a table"):
-                _table(spark, path).createOrReplaceTempView(table)
+                table_of(spark, path).createOrReplaceTempView(table)
         with told(("select",), "a SELECT of Spark SQL", config.select):
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
             spark._jsparkSession.sessionState().sqlParser().parseQuery(config.select)
@@ -82,61 +89,56 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> 
             frame = routed(observed, config.destination)
             if lost := unknown_columns(made, config.destination):
                 raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
-            routes = _routes(config, site, directory)
+            routes = _routes(name, config, site, directory)
             routes_of(routes, frame.schema)
         with told(("select",), "a SELECT that runs in streams", config.select):
             _check_streaming(spark, frame)
-    return Plan(name, config, directory, frame, routes)
+    return Plan(name, config, site, directory, frame, routes)
 
 
 @contextmanager
-def _views(spark: SparkSession, *names: str) -> Iterator[None]:
-    """While in it there may be views of these names; a frame that was made of them needs them no more."""
-    try:
-        yield
-    finally:
-        for name in names:
-            spark.catalog.dropTempView(name)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Spark logs each error of a query with its plan, which is told in words here."""
-    log = logging.getLogger("SQLQueryContextLogger")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+def names(spark: SparkSession, config: PipelineConfig) -> Iterator[None]:
+    """While in it, the names of `input` and of the tables are this pipeline's; a frame that was made needs them no more."""
+    with _planning:
+        try:
+            yield
+        finally:
+            for name in (INPUT, *config.tables):
+                spark.catalog.dropTempView(name)
 
 
 # Sources -------------------------------------------------------------------------------------------------------------
 
 
-def _table(spark: SparkSession, path: Path) -> DataFrame:
+def table_of(spark: SparkSession, path: Path) -> DataFrame:
+    """A reference table."""
     if path.suffix == ".csv":
         return spark.read.csv(str(path), header=True, inferSchema=True)
     return spark.read.json(str(path)) if path.suffix == ".json" else spark.read.parquet(str(path))
 
 
+def source_options(name: str, config: PipelineConfig, site: Site, directory: Path) -> dict[str, str]:
+    """Options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
+    source = config.source
+    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
+    if source.mq is None:
+        return options | site.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
+    if source.mq.queue is not None:
+        return options | site.queue_manager | {"queue": source.mq.queue}
+    return options | site.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
+
+
 def _source(spark: SparkSession, name: str, config: PipelineConfig, site: Site, directory: Path) -> DataFrame:
     """The frame that is read."""
     source = config.source
-    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
     if source.archive is not None:
         with told(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
+    options = source_options(name, config, site, directory)
     if source.mq is not None:
-        options |= site.queue_manager
-        if source.mq.queue is not None:
-            options["queue"] = source.mq.queue
-        else:
-            options |= {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
         with told(("from", "mq"), "a queue or topic"):
             mq_origin(options)
             return spark.readStream.format(PipelineMqSource.name()).options(**options).load()
-    options |= site.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
     with told(("from", "mqtt"), "a topic filter"):
         mqtt_origin(options)
         return spark.readStream.format(PipelineMqttSource.name()).options(**options).load()
@@ -161,7 +163,7 @@ def _late(frame: DataFrame, config: PipelineConfig) -> DataFrame:
 # Payloads ------------------------------------------------------------------------------------------------------------
 
 
-def _payload_column(frame: DataFrame) -> str | None:
+def payload_column(frame: DataFrame) -> str | None:
     """The column of a source that has payloads."""
     for name in (BODY, PAYLOAD):
         if name in frame.columns and isinstance(frame.schema[name].dataType, BinaryType | StringType):
@@ -173,33 +175,34 @@ def _checked(
     spark: SparkSession, raw: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
 ) -> DataFrame:
     """What the SELECT has as `input`: the rows whose payload is good, `payload` as the section `payload` says."""
-    column = _payload_column(raw)
-    if column is None or config.payload == "bytes":
-        return _input(raw.observe(TAKEN, f.count(f.lit(1)).alias(_COUNT)), column, "bytes", config)
-    json = config.payload == "json"
-    fields = declared(config.fields)
-    if json:
-        _input(raw, column, "json", config).createOrReplaceTempView(INPUT)
+    column = payload_column(raw)
+    diversion = load(directory)
+    if column is None or (config.payload == "bytes" and not diversion.rows):
+        return input_of(raw.observe(TAKEN, f.count(f.lit(1)).alias(_COUNT)), column, config)
+    with told(("dead_letters",), "a queue"):
+        letters = letters_of(_letters(name, config, site))
+    judge = BadPayloads(name, column, config.payload, letters.target, letters.directory, diversion)
+    good = judged(spark, raw, column, config).mapInArrow(judge, raw.schema)
+    return input_of(good.observe(TAKEN, f.count(f.lit(1)).alias(_COUNT)), column, config)
+
+
+def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
+    """The rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
+    reason = "CAST(NULL AS STRING)"
+    if config.payload == "json":
+        fields = declared(config.fields)
+        input_of(raw, column, config).createOrReplaceTempView(INPUT)
         with told(("select",), "a SELECT of Spark SQL", config.select):
             fields |= casts(_analysed(spark, config.select))
-    reason = wrong_type(column, fields) if json else "CAST(NULL AS STRING)"
-    judged = raw.withColumn(REASON, f.expr(reason))
-    target = folder = None
-    if config.dead_letters.archive is not None:
-        folder = str(config.dead_letters.archive)
-    else:
-        options = site.queue_manager | {"queue": config.dead_letters.queue or site.dead_letter_queue}
-        with told(("dead_letters",), "a queue"):
-            target = mq_target(options, _MADE_OF)
-    judge = BadPayloads(name, column, json, target, folder)
-    good = judged.mapInArrow(judge, raw.schema)
-    return _input(good.observe(TAKEN, f.count(f.lit(1)).alias(_COUNT)), column, config.payload, config)
+        reason = wrong_type(column, fields)
+    return raw.withColumn(REASON, f.expr(reason))
 
 
-def _input(frame: DataFrame, column: str | None, kind: str, config: PipelineConfig) -> DataFrame:
+def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
     """`payload` as the section `payload` says it, and `body` with its bytes; a watermark on the time of each row."""
     if column is None:
         return _late(frame, config)
+    kind = config.payload
     text = f.expr(f"try_parse_json({text_of(column)})" if kind == "json" else text_of(column) if kind == "text" else column)
     columns = [f.col(column).alias(BODY), text.alias(PAYLOAD)]
     made = frame.select(*(name for name in frame.columns if name not in (BODY, PAYLOAD)), *columns)
@@ -235,8 +238,8 @@ def _check_streaming(spark: SparkSession, frame: DataFrame) -> None:
 # Destinations --------------------------------------------------------------------------------------------------------
 
 
-def _routes(config: PipelineConfig, site: Site, directory: Path) -> dict[str, dict[str, str]]:
-    to, routes = config.destination, {}
+def _routes(name: str, config: PipelineConfig, site: Site, directory: Path) -> dict[str, dict[str, str]]:
+    to, routes = config.destination, {LETTERS: _letters(name, config, site)}
     if to.mq is not None:
         routes[MQ] = dict(site.queue_manager)
     if to.mqtt is not None:
@@ -246,3 +249,13 @@ def _routes(config: PipelineConfig, site: Site, directory: Path) -> dict[str, di
     if to.archive is not None:
         routes[ARCHIVE] = {"path": str(to.archive.absolute())}
     return routes
+
+
+def _letters(name: str, config: PipelineConfig, site: Site) -> dict[str, str]:
+    """Where bad payloads and refused rows go, as `letters_of` has it."""
+    to = config.destination.mq
+    text = None if to is None else to.queue or to.topic
+    own = {"pipeline": name, "named": str(text is None or bool(Template(text).names)).lower()}
+    if config.dead_letters.archive is not None:
+        return own | {"archive": str(config.dead_letters.archive.absolute())}
+    return own | site.queue_manager | {"queue": config.dead_letters.queue or site.dead_letter_queue}

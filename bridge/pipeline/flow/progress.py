@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.pipeline.flow.plan import MADE, TAKEN
+from bridge.pipeline.flow.refused import Refused
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -23,24 +24,27 @@ class Batch(msgspec.Struct, frozen=True):
     seconds: float
     #: messages that wait behind it at the source; None where the source does not tell
     waiting: int | None
+    #: rows that a destination has refused; None: none
+    refused: Refused | None = None
 
     @property
     def bad(self) -> int:
         """Rows that are dead letters."""
-        return max(self.rows - self.good, 0)
+        return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.rows)
 
     def __str__(self) -> str:
-        parts = [f"{self.rows} in", f"{self.made} out"]
+        parts = [f"{self.rows} in", f"{self.made - (0 if self.refused is None else self.refused.rows)} out"]
         if self.bad:
             parts.append(f"{self.bad} dead letter{'s' if self.bad > 1 else ''}")
         parts.append(f"{self.seconds:.2f} s")
         if self.waiting is not None:
             parts.append(f"{self.waiting} waiting")
-        return f"{self.pipeline}: batch {self.number}: {', '.join(parts)}"
+        why = "" if self.refused is None else f"; refused: {self.refused.why}"
+        return f"{self.pipeline}: batch {self.number}: {', '.join(parts)}{why}"
 
 
-def batch_of(pipeline: str, progress: Any) -> Batch:
-    """The batch that an event of Spark's (StreamingQueryProgress) is about."""
+def batch_of(pipeline: str, progress: Any, refused: Refused | None) -> Batch:
+    """The batch that an event of Spark's (StreamingQueryProgress) is about, and what its sink has told."""
     rows = int(progress.numInputRows)
     observed = progress.observedMetrics
     return Batch(
@@ -51,6 +55,7 @@ def batch_of(pipeline: str, progress: Any) -> Batch:
         _observed(observed, MADE),
         int(progress.durationMs.get("triggerExecution", 0)) / 1000,
         _waiting(progress.sources[0], rows) if progress.sources else None,
+        refused,
     )
 
 

@@ -15,15 +15,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
-from bridge.pipeline.flow.mistake import Mistake, sentence_of
+from bridge.pipeline.flow import refused
+from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan
 from bridge.pipeline.flow.progress import Batch, batch_of
-from bridge.pipeline.flow.sink import ROUTES, PipelineSink
+from bridge.pipeline.flow.retrial import Retrial
+from bridge.pipeline.flow.sink import DIRECTORY, ROUTES, PipelineSink
 from bridge.pipeline.flow.source import Valve
+from bridge.pipeline.flow.trouble import Trouble, trouble_of
 
 #: Seconds between two looks at a query.
 _LOOK: Final = 0.25
-#: How often a pipeline that fails is started again without a batch done between, and the seconds before it is.
+#: How often in a row a pipeline that fails without a known remedy is started, and the seconds before it is.
 ATTEMPTS: Final = 8
 _FIRST_PAUSE: Final = 1
 _LONGEST_PAUSE: Final = 60
@@ -35,12 +38,34 @@ Plans = Callable[[], Plan]
 class QueryFailed(Exception):
     """A query ended by an error; the text is for people."""
 
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(f"{trouble.what}; to do: {trouble.remedy}" if trouble.remedy else trouble.what)
+        self.trouble = trouble
+
+
+class _Patience(tenacity.stop.stop_base):
+    """For tenacity: whether it is time to give up. What has a remedy is tried without end."""
+
+    def __init__(self, attempts: int) -> None:
+        self._attempts = attempts
+        self._strange = 0
+
+    def __call__(self, state: tenacity.RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome is not None else None
+        healing = isinstance(error, QueryFailed) and bool(error.trouble.remedy)
+        self._strange = 0 if healing else self._strange + 1
+        return self._strange >= self._attempts
+
 
 class Runner:
     """Runs pipelines until they are done, or until `stop`.
 
     `pipelines` makes the plan of each by its name, again at each start: reference tables are read then. `tell` takes lines
     for whoever watches, from several threads. `patience` are the seconds that a batch under way may take at the end.
+
+    What ends a query, and heals when the queue manager, the broker or a person does something, is tried again without end;
+    the data of single rows that a SELECT cannot be made of are diverted to the dead letters. Only a query that ends
+    `attempts` times in a row for any other reason, without a batch done between, is given up; the others go on.
     """
 
     def __init__(
@@ -85,27 +110,29 @@ class Runner:
         # Spark looks for sources in the session that is active in a thread.
         jvm: Any = self._spark._jvm
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(QueryFailed),
-            wait=tenacity.wait_exponential_jitter(initial=_FIRST_PAUSE, max=_LONGEST_PAUSE),
-            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(self._stopping),
-            sleep=tenacity.sleep_using_event(self._stopping),
-            before_sleep=lambda state: self._tell(f"{name}: {_why(state)}; started again in {_pause(state):.0f} s"),
-            reraise=True,
-        )
         try:
-            while not retrying(self._run, name):
-                self._tell(f"{name}: failed after batches that are done; started again")
+            while not self._retrying(name)(self._run, name):
+                pass
         except QueryFailed as error:
             if self._stopping.is_set():
                 self._tell(f"{name}: stopped, after it had failed: {error}")
                 return
             failed.append(name)
-            self._tell(f"{name}: given up: {error}")
+            self._tell(f"{name}: given up, and needs a person: {error}")
         except Exception as error:
             failed.append(name)
             self._tell(f"{name}: given up: {type(error).__name__}: {error}")
             raise
+
+    def _retrying(self, name: str) -> tenacity.Retrying:
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(QueryFailed),
+            wait=tenacity.wait_exponential_jitter(initial=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+            stop=tenacity.stop_any(_Patience(self._attempts), tenacity.stop_when_event_set(self._stopping)),
+            sleep=tenacity.sleep_using_event(self._stopping),
+            before_sleep=lambda state: self._tell(f"{name}: {_why(state)}; tried again in {_pause(state):.0f} s"),
+            reraise=True,
+        )
 
     def _run(self, name: str) -> bool:
         """Run a pipeline once; whether it came to its end, rather than failing after some batches."""
@@ -115,10 +142,11 @@ class Runner:
             plan = self._pipelines[name]()
             valve = Valve(plan.directory)
             valve.open()
+            refused.forget(plan.directory)
             query = _start(plan, self._once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
-            raise QueryFailed(sentence_of(error)) from error
-        watch = _Watch(plan.name, query, self._seen)
+            raise QueryFailed(trouble_of(error)) from error
+        watch = _Watch(plan, query, self._seen)
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(_LOOK)
             watch.look()
@@ -129,10 +157,27 @@ class Runner:
         if failure is None:
             self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}")
             return True
-        if watch.done:
-            self._tell(f"{name}: {sentence_of(failure)}")
-            return self._stopping.is_set()
-        raise QueryFailed(sentence_of(failure))
+        failed = QueryFailed(trouble_of(failure))
+        if not self._stopping.is_set():
+            if failed.trouble.data and self._diverts(plan):
+                return False
+            if watch.done:
+                self._tell(f"{name}: {failed}; tried again at once")
+                return False
+        raise failed
+
+    def _diverts(self, plan: Plan) -> bool:
+        """Whether rows are found that a SELECT cannot be made of: they are dead letters when the batch is run again."""
+        try:
+            found = Retrial(self._spark, plan.name, plan.config, plan.site).divert(self._stopping.is_set)
+        except Exception as error:  # of Spark, the source or the queue manager: the query would have it, too
+            raise QueryFailed(trouble_of(error)) from error
+        if found is None:
+            return False
+        rows = "1 row" if len(found.why) == 1 else f"{len(found.why)} rows"
+        why = next(iter(found.why.values()))
+        self._tell(f"{plan.name}: batch {found.batch}: {rows} of {found.rows} go to the dead letters: {why}")
+        return True
 
     def _end(self, query: StreamingQuery, valve: Valve, plan: Plan, watch: _Watch) -> None:
         """Freeze the source, wait until nothing is under way, stop."""
@@ -150,8 +195,8 @@ class Runner:
 class _Watch:
     """What is new of a query since the last look."""
 
-    def __init__(self, name: str, query: StreamingQuery, seen: Callable[[Batch], None]) -> None:
-        self._name = name
+    def __init__(self, plan: Plan, query: StreamingQuery, seen: Callable[[Batch], None]) -> None:
+        self._plan = plan
         self._query = query
         self._seen = seen
         self._last = -1
@@ -163,7 +208,7 @@ class _Watch:
             number = int(progress.batchId)
             if number <= self._last:
                 continue
-            batch = batch_of(self._name, progress)
+            batch = batch_of(self._plan.name, progress, refused.told(self._plan.directory).get(number))
             if batch.rows or batch.made:
                 self._last = number
                 self.done += 1
@@ -172,7 +217,7 @@ class _Watch:
 
 def _start(plan: Plan, once: bool) -> StreamingQuery:
     writer = plan.frame.writeStream.format(PipelineSink.name()).queryName(plan.name).outputMode("append")
-    writer = writer.option(ROUTES, msgspec.json.encode(plan.routes).decode())
+    writer = writer.option(ROUTES, msgspec.json.encode(plan.routes).decode()).option(DIRECTORY, str(plan.directory))
     writer = writer.option("checkpointLocation", str(plan.directory / "checkpoint"))
     trigger = plan.config.trigger
     if once or trigger == AVAILABLE_NOW:

@@ -7,7 +7,8 @@ twice, and say which row they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +19,20 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
-from bridge.pipeline.flow import table, task
+from bridge.mq.errors import MQError
+from bridge.pipeline.flow import refused, table, task
+from bridge.pipeline.flow.dead_letters import put_letters
+from bridge.pipeline.flow.payload import REASON
+from bridge.pipeline.flow.refusals import (
+    DeadLetterSink,
+    RefusedRows,
+    file_of,
+    refused_publications,
+    unfit,
+    unfit_messages,
+)
 from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.target import WRITE_OPTIONS as MQ_OPTIONS
 from bridge.pipeline.mq.target import Target as MqTarget
@@ -29,11 +41,18 @@ from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.mqtt.target import WRITE_OPTIONS as MQTT_OPTIONS
 from bridge.pipeline.mqtt.target import Target as MqttTarget
 from bridge.pipeline.mqtt.target import target_of as mqtt_target_of
-from bridge.pipeline.mqtt.writer import publish_all
+from bridge.pipeline.mqtt.writer import Published, publish_all
 from bridge.pipeline.options import Options
 
 #: The option that says all destinations, in JSON: kind -> options.
 ROUTES: Final = "routes"
+#: The option that names the directory of the pipeline.
+DIRECTORY: Final = "directory"
+#: The one of the routes that is no destination: where rows go that a destination refuses, in options of its own.
+LETTERS: Final = "dead_letters"
+#: What tells apart the rows that one query puts on the dead-letter queue.
+UNFIT: Final = "unfit"
+REFUSED: Final = "refused"
 #: Kinds of destinations, which are also the names of the structs; in the order in which they are written to.
 MQ: Final = "mq"
 ARCHIVE: Final = "archive"
@@ -50,6 +69,22 @@ def mqtt_target(options: dict[str, str], schema: StructType) -> MqttTarget:
     return mqtt_target_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
 
 
+class Written(WriterCommitMessage):
+    """What a task has written: all but the rows that were refused, and why the first of them was."""
+
+    def __init__(self, refused: int = 0, why: str = "") -> None:
+        self.refused = refused
+        self.why = why
+
+    def and_also(self, other: Written) -> Written:
+        """Both."""
+        return Written(self.refused + other.refused, (self.why if self.refused else "") or other.why)
+
+
+#: What a dead letter is made of, as columns.
+LETTER: Final = StructType().add("body", BinaryType())
+
+
 class Route(msgspec.Struct, frozen=True):
     """A destination."""
 
@@ -57,34 +92,96 @@ class Route(msgspec.Struct, frozen=True):
     #: an MqTarget, an MqttTarget, or a directory
     target: Any
 
-    def write(self, identity: Identity, batches: list[Any]) -> None:
-        """Write its struct of each row of a partition."""
-        own = (pa.RecordBatch.from_struct_array(batch.column(self.kind)) for batch in batches)
+    def write(self, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+        """Write its struct of each row of a partition; what is refused goes to the dead letters, or (None) ends the query."""
+        own = [pa.RecordBatch.from_struct_array(batch.column(self.kind)) for batch in batches]
         if self.kind == MQ:
-            put_all(self.target, identity, own)
-        elif self.kind == ARCHIVE:
-            table.write_all(self.target, identity, own)
+            return _put(self.target, identity, own, letters)
+        if self.kind == MQTT:
+            return _publish(self.target, identity, own, letters)
+        table.write_all(self.target, identity, own)
+        return Written()
+
+
+def _put(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+    if letters is None:
+        put_all(target, identity, batches)
+        return Written()
+    try:
+        return _put_fit(target, identity, batches, letters)
+    except ValueError:
+        batches, bad = unfit(target, batches)
+        if not bad:
+            raise
+        own = msgspec.structs.replace(identity, query=f"{identity.query}-{UNFIT}")
+        if letters.target is None:
+            assert letters.directory is not None
+            table.write(file_of(letters.directory, identity, UNFIT), pa.Table.from_batches(bad))
         else:
-            publish_all(self.target, f"{identity.query}/{identity.batch}/{identity.partition}", own)
+            put_letters(letters.target, own, letters.pipeline, unfit_messages(bad))
+        return Written(sum(batch.num_rows for batch in bad), bad[0].column(REASON)[0].as_py()).and_also(
+            _put_fit(target, identity, batches, letters)
+        )
 
 
-class Written(WriterCommitMessage):
-    """A task has written all."""
+def _put_fit(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
+    rows = RefusedRows(letters, identity)
+    try:
+        put_all(target, identity, batches, rows)
+    except MQError as error:
+        if not (target.place.asynchronous_puts and rows.takes(error)):
+            raise
+        # Which of them it was, only a put that waits for its answer tells.
+        rows = RefusedRows(letters, identity)
+        put_all(target, identity, batches, rows, asynchronous=False)
+    return Written(rows.count, rows.why)
+
+
+def _publish(target: MqttTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+    row = f"{identity.query}/{identity.batch}/{identity.partition}"
+    if letters is None or letters.target is None:
+        return _refused(publish_all(target, row, batches))
+    # It leaves what is refused in a file, from which it is put on the queue.
+    assert target.dead_letter is not None
+    left = Path(target.dead_letter, f"{row.replace('/', '-')}.parquet")
+    left.unlink(missing_ok=True)  # of an attempt that did not come to its end
+    published = publish_all(target, row, batches)
+    own = msgspec.structs.replace(identity, query=f"{identity.query}-{REFUSED}")
+    put_letters(letters.target, own, letters.pipeline, refused_publications(left, letters.target))
+    left.unlink(missing_ok=True)
+    return _refused(published)
+
+
+def _refused(published: Published) -> Written:
+    return Written(published.refused, "publications that the broker does not take")
 
 
 class RouteWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
 
-    def __init__(self, routes: tuple[Route, ...]) -> None:
+    def __init__(self, routes: tuple[Route, ...], letters: DeadLetterSink | None, directory: str | None) -> None:
         self._routes = routes
+        self._letters = letters
+        #: of the pipeline, for what is told
+        self._directory = directory
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write a partition of a batch."""
         identity = task.identity()
         batches = [batch for batch in iterator if batch.num_rows]
+        written = Written()
         for route in self._routes:
-            route.write(identity, batches)
-        return Written()
+            written = written.and_also(route.write(identity, batches, self._letters))
+        return written
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """All is written: tell what was refused."""
+        everything = Written()
+        for message in messages:
+            if isinstance(message, Written):
+                everything = everything.and_also(message)
+        if everything.refused and self._directory is not None:
+            refused.tell(Path(self._directory), refused.Refused(batchId, everything.refused, everything.why))
 
 
 class PipelineSink(DataSource):
@@ -100,8 +197,10 @@ class PipelineSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write. Raises OptionError."""
-        given = msgspec.json.decode(dict(self.options)[ROUTES], type=dict[str, dict[str, str]])
-        return RouteWriter(routes_of(given, schema))
+        options = dict(self.options)
+        given = msgspec.json.decode(options[ROUTES], type=dict[str, dict[str, str]])
+        letters = letters_of(given[LETTERS]) if LETTERS in given else None
+        return RouteWriter(routes_of(given, schema), letters, options.get(DIRECTORY))
 
 
 def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Route, ...]:
@@ -119,3 +218,14 @@ def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Rou
         else:
             routes.append(Route(kind, options["path"]))
     return tuple(routes)
+
+
+def letters_of(given: dict[str, str]) -> DeadLetterSink:
+    """Where refused rows go: `pipeline`, `named` (the rows name their destinations), and `archive`, or options of the source
+    `mq` with the `queue`. Raises OptionError.
+    """
+    options = dict(given)
+    pipeline, named = options.pop("pipeline"), options.pop("named") == "true"
+    if (directory := options.pop("archive", None)) is not None:
+        return DeadLetterSink(pipeline, None, directory, named=named)
+    return DeadLetterSink(pipeline, mq_target(options, LETTER), None, named=named)

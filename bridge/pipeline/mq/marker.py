@@ -108,6 +108,12 @@ class Marker:
             return None
         return self._tally() if found.batch == self._identity.batch and found.parts else Counter()
 
+    @property
+    def parts(self) -> int:
+        """Units of work that have put rows of this batch, as the state taken says it."""
+        taken = self._taken
+        return taken.parts if taken is not None and taken.batch == self._identity.batch else 0
+
     def leave(self, rows: Iterable[bytes] | None) -> None:
         """Put the next state into the unit of work: `rows` were put, by their digests, or (None) all of the batch was."""
         taken, identity = self._taken, self._identity

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -103,8 +103,32 @@ def _task() -> TaskContext:
     return task
 
 
-def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Written:
-    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Refused, Superseded."""
+class Refusals(Protocol):
+    """What becomes of rows that the queue manager does not take, because of what they are."""
+
+    def takes(self, error: MQError) -> bool:
+        """Whether an error of a put is one that the row alone is the cause of."""
+
+    def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
+        """Leave them, before the commit of the unit of work that has the others of its `part` of the batch. Raises MQError.
+
+        It is called for each part, also with no rows: a part that is put again may have other rows than it had.
+        """
+
+
+def put_all(
+    target: Target,
+    identity: Identity,
+    batches: Iterable[Any],
+    refusals: Refusals | None = None,
+    *,
+    asynchronous: bool = True,
+) -> Written:
+    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Refused, Superseded.
+
+    Without `refusals` any row that is not taken ends it; with them, those that the queue manager takes without an answer of
+    their own (MQPMO_ASYNC_RESPONSE) do, and another attempt that is not `asynchronous` is to tell which it was.
+    """
     rows = _messages(target, identity, batches)
     first = next(rows, None)
     if first is None:
@@ -115,7 +139,7 @@ def put_all(target: Target, identity: Identity, batches: Iterable[Any]) -> Writt
         if already is None:
             connection.backout()  # the state goes back to where it was
             return Written(0)
-        unit = Unit(connection, target)
+        unit = Unit(connection, target, refusals, asynchronous=asynchronous, part=marker.parts)
         messages = 0
         row: Row | None = first
         while row is not None:
@@ -179,9 +203,22 @@ def _messages(target: Target, identity: Identity, batches: Iterable[Any]) -> Ite
 class Unit:
     """Units of work, one after the other: what was put since the last commit."""
 
-    def __init__(self, connection: Connection, target: Target) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        target: Target,
+        refusals: Refusals | None = None,
+        *,
+        asynchronous: bool = True,
+        part: int = 0,
+    ) -> None:
         self._connection = connection
         self._target = target
+        self._refusals = refusals
+        self._asynchronous = asynchronous and target.place.asynchronous_puts
+        #: of the batch, that this unit of work is
+        self._part = part
+        self._refused: list[tuple[Row, MQError]] = []
         #: by destination, and whose the context is
         self._handles: dict[tuple[Destination, str], int] = {}
         #: for what is more than a message
@@ -206,14 +243,23 @@ class Unit:
         if more is not None:
             self._put_waiting()
             if isinstance(more, Refusal):
-                source = Destination(more.source, True)
-                self._dead_letters.put(message.md, message.data, more.reason, more.sentence, source)
-            else:
+                self._dead_letters.put(message.md, message.data, more.reason, str(more), Destination(more.source, True))
+                return
+            try:
                 self._outlet.put(more)
+            except MQError as error:
+                self._refuse(row, error)
             return
         context = self._target.context_of(message.md)
         options = self._target.put_options(context, retain)
-        self._waiting.append((row, (self._handle(destination, context), message, options)))
+        if not self._asynchronous:
+            options &= ~cmqc.MQPMO_ASYNC_RESPONSE
+        try:
+            handle = self._handle(destination, context)
+        except MQError as error:
+            self._refuse(row, error)
+            return
+        self._waiting.append((row, (handle, message, options)))
         self._waiting_size += message.length
         if len(self._waiting) >= MESSAGES or self._waiting_size >= SIZE:
             self._put_waiting()
@@ -221,14 +267,23 @@ class Unit:
     def commit(self) -> None:
         """MQCMIT, if the queue manager took all puts; then retained publications are cleared."""
         self._put_waiting()
-        if self._target.place.asynchronous_puts:
+        if self._asynchronous:
             status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
             if status.PutFailureCount:
                 raise MQError(status.Reason, f"{status.PutFailureCount} puts, the first to {status.ObjectName}")
+        if self._refusals is not None:
+            self._refusals.leave(self._connection, self._part, self._refused)
         self._connection.commit()
         self._outlet.committed()
-        self.rows = []
+        self.rows, self._refused = [], []
         self._size = 0
+        self._part += 1
+
+    def _refuse(self, row: Row, error: MQError) -> None:
+        """Note that a row is not taken. Raises the error where that is not for the row."""
+        if self._refusals is None or not self._refusals.takes(error):
+            raise error
+        self._refused.append((row, error))
 
     def _put_waiting(self) -> None:
         waiting = self._waiting
@@ -238,8 +293,10 @@ class Unit:
             except MQError as error:
                 _, destination, *_ = waiting[0][0]
                 detail = f"{error.detail or 'put'} (to {name_of(destination)})"
-                raise MQError(error.reason, detail, error.comp_code) from error
-            waiting = waiting[len(done) :]
+                self._refuse(waiting[0][0], MQError(error.reason, detail, error.comp_code))
+                waiting = waiting[1:]
+            else:
+                waiting = waiting[len(done) :]
         self._waiting, self._waiting_size = [], 0
 
     def _handle(self, destination: Destination, context: str) -> int:

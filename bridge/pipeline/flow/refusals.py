@@ -1,0 +1,184 @@
+"""Rows that a destination refuses because of what they are: dead letters, in the unit of work of the others.
+
+What concerns every row, or heals by waiting (a queue that is full, or put-inhibited), is none of this: the batch is tried
+again as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, Unmappable
+from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Connection
+from bridge.pipeline.flow import table
+from bridge.pipeline.flow.dead_letters import Letter
+from bridge.pipeline.flow.payload import REASON
+from bridge.pipeline.mapping.standard import StandardToMq
+from bridge.pipeline.mq.envelope import record_batch
+from bridge.pipeline.mq.marker import Identity
+from bridge.pipeline.mq.rows import rows_of
+from bridge.pipeline.mq.target import Target
+from bridge.pipeline.mq.writer import Row
+from bridge.pipeline.mqtt.rows import Defaults
+from bridge.pipeline.mqtt.rows import rows_of as publications_of
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: What a message is, whoever puts it where.
+_OF_MESSAGES: Final = frozenset(
+    (
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL,
+        cmqc.MQRC_DATA_LENGTH_ERROR,
+        cmqc.MQRC_MD_ERROR,
+        cmqc.MQRC_MSG_TYPE_ERROR,
+        cmqc.MQRC_MISSING_REPLY_TO_Q,
+        cmqc.MQRC_REPORT_OPTIONS_ERROR,
+        cmqc.MQRC_EXPIRY_ERROR,
+        cmqc.MQRC_FEEDBACK_ERROR,
+        cmqc.MQRC_PRIORITY_ERROR,
+        cmqc.MQRC_PERSISTENCE_ERROR,
+        cmqc.MQRC_PERSISTENT_NOT_ALLOWED,
+        cmqc.MQRC_FORMAT_ERROR,
+        cmqc.MQRC_RFH_ERROR,
+        cmqc.MQRC_RFH_FORMAT_ERROR,
+        cmqc.MQRC_RFH_DUPLICATE_PARM,
+        cmqc.MQRC_HEADER_ERROR,
+        cmqc.MQRC_GROUP_ID_ERROR,
+        cmqc.MQRC_MSG_SEQ_NUMBER_ERROR,
+        cmqc.MQRC_MSG_FLAGS_ERROR,
+        cmqc.MQRC_OFFSET_ERROR,
+        cmqc.MQRC_ORIGINAL_LENGTH_ERROR,
+        cmqc.MQRC_PROPERTY_NAME_ERROR,
+        cmqc.MQRC_PROPERTIES_TOO_BIG,
+    )
+)
+#: What a destination is: of a row, where the row names it.
+_OF_DESTINATIONS: Final = frozenset(
+    (
+        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+        cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR,
+        cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
+        cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q,
+        cmqc.MQRC_OBJECT_NAME_ERROR,
+        cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR,
+        cmqc.MQRC_OBJECT_STRING_ERROR,
+        cmqc.MQRC_TOPIC_STRING_ERROR,
+        cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE,
+        cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR,
+        cmqc.MQRC_NOT_AUTHORIZED,
+    )
+)
+#: In front of a file of refused rows: readers of the directory see it, and know whose it is.
+_FILE: Final = "refused"
+
+
+class DeadLetterSink:
+    """Where rows go that a destination refuses: a queue, else a directory of Parquet files. Cheap to pickle."""
+
+    def __init__(self, pipeline: str, target: Target | None, directory: str | None, *, named: bool) -> None:
+        self.pipeline = pipeline
+        self.target = target
+        self.directory = directory
+        #: the rows name their destinations
+        self.named = named
+
+
+class RefusedRows:
+    """`bridge.pipeline.mq.writer.Refusals` for a partition of a batch."""
+
+    def __init__(self, sink: DeadLetterSink, identity: Identity) -> None:
+        self._sink = sink
+        self._identity = identity
+        #: those that are left, and why the first of them is
+        self.count = 0
+        self.why = ""
+
+    def takes(self, error: MQError) -> bool:
+        if isinstance(error, DeadLetterRefused):
+            return False
+        return error.reason in _OF_MESSAGES or (self._sink.named and error.reason in _OF_DESTINATIONS)
+
+    def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
+        sink = self._sink
+        if rows:
+            self.count += len(rows)
+            self.why = self.why or str(rows[0][1])
+        if sink.target is not None:
+            letters = DeadLetters(connection, sink.target.queue or "", sink.pipeline)
+            for (message, destination, *_), error in rows:
+                letters.put(message.md, message.data, error.reason, str(error), destination)
+            return
+        assert sink.directory is not None
+        path = file_of(sink.directory, self._identity, f"{_FILE}-{part}")
+        if not rows:
+            path.unlink(missing_ok=True)
+            return
+        envelopes = [record_batch(destination.name, [(message.md, message.data)]) for (message, destination, *_), _ in rows]
+        reasons = pa.array([str(error) for _, error in rows], pa.string())
+        table.write(path, pa.Table.from_batches(envelopes).append_column(REASON, reasons))
+
+
+def file_of(directory: str, identity: Identity, role: str) -> Path:
+    """A file of dead letters."""
+    name = f"{identity.query}-{identity.batch:08d}-{identity.partition:04d}-{role}.parquet"
+    return Path(directory, name)
+
+
+# Rows that are no messages -------------------------------------------------------------------------------------------
+
+
+def unfit(target: Target, batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Record batches of the rows that make a message, and of the others, with a column `reason`."""
+    good, bad = [], []
+    for batch in batches:
+        reasons = pa.array([_fault(target, batch.slice(index, 1)) for index in range(batch.num_rows)], pa.string())
+        good.append(batch.filter(reasons.is_null()))
+        bad.append(batch.append_column(REASON, reasons).filter(reasons.is_valid()))
+    return good, [batch for batch in bad if batch.num_rows]
+
+
+def _fault(target: Target, row: Any) -> str | None:
+    try:
+        for one in rows_of(row):
+            target.destination(one)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def unfit_messages(batches: Sequence[Any]) -> Iterator[Letter]:
+    """What is there of rows that make no message: the body; and where it was to go, as far as that is known."""
+    for batch in batches:
+        names = batch.schema.names
+        queues = batch.column("queue").to_pylist() if "queue" in names else [None] * batch.num_rows
+        for body, queue in zip(batch.column("body").to_pylist(), queues, strict=True):
+            data = body.encode() if isinstance(body, str) else body or b""
+            yield Message(MQMD(), data), queue or "", None, cmqc.MQRC_MD_ERROR
+
+
+# Publications --------------------------------------------------------------------------------------------------------
+
+
+def refused_publications(path: Path, target: Target) -> Iterator[Letter]:
+    """The publications that `publish_all` has left in a file, as messages of the standard profile."""
+    if not path.exists():
+        return
+    rule = StandardToMq(Destination(target.queue or ""))
+    for batch in pq.read_table(path).to_batches():
+        for row in publications_of(batch, Defaults(), None, 0):
+            one = row.publication
+            try:
+                message = rule.map(one).message
+            except Unmappable:  # a topic that is none, or the like: what is left is the payload
+                message = Message(MQMD(), one.payload)
+            yield message, one.topic, None, cmqc.MQRC_PUBLICATION_FAILURE

@@ -1,0 +1,154 @@
+"""Pipelines wherever they read, write and run: a topic of MQ, IBM MQ, a cluster of Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.mq.local.mqi import frames
+from bridge.pipeline.mq.browsing import managed_queue
+from tests.mq.contract.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
+from tests.pipeline.cluster import cluster
+from tests.pipeline.conftest import ROOT
+from tests.pipeline.flow.conftest import Bench
+
+#: A driver and a cluster are started, on what may be a busy machine.
+PATIENCE = 120
+
+
+def test_from_a_topic_of_mq(bench: Bench) -> None:
+    target = bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          from-topic:
+            from: {mq: {topic: pipeline/+/readings}}
+            payload: text
+            select: SELECT topic, payload, body FROM input WHERE payload <> 'none'
+            to: {mq: {queue: $target}, archive: table}
+        """,
+        target=target,
+    )
+    subscription = "MQBRIDGE.PIPELINE.from-topic"
+    bench.queues.publish("pipeline/a/readings", b"before the pipeline ran")
+    bench.run()  # the subscription begins
+    (shown,) = bench.queues.mqsc(f"DISPLAY SUB('{subscription}') DURABLE")
+    assert shown["DURABLE"] == "YES"
+    bench.queues.publish("pipeline/a/readings", b"1")
+    bench.queues.publish("pipeline/b/readings", b"none")
+    bench.queues.publish("elsewhere", b"2")
+    bench.run()
+    bench.queues.publish("pipeline/b/readings", b"3")
+    bench.run()
+    bench.run()  # nothing is new
+    assert bench.queues.bodies(target) == [b"1", b"3"]
+    # A pipeline that is no more leaves it behind; so an administrator ends it.
+    bench.queues.mqsc(f"DELETE SUB('{subscription}')")
+
+
+def run(bench: Bench, *arguments: object, **environment: object) -> str:
+    """`mqbridge pipeline run` to its end in a process of its own; what it says."""
+    command = [str(Path(sys.executable).with_name("mqbridge")), "pipeline", "run", "--once", *map(str, arguments)]
+    done = subprocess.run(
+        [*command, "--config", str(bench.file)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": ROOT} | {name: str(value) for name, value in environment.items()},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENCE * 2)
+def test_on_a_cluster_with_two_workers(bench: Bench, tmp_path: Path) -> None:
+    source, target, dead = (bench.queues.queue() for _ in range(3))
+    bench.write(
+        """
+        queue_manager: {data_directory: $data}
+        pipelines:
+          spread:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:n::int AS n, 60 DIV payload:n::int AS x FROM input DISTRIBUTE BY payload:n::int % 7
+            to: {mq: {queue: $target}}
+            dead_letters: {queue: $dead}
+            batch: 25
+            checkpoint: checkpoint
+        """,
+        source=source,
+        target=target,
+        dead=dead,
+        data=bench.queues.directory,
+    )
+    bench.queues.put(source, *(b'{"n": %d}' % number for number in range(60)), b"no JSON")
+    settings = tmp_path / "settings"
+    settings.mkdir()
+    # One core on each of two workers, and no task before both are there.
+    (settings / "spark-defaults.conf").write_text(
+        "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
+        "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
+    )
+    with cluster(tmp_path / "workers") as master:
+        told = run(bench, "--master", master, SPARK_CONF_DIR=settings)
+    assert "spread: done" in told
+    assert sorted(one.name for one in tmp_path.glob("workers/app-*/*")) == ["0", "1"]
+    assert bench.queues.depth(source) == 0
+    assert sorted(bench.queues.bodies(target)) == sorted(b'{"n":%d,"x":%d}' % (n, 60 // n) for n in range(1, 60))
+    assert sorted(body[-7:] for body in bench.queues.bodies(dead)) == [b'"n": 0}', b"no JSON"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(QUEUE_MANAGER_VARIABLE in os.environ, reason="the stand-in takes the place of IBM's library")
+@pytest.mark.timeout(PATIENCE * 2)
+def test_from_and_to_ibm_mq(bench: Bench) -> None:
+    """By pymqi on the stand-in for IBM's library: puts are asynchronous, so which one is refused the commit does not say."""
+    package("pymqi")
+    source, target, other = bench.queues.queue(), bench.queues.queue("MAXMSGL(9)"), bench.queues.queue()
+    dead = bench.queues.queue()
+    bench.write(
+        """
+        queue_manager:
+          {type: ibm, name: MQB1, library: pymqi, channel: SYSTEM.DEF.SVRCONN, connections: [localhost(1414)],
+           dead_letter_queue: $dead}
+        pipelines:
+          queues:
+            from: {mq: {queue: $source}}
+            payload: text
+            select: SELECT body, md FROM input
+            to: {mq: {queue: $target}}
+            checkpoint: one
+          topics:
+            from: {mq: {topic: pipeline/ibm/+}}
+            select: SELECT topic, 6 DIV payload:n::int AS n FROM input
+            to: {mq: {queue: $other}}
+            checkpoint: other
+        """,
+        source=source,
+        target=target,
+        other=other,
+        dead=dead,
+    )
+    environment = {
+        "PYTHONPATH": f"{ROOT}:{BUILD / 'pymqi'}",
+        "LD_LIBRARY_PATH": BUILD / "lib64",
+        "MQI_STANDIN": f"unix:{bench.queues.directory / frames.SOCKET_NAME}",
+    }
+    managed_queue(bench.queues.connection, "MQBRIDGE.PIPELINE.topics", "pipeline/ibm/+")  # as a run before has made it
+    bench.queues.put(source, b"1", b"much too long", b"2", CorrelId=b"C" * 24)
+    for number in (3, 0, 2):
+        bench.queues.publish("pipeline/ibm/x", b'{"n": %d}' % number)
+    told = run(bench, **environment)
+    assert "queues: done" in told and "topics: done" in told
+    assert bench.queues.depth(source) == 0
+    taken = bench.queues.take(target)
+    assert [got.data for got in taken] == [b"1", b"2"] and {got.md.CorrelId for got in taken} == {b"C" * 24}
+    assert sorted(body[-3:] for body in bench.queues.bodies(dead)) == [b" 0}", b"ong"]
+    assert sorted(bench.queues.bodies(other)) == sorted(b'{"topic":"pipeline/ibm/x","n":%d}' % n for n in (2, 3))
+    bench.queues.mqsc("DELETE SUB('MQBRIDGE.PIPELINE.topics')")
