@@ -26,6 +26,8 @@ class Publication(msgspec.Struct, gc=False, kw_only=True):
     response_topic: str = ""
     correlation_data: bytes = b""
     content_type: str = ""
+    #: Payload Format Indicator (MQTT 5 section 3.3.2.3.2): 1 says that the payload is UTF-8; None: nothing said
+    payload_format: int | None = None
     #: User Properties of MQTT 5; the usr folder of an RFH2. Of a name that comes twice the last value counts.
     properties: dict[str, str] = {}
     #: mappings that it came through, oldest first: "queue manager/mapping"

@@ -20,7 +20,8 @@ from pyspark.sql import Column
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
-from bridge.pipeline.mq.envelope import body_of, characters, folders_of, md_array
+from bridge.pipeline.mq.characters import characters, field_of
+from bridge.pipeline.mq.envelope import body_of, folders_of, md_array
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.schema import MD_TYPE, MQ_ARROW_SCHEMA
 from bridge.wire import mq
@@ -72,8 +73,8 @@ def decode_rfh2(data: ColumnOrName) -> Column:
 def encode_rfh2(rfh2: ColumnOrName) -> Column:
     """The bytes of an MQRFH2: of a struct with `folders`, and of `Format`, `CodedCharSetId` and `Encoding` what is given.
 
-    Elements are written as text, without dt. The query fails by MalformedHeader for a name that no element can have, and
-    by ValueError for a Format that is too long.
+    In little-endian byte order; elements are written as text, without dt. The query fails by MalformedHeader for a name
+    that no element can have, and by ValueError for a Format that is too long, or a folder that is null.
     """
     return _function(encode_rfh2_array, pa.binary())(rfh2)
 
@@ -143,7 +144,7 @@ def split_headers_array(data: pa.Array, format: pa.Array, ccsid: pa.Array, encod
     parts = []
     for value, name, characters_, numbers in described:
         md = MQMD(
-            Format=(name or "").encode(),
+            Format=field_of(name or ""),
             CodedCharSetId=standard.CodedCharSetId if characters_ is None else characters_,
             Encoding=standard.Encoding if numbers is None else numbers,
         )

@@ -64,8 +64,8 @@ MQ_COLUMNS: Final = (
     Column(
         "md",
         MD_TYPE,
-        "MQMD by IBM's names: MQLONG as int, MQCHAR without its padding as string, MQBYTE as binary; Expiry in tenths"
-        " of a second",
+        "MQMD by IBM's names: MQLONG as int, MQCHAR without its padding as string (a byte 0xNN that is no UTF-8 as U+F7NN),"
+        " MQBYTE as binary; Expiry in tenths of a second",
     ),
     Column("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null where they say none"),
     Column(

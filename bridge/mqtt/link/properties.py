@@ -22,6 +22,7 @@ _SUBSCRIPTION_ID, _TOPIC_ALIAS, _USER = 0x0B, 0x23, 0x26
 
 _HEADER = struct.Struct(">BH").pack
 _LENGTH = struct.Struct(">H")
+_FORMAT_FIELD = struct.Struct(">BB").pack
 _EXPIRY_FIELD = struct.Struct(">BI").pack
 
 _NEVER = 0xFFFFFFFF
@@ -35,6 +36,8 @@ def encode_properties(publication: Publication) -> bytes:
     correlation data of more than 65,535 bytes, or U+0000 in a string.
     """
     fields = []
+    if publication.payload_format is not None:
+        fields.append(_FORMAT_FIELD(_PAYLOAD_FORMAT, publication.payload_format))
     if publication.expiry is not None:
         fields.append(_EXPIRY_FIELD(_EXPIRY, min(max(math.ceil(publication.expiry), 0), _NEVER)))
     if publication.content_type:
@@ -59,8 +62,8 @@ def encode_properties(publication: Publication) -> bytes:
 def decode_properties(packet: bytes, at: int, publication: Publication) -> int:
     """Read the properties at an offset into the fields of a publication; return the offset behind them.
 
-    Payload Format Indicator and Subscription Identifier mean nothing to the bridge and are passed over. Raises
-    MalformedPacket for properties that MQTT 5 does not allow, a Topic Alias included: the link's CONNECT allows none.
+    A Subscription Identifier means nothing to the bridge and is passed over. Raises MalformedPacket for properties that
+    MQTT 5 does not allow, a Topic Alias included: the link's CONNECT allows none.
     """
     measured = decode_remaining_length(packet, at, "PUBLISH")
     if measured is None:
@@ -92,6 +95,7 @@ def decode_properties(packet: bytes, at: int, publication: Publication) -> int:
         elif identifier == _CORRELATION_DATA:
             publication.correlation_data, at = _read_binary(packet, at, end)
         elif identifier == _PAYLOAD_FORMAT:
+            publication.payload_format = int.from_bytes(packet[at : at + 1])
             at += 1
         elif identifier == _SUBSCRIPTION_ID:
             behind = decode_remaining_length(packet, at, "PUBLISH")

@@ -33,6 +33,7 @@ from bridge.pipeline.mapping.columns import (
 )
 from bridge.pipeline.mapping.publication_rows import Rows, widths_of
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq
+from bridge.pipeline.mq.characters import characters
 from bridge.pipeline.schema import TEXT_MAP
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -329,4 +330,4 @@ def _value(md: MQMD | None, field: Any) -> Any:
     value = getattr(md, field.name)
     if value in _NOTHING and field.name != "Format":
         return None
-    return value.decode("utf-8", "replace") if field.type == pa.string() else value
+    return characters(value) if field.type == pa.string() else value

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from bridge.mapping.from_mq import HEADER_FORMATS
+from bridge.pipeline.mq.characters import characters
 from bridge.pipeline.schema import (
     MD_TYPE,
     MD_VERSION_1_TYPE,
@@ -43,12 +44,6 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
 
 _BODY_COLUMNS: Final = Body.__struct_fields__
-
-
-@lru_cache(maxsize=65_536)
-def characters(value: bytes) -> str:
-    """An MQCHAR field without its padding; a NUL ends it, as it does for IBM MQ."""
-    return value.partition(b"\0")[0].decode(errors="replace").rstrip()
 
 
 @lru_cache(maxsize=65_536)

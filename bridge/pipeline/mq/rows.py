@@ -35,6 +35,7 @@ from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import KeptRequest
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.mq.characters import field_of
 from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
 from bridge.pipeline.refusal import Refusal, is_refusal
 from bridge.pipeline.schema import MQ_SCHEMA
@@ -178,7 +179,7 @@ def rows_of(batch: Any) -> Iterator[Row]:
             described["CodedCharSetId"] = ccsid
         if encoding is not None:
             described["Encoding"] = encoding
-        message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or {}, data, described)
+        message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or (), data, described)
         yield Row(message, queue or None, topic or None, *more)
 
 
@@ -250,7 +251,7 @@ def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]
     if inner.get("Format") in HEADER_FORMATS and "Format" not in described:
         del inner["Format"]  # it announced a header that the row does not have
     folders = tuple(
-        _folder(name, tuple(dict(content).items())) for name, content in dict(rfh2).items() if content is not None
+        _folder(name, None if content is None else tuple(dict(content).items())) for name, content in dict(rfh2).items()
     )
     if not folders:
         return Message(_md({**{name: value for name, value in md.items() if name != "Format"}, **inner}), body)
@@ -269,16 +270,24 @@ def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]
 
 
 @lru_cache(maxsize=4096)
-def _folder(name: str, content: tuple[tuple[str, str | None], ...]) -> Folder:
+def _folder(name: str, content: tuple[tuple[str, str | None], ...] | None) -> Folder:
     """A folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
+    if content is None:
+        raise ValueError(
+            f"rfh2.{name} is null, as of a folder that could not be read: leave it out, or put the column headers with it"
+        )
     tree: dict[str, Any] = {}
     for path, text in content:
         *groups, last = (step.partition("[")[0] for step in path.split("."))
         inside = tree
         for group in groups:
             inside = inside.setdefault(group, {})
+            if not isinstance(inside, dict):
+                raise ValueError(f"rfh2.{name}: {group} is an element with a text, and has {path} in it as well")
         if last in inside:
             there = inside[last]
+            if isinstance(there, dict):
+                raise ValueError(f"rfh2.{name}: {path} is a group, and has a text as well")
             inside[last] = [*there, text] if isinstance(there, list) else [there, text]
         else:
             inside[last] = text
@@ -314,7 +323,7 @@ def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
 @lru_cache(maxsize=65_536)
 def _chars(name: str, text: str) -> bytes:
     """An MQCHAR field."""
-    value = text.encode()
+    value = field_of(text)
     width = int(_CODES[name][:-1])
     if len(value) > width:
         raise ValueError(f"md.{name} takes {width} bytes, {text!r} has {len(value)}")

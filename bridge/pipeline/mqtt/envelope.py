@@ -33,8 +33,7 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
         "response_topic": [one.response_topic or None for one in publications],
         "correlation_data": [one.correlation_data or None for one in publications],
         "content_type": [one.content_type or None for one in publications],
-        # A link does not look at it (`bridge.mqtt.link.properties`).
-        "payload_format": [None] * count,
+        "payload_format": [one.payload_format for one in publications],
         "expiry": [None if one.expiry is None else int(one.expiry) for one in publications],
         "received": [now] * count,
     }

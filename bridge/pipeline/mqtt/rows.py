@@ -50,6 +50,7 @@ _TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "response_topic": ("string", lambda found: isinstance(found, StringType)),
     "correlation_data": ("binary", lambda found: isinstance(found, BinaryType)),
     "content_type": ("string", lambda found: isinstance(found, StringType)),
+    "payload_format": ("int", lambda found: isinstance(found, _WHOLE)),
     "expiry": ("int", lambda found: isinstance(found, _WHOLE)),
     "msg_id": ("binary", lambda found: isinstance(found, BinaryType)),
     "md": (
@@ -60,7 +61,7 @@ _TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     ),
     "refusal": (REFUSAL_EXPECTED, is_refusal),
 }
-#: Columns of a read that a write does not need: they are about that one delivery, or no link writes them.
+#: Columns of a read that a write does not need: they are about that one delivery.
 _IDLE: Final = frozenset(MQTT_SCHEMA.names) - set(_TAKEN)
 
 
@@ -112,12 +113,16 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
         column = columns.get(name)
         return [None] * count if column is None or column.null_count == count else column.to_pylist()
 
-    names = ("topic", "payload", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type")
+    names = (
+        "topic", "payload", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type",
+        "payload_format", "expiry",
+    )  # fmt: skip
     msg_ids = _msg_ids(columns, count)
     fillers = _fillers(defaults.topic, columns)
     refusals = values("refusal")
-    rows = zip(*map(values, names), values("expiry"), msg_ids, strict=True)
-    for index, (topic, payload, qos, retain, given, response, correlation, content, expiry, msg_id) in enumerate(rows):
+    rows = zip(*map(values, names), msg_ids, strict=True)
+    for index, row in enumerate(rows):
+        topic, payload, qos, retain, given, response, correlation, content, format_, expiry, msg_id = row
         properties = {name: value for name, value in dict(given or ()).items() if value is not None}
         hops = properties.pop(HOPS, "")
         publication = Publication(
@@ -131,6 +136,7 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
             response_topic=response or "",
             correlation_data=correlation or b"",
             content_type=content or "",
+            payload_format=format_,
             properties=properties,
         )
         if identity is not None:
@@ -144,6 +150,8 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
             error = str(unmappable)
         if publication.qos not in (0, 1, 2):
             error = f"qos is {publication.qos}, and there are 0, 1 and 2"
+        if format_ not in (None, 0, 1):
+            error = f"payload_format is {format_}, and there are 0 and 1"
         if (refusal := Refusal.of(refusals[index])) is not None:
             error = str(refusal)
         yield Row(publication, error)

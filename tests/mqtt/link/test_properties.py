@@ -26,6 +26,7 @@ publications = st.builds(
     response_topic=text,
     correlation_data=st.binary(max_size=200),
     content_type=text,
+    payload_format=st.none() | st.integers(0, 1),
     properties=st.dictionaries(names, text, max_size=5),
     hops=st.lists(text.filter(lambda hop: hop and "," not in hop), max_size=3).map(tuple),
 )
@@ -47,6 +48,7 @@ def test_paho_reads_what_is_written(publication: Publication) -> None:
     assert users == publication.properties
     assert getattr(read, "MessageExpiryInterval", None) == publication.expiry
     assert getattr(read, "ContentType", "") == publication.content_type
+    assert getattr(read, "PayloadFormatIndicator", None) == publication.payload_format
     assert getattr(read, "ResponseTopic", "") == publication.response_topic
     assert getattr(read, "CorrelationData", b"") == publication.correlation_data
 
@@ -84,7 +86,6 @@ def test_of_a_name_that_comes_twice_the_last_counts() -> None:
     properties: Any = Properties(PacketTypes.PUBLISH)
     properties.UserProperty = [("a", "1"), ("a", "2")]
     # Of no meaning to the bridge, and passed over.
-    properties.PayloadFormatIndicator = 1
     properties.SubscriptionIdentifier = [1, 300]
     read = Publication(topic="t", payload=b"", client_id="link")
     decode_properties(bytes(properties.pack()), 0, read)

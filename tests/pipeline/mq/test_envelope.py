@@ -202,6 +202,19 @@ def test_values_that_no_field_takes(md: dict[str, Any], named: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "folders, said",
+    [
+        ({"usr": None}, "rfh2.usr is null, as of a folder that could not be read: .* the column headers"),
+        ({"usr": {"a": "1", "a.b": "2"}}, r"rfh2.usr: a is an element with a text, and has a\.b in it as well"),
+        ({"usr": {"a.b": "2", "a": "1"}}, r"rfh2.usr: a is a group, and has a text as well"),
+    ],
+)
+def test_folders_that_cannot_be_written(folders: dict[str, dict[str, str] | None], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        message_of(body=b"", rfh2=folders)
+
+
+@pytest.mark.parametrize(
     "ddl, said",
     [
         ("payload binary", r"column payload is none of queue, topic, md, .*; column body is missing"),

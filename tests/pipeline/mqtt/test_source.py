@@ -52,7 +52,7 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     session_made(mosquitto.port, tmp_path / "spool", "all/#", "other/+")
     full = Publication(
         topic="all/5", payload=b"\0\xff", qos=2, retain=True, client_id="sensor", expiry=1000.0, response_topic="re/ply",
-        correlation_data=b"\0\1", content_type="text/plain", properties={"site": "Köln"}, hops=("QM1/one",),
+        correlation_data=b"\0\1", content_type="text/plain", payload_format=0, properties={"site": "Köln"}, hops=("QM1/one",),
     )  # fmt: skip
     plain = [Publication(topic=f"all/{qos}", payload=b"%d" % qos, qos=qos) for qos in (1, 2)]
     clients("sender").publish_all(full, *plain, Publication(topic="other/x", payload=b"", qos=1))
@@ -66,7 +66,7 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     assert row.message_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
     assert row.properties == {"site": "Köln", "mqbridge-clientId": "sensor", "mqbridge-hops": "QM1/one"}
     assert (row.response_topic, bytes(row.correlation_data), row.content_type) == ("re/ply", b"\0\1", "text/plain")
-    assert 0 < row.expiry <= 1000
+    assert 0 < row.expiry <= 1000 and (row.payload_format, rows["all/1"].payload_format) == (0, None)
     assert rows["all/1"].properties == {} and rows["all/1"].expiry is None
     assert {row.client_id for row in rows.values()} == {rows["all/1"].client_id, rows["other/x"].client_id}
     assert rows["all/1"].client_id != rows["other/x"].client_id
@@ -179,8 +179,8 @@ def test_publications_go_from_topic_to_topic(
     sent = [
         Publication(
             topic=f"from/{qos}", payload=b"\0\xff%d" % qos, qos=qos, retain=qos == 1, client_id="sensor", expiry=1000.0,
-            response_topic="re/ply", correlation_data=b"\0\1", content_type="text/plain", properties={"site": "Köln"},
-            hops=("QM1/one", "QM2/two"),
+            response_topic="re/ply", correlation_data=b"\0\1", content_type="text/plain", payload_format=qos - 1,
+            properties={"site": "Köln"}, hops=("QM1/one", "QM2/two"),
         )
         for qos in (1, 2)
     ]  # fmt: skip
