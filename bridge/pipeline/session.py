@@ -8,16 +8,19 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.pipeline.errors import INSTALL, SparkMissing
 from bridge.pipeline.java import find_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 #: Packages of the extra `spark` that are imported.
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
+#: What Spark logs where nobody has said it: warnings, and nothing of itself.
+SPARK_CONFIGURATION: Final = Path(__file__).with_name("spark_configuration")
 #: What runs Python for Spark: the interpreter that PYTHON_VARIABLE names, without Spark's own archives on its path.
 PYTHON_WORKER: Final = Path(__file__).with_name("python-worker")
 PYTHON_VARIABLE: Final = "MQBRIDGE_PYTHON"
@@ -69,20 +72,31 @@ def session(
             raise SparkMissing(f"{package} is not installed: {INSTALL} brings it.")
     master = master or "local[*]"
     _prepare_environment(local=master.startswith("local"))
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from bridge.pipeline.registration import register
 
     local = {"spark.driver.memory": memory(STREAM_MEMORY), **LOCAL_SETTINGS} if master.startswith("local") else {}
     chosen = {**SETTINGS, **local, **(settings or {})}
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
     # On a cluster an executor starts its own Python: it is to be found by the same path there.
-    builder = builder.config(f"spark.executorEnv.{PYTHON_VARIABLE}", os.environ[PYTHON_VARIABLE])
-    spark = builder.getOrCreate()
+    chosen[f"spark.executorEnv.{PYTHON_VARIABLE}"] = os.environ[PYTHON_VARIABLE]
+    conf = SparkConf().setAppName(name).setMaster(master).setAll(list(chosen.items()))
+    _launch(conf)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     register(spark)
     return spark
+
+
+def _launch(conf: SparkConf) -> None:
+    """Start the JVM in a process group of its own, if there is none yet: what ends this process in order, Ctrl-C or a
+    SIGTERM for the group, is not to take the JVM away from it meanwhile. It ends with this process, whose pipe it reads.
+    """
+    from pyspark import SparkContext, java_gateway
+
+    if SparkContext._gateway is None:
+        launch: Any = java_gateway.launch_gateway
+        SparkContext._ensure_initialized(gateway=launch(conf, {"start_new_session": True}))
 
 
 def memory(most: int) -> str:
@@ -93,8 +107,9 @@ def memory(most: int) -> str:
 
 def _prepare_environment(*, local: bool) -> None:
     java = find_java()
-    os.environ["JAVA_HOME"] = str(java.home)
     os.environ.update(java.environment)
+    if "SPARK_HOME" not in os.environ:
+        os.environ.setdefault("SPARK_CONF_DIR", str(SPARK_CONFIGURATION))
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from typing import Any
@@ -19,6 +20,12 @@ def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.execution.arrow.pyspark.validateSchema.enabled") == "true"
     # What the caller sets wins.
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
+def test_what_ends_this_process_group_spares_the_jvm(spark: SparkSession) -> None:
+    """Who has to bring a batch to its end needs it until then."""
+    jvm: Any = spark._jvm
+    assert os.getpgid(jvm.java.lang.ProcessHandle.current().pid()) != os.getpgrp()
 
 
 def test_spark_is_imported_by_those_who_use_it_only() -> None:
