@@ -6,13 +6,16 @@ import contextlib
 import fcntl
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from bridge.archive.events import together
 
 if TYPE_CHECKING:
     from bridge.config.archive import ArchiveConfig
@@ -23,6 +26,8 @@ MODULE: Final = "bridge.archive.process"
 PIPE: Final = 1024 * 1024
 #: Bytes of the number in front of each piece that says how long it is.
 LENGTH: Final = 4
+#: Events that are written without being copied: writev takes 1024 buffers, two of which go in front.
+EVENTS: Final = 1022
 
 
 class Report(msgspec.Struct, omit_defaults=True):
@@ -42,93 +47,81 @@ _decode = msgspec.json.Decoder(Report).decode
 
 
 class Child:
-    """One process, from its start to its end. Raises OSError where it cannot be started."""
+    """One process, from its start to its end. Raises OSError where it cannot be started.
 
-    def __init__(self, config: ArchiveConfig, wake: int) -> None:
-        """`wake` is a file descriptor: `turn` returns when it can be read, and empties it."""
+    Reading and writing block, each in a thread of its own, and let go of the interpreter meanwhile: each time that they take
+    it back costs the event loop more than what they do with it.
+    """
+
+    def __init__(
+        self, config: ArchiveConfig, progress: Callable[[int, int], None], ended: Callable[[], None]
+    ) -> None:
+        """`progress` is told how many pieces need no memory any more, and how many are in finished files; then `ended`."""
         # -P: modules of the working directory are none of its business.
         command = [sys.executable, "-P", "-m", MODULE, config.model_dump_json()]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # more than an unprivileged user may have
                 fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, PIPE)
-        os.set_blocking(self._in.fileno(), False)
-        os.set_blocking(self._out.fileno(), False)
-        self._wake = wake
-        self._left = memoryview(b"")
-        self._broken = False
-        self._said = b""
-        #: how far it is, in pieces; `freed` is how far the feed has followed
-        self.taken = self.durable = self.freed = 0
+        self._progress = progress
+        self._ended = ended
+        #: a piece is being written: the pipe may be full
+        self.sending = False
         #: it says no more
         self.ended = False
+        self._reader = threading.Thread(target=self._read, name="archive reports", daemon=True)
+        self._reader.start()
 
     @property
     def pid(self) -> int:
         """Its number."""
         return self._process.pid
 
-    @property
-    def sending(self) -> bool:
-        """Whether the pipe takes no further piece: not all of the last one is in it yet, or nobody reads it any more."""
-        return self._broken or bool(self._left)
-
-    def send(self, piece: bytes) -> None:
-        """Have a piece written; one at a time."""
-        self._left = memoryview(len(piece).to_bytes(LENGTH, "big") + piece)
-        self._write()
+    def send(self, encoded: list[bytes]) -> None:
+        """Write events as one piece; waits while the pipe is full. That nobody reads it is told by `ended`."""
+        head = together(encoded)
+        if len(encoded) > EVENTS:
+            encoded = [b"".join(encoded)]
+        length = len(head) + sum(map(len, encoded))
+        self.sending = True
+        try:
+            count = os.writev(self._in.fileno(), [length.to_bytes(LENGTH, "big"), head, *encoded])
+            if count < LENGTH + length:  # a signal came in between
+                left = memoryview(b"".join((length.to_bytes(LENGTH, "big"), head, *encoded)))[count:]
+                while left:
+                    left = left[os.write(self._in.fileno(), left) :]
+        except BrokenPipeError:
+            self._reader.join()  # what it still said is heard
+        finally:
+            self.sending = False
 
     def close(self) -> None:
-        """Nothing more is sent: the process writes what it has, and ends."""
-        if not self._in.closed:
-            self._in.close()
-
-    def turn(self, *, wait: bool) -> bool:
-        """Write and read what there is; returns whether `wake` could be read.
-
-        `wait`: until that, or until the pipe takes more, or the process says something or ends.
-        """
-        poll = select.poll()
-        poll.register(self._out, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
-        if self._left:
-            poll.register(self._in, select.POLLOUT)
-        ready = {descriptor for descriptor, _ in poll.poll(None if wait else 0)}
-        if self._out.fileno() in ready:
-            self._read()
-        if self._left and self._in.fileno() in ready:
-            self._write()
-        if self._wake not in ready:
-            return False
-        os.read(self._wake, 4096)
-        return True
-
-    def _write(self) -> None:
-        try:
-            while self._left:
-                self._left = self._left[os.write(self._in.fileno(), self._left) :]
-        except BlockingIOError:
-            pass
-        except BrokenPipeError:
-            self._left, self._broken = memoryview(b""), True
+        """Nothing more is sent: the process writes what it has, and ends. Waits until it has."""
+        self._in.close()
+        self._reader.join()
 
     def _read(self) -> None:
-        data = os.read(self._out.fileno(), 65_536)
-        self.ended = not data
-        *lines, self._said = (self._said + data).split(b"\n")
-        for line in lines:
+        for line in self._lines():
             report = _decode(line)
             if report.text:
                 logging.getLogger(report.logger).log(report.level, "%s", report.text)
             else:
-                self.taken, self.durable = report.taken, report.durable
+                self._progress(report.taken, report.durable)
+        self.ended = True
+        self._ended()
+
+    def _lines(self) -> Iterator[bytes]:
+        said = b""
+        while data := os.read(self._out.fileno(), 65_536):
+            *lines, said = (said + data).split(b"\n")
+            yield from lines
 
     def reap(self) -> str:
         """Wait for its end, which `ended` has announced; how it ended, in words."""
-        with contextlib.suppress(OSError):
-            self._in.close()
+        self._reader.join()
+        self._in.close()
         self._out.close()
         status = self._process.wait()
         if status < 0:

@@ -243,8 +243,8 @@ _decode = msgspec.msgpack.Decoder(list[Event]).decode
 
 
 def together(encoded: list[bytes]) -> bytes:
-    """Events that are encoded, as one piece."""
-    return b"".join((_ARRAY, len(encoded).to_bytes(4, "big"), *encoded))
+    """What goes in front of events that are encoded, so that they are one piece."""
+    return _ARRAY + len(encoded).to_bytes(4, "big")
 
 
 def events_of(piece: bytes) -> list[Event]:

@@ -7,10 +7,8 @@ are few and on which the archive builds, are sent again.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bridge.archive.child import Child
+from bridge.archive.child import EVENTS, Child
 from bridge.archive.events import (
     Gap,
     SessionEvent,
@@ -29,7 +27,6 @@ from bridge.archive.events import (
     Unsubscribed,
     encode,
     now_us,
-    together,
 )
 from bridge.archive.standing import Standing
 from bridge.archive.writer import ROW_BYTES, prepare
@@ -39,10 +36,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the first event waits for others to go with it.
-GATHER: Final = 0.02
-#: Bytes of events in one piece; a longer one is a piece by itself.
-PIECE: Final = 256 * 1024
+#: Seconds that the first event waits for others to go with it: what a service that is killed has not handed over.
+GATHER: Final = 0.1
+#: Bytes of events after which a piece is long enough.
+PIECE: Final = 1024 * 1024
 #: Seconds before another process is started where the last one finished no file: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
@@ -119,10 +116,11 @@ class Feed:
         #: what the next process is told first: how much is lost, and what is kept of it
         self._lost: Piece | None = None
         self._stopping = False
+        #: of the pieces that the process got: those that it has no more in memory, and those in finished files
+        self._freed = self._finished = 0
         self.child: Child | None = None
         self._ending = threading.Event()
-        self._woken, self._waker = os.pipe()
-        os.set_blocking(self._waker, False)
+        self._work = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
     # The callers' threads --------------------------------------------------------------------------------------------
@@ -146,21 +144,17 @@ class Feed:
         """Take what an inlet has room for."""
         self._queue.append(handed)
         if self._idle:
-            self._wake()
+            self._idle = False
+            self._work.set()
 
     def close(self, timeout: float) -> bool:
         """Have all written that was handed over; False when that takes longer than `timeout` seconds."""
         self._ending.set()
         if self._thread.ident is None:
             return True
-        self._wake()
+        self._work.set()
         self._thread.join(timeout)
         return not self._thread.is_alive()
-
-    def _wake(self) -> None:
-        self._idle = False
-        with contextlib.suppress(BlockingIOError):  # it was woken often enough
-            os.write(self._waker, b"\0")
 
     # Its own thread --------------------------------------------------------------------------------------------------
 
@@ -169,14 +163,14 @@ class Feed:
         while not self._written:
             if pause:
                 self._rest(pause)
+            self._freed = self._finished = 0
             try:
-                self.child = Child(self.config, self._woken)
+                self.child = Child(self.config, self._progress, self._work.set)
             except OSError as error:
-                finished = 0
                 log.error("archive: its process cannot be started: %s", error)
             else:
-                finished = self._serve(self.child)
-            pause = 0.0 if finished else min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
+                self._serve(self.child)
+            pause = 0.0 if self._finished else min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
 
     @property
     def _written(self) -> bool:
@@ -188,34 +182,34 @@ class Feed:
         else:
             self._ending.wait(seconds)
 
-    def _serve(self, child: Child) -> int:
-        """Send until the process ends; how many pieces it brought to finished files."""
-        finished = 0
+    def _serve(self, child: Child) -> None:
+        """Send until the process ends."""
         while not child.ended:
-            woken = child.turn(wait=not self._go_on(child))
-            self._idle = False
-            if woken and not self._ending.is_set():
-                time.sleep(GATHER)
-            while child.taken > child.freed:
-                self._taken += self._sizes.popleft()
-                child.freed += 1
-            while child.durable > finished:
-                self._pieces.popleft()
-                finished += 1
+            if self._send_on(child):
+                if len(self._queue) < EVENTS:
+                    self._ending.wait(GATHER)
+            elif self._stopping:
+                child.close()
+            else:
+                self._await_work(child)
         self._died(child)
-        return finished
 
-    def _go_on(self, child: Child) -> bool:
-        """Send the next piece where the pipe has room; whether there may be more to send already."""
-        if child.sending:
-            return False
-        if self._send_on(child):
-            return True
-        if self._stopping:
-            child.close()
-            return False
+    def _await_work(self, child: Child) -> None:
+        self._work.clear()
         self._idle = True
-        return bool(self._queue) or self._ending.is_set()
+        if not self._queue and not self._ending.is_set() and not child.ended:
+            self._work.wait()
+            self._ending.wait(GATHER)
+        self._idle = False
+
+    def _progress(self, taken: int, durable: int) -> None:
+        """The process says how far it is; called by the thread that hears it."""
+        while self._freed < taken:
+            self._taken += self._sizes.popleft()
+            self._freed += 1
+        while self._finished < durable:
+            self._pieces.popleft()
+            self._finished += 1
 
     def _send_on(self, child: Child) -> bool:
         """Send the next piece; whether there is one."""
@@ -226,7 +220,7 @@ class Feed:
         if lost is not None:
             encoded = self._again(lost)
             piece = lost
-        while self._queue and length < PIECE:
+        while self._queue and length < PIECE and len(encoded) < EVENTS:
             now, data, rows, counted, kept = self._queue.popleft()
             encoded.append(data)
             length += len(data)
@@ -247,7 +241,7 @@ class Feed:
             return False
         self._pieces.append(piece)
         self._sizes.append(size)
-        child.send(together(encoded))
+        child.send(encoded)
         return True
 
     def _again(self, lost: Piece) -> list[bytes]:

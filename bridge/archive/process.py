@@ -26,8 +26,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds to wait for another process that writes to the directory, once nobody hands anything over any more.
 LOCK_PATIENCE = 60.0
-#: Lower than the service's own: the archive takes what is left of the processors.
-NICENESS = 5
+#: Where there is no processor to spare, traffic goes first: the archive has a thirtieth of what the service has, and says
+#: what is missing.
+NICENESS = 15
 
 
 class Reports(logging.Handler):

@@ -206,7 +206,7 @@ for number in range(2000):
     now = now_us()
     publications = [(str(number), bytes(1000), 0, 0, False)]
     inlet.add(now, encode((Published.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
-while feed._queue or feed.child is None or feed.child.sending:
+while feed._queue or not feed._idle:
     time.sleep(0.001)
 print("in the pipe", flush=True)
 time.sleep(600)

@@ -67,7 +67,7 @@ def test_when_a_message_was_put_as_its_descriptor_says(md: MQMD, expected: int) 
 
 def rows_of(kind: Any, *fields: Any) -> list[dict[str, Any]]:
     """The rows of an event, handed over as the service does."""
-    (event,) = events_of(together([encode((kind.__struct_config__.tag, *fields))]))
+    (event,) = events_of(together([b""]) + encode((kind.__struct_config__.tag, *fields)))
     rows = Rows(itertools.count(1), payloads=True)
     made = rows.finished(event) if isinstance(event, Finished) else rows.dead_lettered(event)  # type: ignore[arg-type]
     return [dict(zip(NAMES, one, strict=True)) for one in made]

@@ -31,7 +31,7 @@ class Archive:
         return MappingRecorder(name, self)  # type: ignore[arg-type]
 
     def add(self, now: int, data: bytes, rows: int) -> None:
-        (event,) = events_of(together([data]))
+        (event,) = events_of(together([data]) + data)
         assert isinstance(event, Mapped)
         made = self._rows.mapped(event)
         assert len(made) == rows
