@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.pipeline.conftest import ROOT
 from tests.pipeline.flow.conftest import Bench
 
 #: A driver and a cluster are started, on what may be a busy machine.
-PATIENCE = 120
+PATIENCE = 180
 
 
 def test_from_a_topic_of_mq(bench: Bench) -> None:
@@ -53,17 +54,16 @@ def test_from_a_topic_of_mq(bench: Bench) -> None:
 def run(bench: Bench, *arguments: object, **environment: object) -> str:
     """`mqbridge pipeline run` to its end in a process of its own; what it says."""
     command = [str(Path(sys.executable).with_name("mqbridge")), "pipeline", "run", "--once", *map(str, arguments)]
-    done = subprocess.run(
-        [*command, "--config", str(bench.file)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": ROOT} | {name: str(value) for name, value in environment.items()},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    given = os.environ | {"PYTHONPATH": ROOT} | {name: str(value) for name, value in environment.items()}
+    command += ["--config", str(bench.file)]
+    process = subprocess.Popen(command, cwd=ROOT, env=given, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        _, told = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"it goes on: {process.communicate()[1]}")
+    assert process.returncode == 0, told
+    return told
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_on_a_cluster_with_two_workers(bench: Bench, tmp_path: Path) -> None:
         "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
         "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
     )
-    with cluster(tmp_path / "workers") as master:
+    with cluster(bench.spark, tmp_path / "workers") as master:
         told = run(bench, "--master", master, SPARK_CONF_DIR=settings)
     assert "spread: done" in told
     assert sorted(one.name for one in tmp_path.glob("workers/app-*/*")) == ["0", "1"]
