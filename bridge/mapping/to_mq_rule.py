@@ -24,7 +24,8 @@ from bridge.mapping.template import Scope
 from bridge.mapping.topic_pattern import TopicPattern
 from bridge.wire import cmqc
 
-_PERSISTENCE = {
+#: Words of the YAML -> MQMD.Persistence.
+PERSISTENCE = {
     "not-persistent": cmqc.MQPER_NOT_PERSISTENT,
     "persistent": cmqc.MQPER_PERSISTENT,
     "as-queue": cmqc.MQPER_PERSISTENCE_AS_Q_DEF,
@@ -77,7 +78,7 @@ class ToMqRule:
         words = attributes.persistence
         #: by QoS
         self._persistence = tuple(
-            _PERSISTENCE[words if isinstance(words, str) else words[qos]] for qos in STANDARD_PERSISTENCE
+            PERSISTENCE[words if isinstance(words, str) else words[qos]] for qos in STANDARD_PERSISTENCE
         )
         priority = attributes.priority
         self._priority = cmqc.MQPRI_PRIORITY_AS_Q_DEF if isinstance(priority, str) else priority

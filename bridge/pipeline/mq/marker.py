@@ -9,7 +9,7 @@ A partition that is too long for one unit of work takes several. Each but the la
 because the rows of a batch that is run again are the same, but need not come in the same order.
 
 Anchor and state of a query's partition stay, because nobody says that a checkpoint will not be used again. Those of a batch
-write without a name go when it has ended; should the driver be killed, or a worker outlive the write, they expire (EXPIRY).
+write go when it has ended, if it has no name, and else expire (EXPIRY), as they do when a driver is killed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from bridge.wire.mq import MQMD
 
 #: Milliseconds to wait for the end of another attempt's unit of work.
 PATIENCE: Final = 60_000
-#: Tenths of a second that what a write without a name keeps is kept, where nobody is left to take it away: a week.
-EXPIRY: Final = 7 * 24 * 3600 * 10
+#: Tenths of a second that what a batch write keeps is kept, where nobody takes it away: 30 days.
+EXPIRY: Final = 30 * 24 * 3600 * 10
 #: Milliseconds that such a write, when it has failed, waits for the end of each task that still works for it.
 FAREWELL: Final = 5_000
 _DIGEST: Final = 12
@@ -46,7 +46,7 @@ class Identity(msgspec.Struct, frozen=True):
     query: str
     partition: int
     batch: int
-    #: of a batch write without a name: nobody can run it again when it has ended
+    #: of a batch write, which is not run again for ever
     passing: bool = False
 
 

@@ -159,11 +159,16 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     refusal: Refusal | None = None
 
 
-def rows_of(batch: Any) -> Iterator[Row]:
-    """The messages that a record batch says. Raises ValueError for a value that no field of a message takes."""
+def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[Row]:
+    """The messages that a record batch says; `persistence` is that of rows which say none.
+
+    Raises ValueError for a value that no field of a message takes.
+    """
     columns = {name: batch.column(name) for name in batch.schema.names}
     count = batch.num_rows
     mds = _descriptors(columns.get("md"), count)
+    for md in mds:
+        md.setdefault("Persistence", persistence)
 
     def values(name: str) -> Sequence[Any]:
         column = columns.get(name)

@@ -46,13 +46,14 @@ class MqDataSource(DataSource):
     drain a queue, stream it with the trigger `availableNow`.
 
     Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
-    `retain` for publications whose rows do not say it; `context` (`identity` or `all`: context fields of `md` are kept,
-    where the user may set them); for batch writes `writeId`, under which a write that is done again puts nothing twice.
+    `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
+    `as-queue`) for rows that do not say `md.Persistence`; `context` (`identity` or `all`: context fields of `md` are kept,
+    where the user may set them); for batch writes `writeId`, under which a write that is done again within 30 days puts nothing twice.
     What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
     MQDLH, and without it such a row ends the write.
 
-    Of a streaming query, and of a batch write with a `writeId`, two small messages for each partition stay on
-    SYSTEM.MQTT.MAPPING.STATE, by which a batch that is run again is known: when its checkpoint is given up, an administrator
+    Of a streaming query two small messages for each partition stay on SYSTEM.MQTT.MAPPING.STATE (of a batch write with a
+    `writeId` for 30 days), by which a batch that is run again is known: when its checkpoint is given up, an administrator
     may get those with the query's identifier in them, and all of CorrelId `SPKA…` where no query is left (`CLEAR QLOCAL`
     only where no mapping keeps its state there either).
     """

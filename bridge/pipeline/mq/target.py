@@ -8,6 +8,7 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from bridge.mapping.publication import Destination
+from bridge.mapping.to_mq_rule import PERSISTENCE
 from bridge.mq.interface import MQOD
 from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
 from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns
@@ -20,6 +21,7 @@ WRITE_OPTIONS: Final = (
     "queue",
     "topic",
     "retain",
+    "persistence",
     "refused",
     "context",
     "writeId",
@@ -43,6 +45,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     #: publications become the retained ones of their topics
     retain: bool = False
+    #: MQMD.Persistence of rows that do not say it
+    persistence: int = cmqc.MQPER_PERSISTENT
     #: queue for the rows that a mapping has refused; None: they end the write
     refused: str | None = None
     #: who says the context fields of the MQMD: the queue manager, or the rows its identity part, or all of it
@@ -88,6 +92,9 @@ def target_of(options: Options, schema: StructType) -> Target:
     if not queue and not topic and len(named) != 1:
         why = "and both columns, queue and topic, are there" if named else "and there is no column queue or topic"
         raise options.wrong("queue", f"the name of a queue (or topic), because no option says where to put, {why}")
+    persistence = options.text("persistence") or "persistent"
+    if persistence not in PERSISTENCE:
+        raise options.wrong("persistence", f"one of {', '.join(PERSISTENCE)}")
     context = options.text("context") or "default"
     if context not in _CONTEXTS:
         raise options.wrong("context", "default, identity or all")
@@ -102,6 +109,7 @@ def target_of(options: Options, schema: StructType) -> Target:
         queue=queue,
         topic=topic,
         retain=options.truth("retain", False),
+        persistence=PERSISTENCE[persistence],
         refused=options.text("refused"),
         context=context,
         mapped=bool(mapped),

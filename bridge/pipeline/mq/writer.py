@@ -93,7 +93,7 @@ class MqWriter(DataSourceArrowWriter):
                 connection.commit()
 
     def _identity(self, partition: int) -> Identity:
-        return Identity(self._query, partition, 0, passing=self._write_id is None)
+        return Identity(self._query, partition, 0, passing=True)
 
 
 def _task() -> TaskContext:
@@ -172,7 +172,7 @@ def _messages(target: Target, identity: Identity, batches: Iterable[Any]) -> Ite
     number = 0
     for batch in batches:
         may_clear = "clear" in batch.schema.names
-        for row in rows_of(batch):
+        for row in rows_of(batch, target.persistence):
             message = row.message
             number += 1
             if row.refusal is not None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -52,6 +53,17 @@ def test_a_batch_that_is_put_again_puts_nothing(target: Target, queues: Queues) 
     assert writer.put_all(target, identity, batches(ROWS)).messages == 4
     assert writer.put_all(target, identity, batches(ROWS)).messages == 0
     assert bodies_of(target, queues) == ROWS
+
+
+def test_messages_are_persistent_unless_somebody_says_otherwise(target: Target, queues: Queues) -> None:
+    said = pa.StructArray.from_arrays([pa.array([None, 0, 1, 2], pa.int32())], ["Persistence"])
+    rows = pa.record_batch({"body": pa.array(ROWS, pa.binary()), "md": said})
+    writer.put_all(target, Identity("persistence", 0, 0), [rows, *batches(ROWS[:1])])
+    as_queue = msgspec.structs.replace(target, persistence=cmqc.MQPER_PERSISTENCE_AS_Q_DEF)
+    writer.put_all(as_queue, Identity("persistence", 1, 0), batches(ROWS[:1]))
+    assert target.queue is not None
+    # 2 is MQPER_PERSISTENCE_AS_Q_DEF, and DEFPSIST of the queue is NO.
+    assert [one.md.Persistence for one in queues.take(target.queue)] == [1, 0, 1, 0, 1, 0]
 
 
 def test_batches_and_partitions_are_told_apart(target: Target, queues: Queues) -> None:
