@@ -48,7 +48,8 @@ class MqDataSource(DataSource):
     Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
     `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
     `as-queue`) for rows that do not say `md.Persistence`; `context` (`identity` or `all`: context fields of `md` are kept,
-    where the user may set them); for batch writes `writeId`, under which a write that is done again within 30 days puts nothing twice.
+    where the user may set them); for batch writes `writeId`, under which a write that is done again within 30 days puts
+    nothing twice.
     What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
     MQDLH, and without it such a row ends the write.
 
