@@ -11,7 +11,8 @@ from bridge.config.section import FilePath, Section, Truth, without_empty
 class RollConfig(Section):
     """When a file of the archive is finished and the next one begun: at the first of the three, and at each full hour.
 
-    Rows that are in no finished file are lost when the bridge is killed.
+    Rows that are in no finished file are lost when the archive's process is killed, and the archive says so. When the bridge
+    itself is killed, its archive's process finishes the file.
     """
 
     rows: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
@@ -23,7 +24,8 @@ class RollConfig(Section):
 
 
 class ArchiveConfig(Section):
-    """The archive: a row for each message that came from a client or went to one, with what became of it."""
+    """The archive: a row for each message that came from a client, went to one, or was taken by a mapping, with what became
+    of it. A process of its own writes it."""
 
     directory: FilePath | None = None
     """Where its files are: `date=YYYY-MM-DD/hour=HH/NAME.parquet`, in UTC; None: no archive is written."""
