@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from bridge.mq.local.server import ApplicationProtocol
@@ -101,6 +102,13 @@ def _process(conversation: ApplicationProtocol) -> int:
 def kill(signal: int) -> Callable[[int], None]:
     """Kills the process that asks."""
     return lambda process: os.kill(process, signal)
+
+
+def kill_driver(process: int) -> None:
+    """Kills a driver: Python, and its JVM, which has a process group of its own."""
+    python = psutil.Process(process)
+    for one in (*python.children(), python):
+        one.kill()
 
 
 # Which request it is: arguments of the verb as `bridge.mq.local.protocol` has them ---------------------------------------

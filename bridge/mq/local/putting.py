@@ -265,6 +265,9 @@ class Putting(Handles):
         flags = pmo.Options
         pmo.Reason = cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM if md.Priority > _MAX_PRIORITY else cmqc.MQRC_NONE
         changes: dict[str, Any] = {"BackoutCount": 0}
+        for name in ("MsgId", "CorrelId"):
+            if len(value := getattr(md, name)) < cmqc.MQ_MSG_ID_LENGTH:
+                changes[name] = value.ljust(cmqc.MQ_MSG_ID_LENGTH, b"\0")
         if flags & cmqc.MQPMO_NEW_MSG_ID:
             changes["MsgId"] = cmqc.MQMI_NONE
         if flags & cmqc.MQPMO_NEW_CORREL_ID:

@@ -13,6 +13,7 @@ from bridge.mapping.message import Message
 from bridge.mq import batch
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQPMO, GetOptions, Got, TruncatedMessage
+from bridge.mq.local import batches
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.mq.contract.conftest import INPUT, Application, Workplace
@@ -21,6 +22,12 @@ Refused = Callable[[int], AbstractContextManager[None]]
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
 ACCEPT = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
 BODIES = [b"%d" % number * 10 for number in range(7)]
+
+
+@pytest.fixture(autouse=True)
+def _at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the embedded queue manager would end batches early, as it may."""
+    monkeypatch.setattr(batches, "_SECONDS", 60)
 
 
 def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, attributes: str = "") -> str:

@@ -102,6 +102,12 @@ def test_what_a_put_fills_in(connection):
     assert (pmo.ResolvedQName, pmo.ResolvedQMgrName, pmo.KnownDestCount) == ("Q", "MQB1", 1)
 
 
+def test_short_identifiers_are_filled_up_with_nuls(connection):
+    put = put1(connection, MsgId=b"message", CorrelId=b"request")
+    assert (put.MsgId, put.CorrelId) == (b"message".ljust(24, b"\0"), b"request".ljust(24, b"\0"))
+    assert get(connection).md == put
+
+
 def test_new_identifiers_and_no_reply_to(connection):
     given = b"i" * 24
     flags = cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_NEW_CORREL_ID | cmqc.MQPMO_SUPPRESS_REPLYTO

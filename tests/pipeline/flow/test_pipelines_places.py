@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from bridge.pipeline.mq.browsing import managed_queue
 from tests.mq.contract.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
 from tests.pipeline.cluster import cluster
 from tests.pipeline.conftest import ROOT
+from tests.pipeline.faults import kill_driver
 from tests.pipeline.flow.conftest import Bench
 
 #: A driver and a cluster are started, on what may be a busy machine.
@@ -60,7 +60,7 @@ def run(bench: Bench, *arguments: object, **environment: object) -> str:
     try:
         _, told = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_driver(process.pid)
         pytest.fail(f"it goes on: {process.communicate()[1]}")
     assert process.returncode == 0, told
     return told

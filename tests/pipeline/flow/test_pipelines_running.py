@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from bridge.pipeline.flow.runner import Runner
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.pipeline.conftest import ROOT
-from tests.pipeline.faults import Fault, fault, is_marker
+from tests.pipeline.faults import Fault, fault, is_marker, kill_driver
 from tests.pipeline.flow.conftest import PATIENCE, Bench
 
 MOVE = """
@@ -114,7 +113,7 @@ def test_killed_in_the_middle_and_ended_by_sigterm(bench: Bench) -> None:
     process = started(bench)
     # Units of work with messages, and the removals of those that are done, by turns: some way into it.
     committed = Fault(
-        lambda verb, request: verb == "MQCMIT", 6, action=lambda _: os.killpg(process.pid, signal.SIGKILL), after=True
+        lambda verb, request: verb == "MQCMIT", 6, action=lambda _: kill_driver(process.pid), after=True
     )
     with fault(APPLICATION_NAME, committed):
         assert process.wait(PATIENCE) == -signal.SIGKILL
@@ -144,7 +143,7 @@ def ended(process: subprocess.Popen[bytes]) -> int:
     try:
         process.communicate(timeout=DRIVER_PATIENCE)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_driver(process.pid)
         pytest.fail(f"it goes on: {process.communicate()[1].decode()}")
     return process.returncode
 
@@ -199,7 +198,7 @@ def test_from_mqtt_to_mq_with_the_driver_killed(bench: Bench, broker: Mosquitto)
         def wanted(asked: str, request: list[Any], verb: str = verb) -> bool:
             return asked == verb and not (verb == "MQPUT" and is_marker(request))
 
-        step = Fault(wanted, count, after=after, action=lambda _: os.killpg(killed[0].pid, signal.SIGKILL))  # noqa: B023
+        step = Fault(wanted, count, after=after, action=lambda _: kill_driver(killed[0].pid))  # noqa: B023
         with fault(APPLICATION_NAME, step):
             killed.append(started(bench, "in"))
             assert ended(killed[0]) == -signal.SIGKILL

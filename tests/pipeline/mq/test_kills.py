@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from tests.pipeline.cluster import cluster
 from tests.pipeline.conftest import ROOT, Queues
-from tests.pipeline.faults import Fault, fault, is_marker, kill
+from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver
 
 #: A driver and a cluster are started, on what may be a busy machine.
 PATIENCE = 120
@@ -35,7 +34,7 @@ def test_a_worker_and_the_driver_killed_on_a_cluster(
     committed = Fault(
         lambda verb, request: verb == "MQCMIT",
         4,
-        action=lambda _: os.killpg(driver.pid, signal.SIGKILL),
+        action=lambda _: kill_driver(driver.pid),
         after=True,
     )
     with cluster(spark, tmp_path / "workers") as master, fault(APPLICATION_NAME, worker, committed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from bridge.pipeline.mqtt.frame import read
 from bridge.pipeline.mqtt.spool import Spool
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.pipeline.conftest import ROOT, Queues
-from tests.pipeline.faults import Fault, fault, is_marker, kill
+from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver
 from tests.pipeline.mqtt.conftest import PATIENCE, Clients
 from tests.pipeline.mqtt.driver import drain
 from tests.pipeline.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
@@ -98,7 +97,7 @@ def test_a_worker_and_the_driver_killed(
     committed = Fault(
         lambda verb, request: verb == "MQCMIT",
         2,
-        action=lambda _: os.killpg(driver.pid, signal.SIGKILL),
+        action=lambda _: kill_driver(driver.pid),
         after=True,
     )
     with fault(APPLICATION_NAME, worker, committed):
