@@ -92,6 +92,7 @@ def run(
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
     site = _site(configuration, file, data_dir)
+    note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master) as spark:
         check_all(spark, file, chosen, site)
         from bridge.pipeline.flow.runner import Runner

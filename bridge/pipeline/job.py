@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridge.pipeline.session import session
+from bridge.pipeline.session import has_ended, session
 
 
 class JobFailed(Exception):
@@ -27,4 +27,5 @@ def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[
     except PySparkException as error:
         raise JobFailed(f"Spark cannot do it: {error}") from error
     finally:
-        spark.stop()
+        if not has_ended(spark):
+            spark.stop()

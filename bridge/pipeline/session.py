@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -97,6 +99,16 @@ def _launch(conf: SparkConf) -> None:
     if SparkContext._gateway is None:
         launch: Any = java_gateway.launch_gateway
         SparkContext._ensure_initialized(gateway=launch(conf, {"start_new_session": True}))
+
+
+def has_ended(spark: SparkSession, wait: float = 0) -> bool:
+    """Whether the JVM of a session is gone, or is within so many seconds: all that is asked of it fails, then."""
+    process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(wait)
+    return process.returncode is not None
 
 
 def memory(most: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 import tenacity
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
+from bridge.mq.local.lock import Locked, lock
 from bridge.pipeline.flow import refused
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan
@@ -23,6 +24,7 @@ from bridge.pipeline.flow.retrial import Retrial
 from bridge.pipeline.flow.sink import DIRECTORY, ROUTES, PipelineSink
 from bridge.pipeline.flow.source import Valve
 from bridge.pipeline.flow.trouble import Trouble, trouble_of
+from bridge.pipeline.session import has_ended
 
 #: Seconds between two looks at a query.
 _LOOK: Final = 0.25
@@ -30,6 +32,8 @@ _LOOK: Final = 0.25
 ATTEMPTS: Final = 8
 _FIRST_PAUSE: Final = 1
 _LONGEST_PAUSE: Final = 60
+#: File of a pipeline's directory that the process which runs it has locked.
+LOCK: Final = "lock"
 
 Tell = Callable[[str], None]
 Plans = Callable[[], Plan]
@@ -41,6 +45,10 @@ class QueryFailed(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(f"{trouble.what}; to do: {trouble.remedy}" if trouble.remedy else trouble.what)
         self.trouble = trouble
+
+
+class PipelineBusy(Exception):
+    """Another process runs the pipeline; the text is for people."""
 
 
 class _Patience(tenacity.stop.stop_base):
@@ -87,6 +95,8 @@ class Runner:
         self._attempts = attempts
         self._seen = seen or (lambda batch: tell(str(batch)))
         self._stopping = threading.Event()
+        #: by pipeline
+        self._locks: dict[str, IO[str]] = {}
 
     def stop(self) -> None:
         """Have all pipelines end what is under way, and no more. May be called from a signal handler."""
@@ -119,10 +129,20 @@ class Runner:
                 return
             failed.append(name)
             self._tell(f"{name}: given up, and needs a person: {error}")
+        except PipelineBusy as error:
+            failed.append(name)
+            self._tell(f"{name}: not started: {error}")
         except Exception as error:
             failed.append(name)
-            self._tell(f"{name}: given up: {type(error).__name__}: {error}")
-            raise
+            if not has_ended(self._spark, _LOOK):
+                self._tell(f"{name}: given up: {type(error).__name__}: {error}")
+                raise
+            self._tell(
+                f"{name}: Spark's virtual machine has ended (killed, or out of memory?); what was done is kept: start again"
+            )
+        finally:
+            if (held := self._locks.pop(name, None)) is not None:
+                held.close()
 
     def _retrying(self, name: str) -> tenacity.Retrying:
         return tenacity.Retrying(
@@ -140,12 +160,16 @@ class Runner:
             return True
         try:
             plan = self._pipelines[name]()
+            self._hold(name, plan)
             valve = Valve(plan.directory)
             valve.open()
             refused.forget(plan.directory)
             query = _start(plan, self._once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
+            if has_ended(self._spark, _LOOK):
+                raise
             raise QueryFailed(trouble_of(error)) from error
+        self._tell(f"{name}: started; what it has done is kept in {plan.directory}")
         watch = _Watch(plan, query, self._seen)
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(_LOOK)
@@ -165,6 +189,17 @@ class Runner:
                 self._tell(f"{name}: {failed}; tried again at once")
                 return False
         raise failed
+
+    def _hold(self, name: str, plan: Plan) -> None:
+        """Keep other processes from running the pipeline, until this one gives it up."""
+        if name in self._locks:
+            return
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        file = plan.directory / LOCK
+        try:
+            self._locks[name] = lock(file)
+        except Locked as error:
+            raise PipelineBusy(f"process {error.process} runs it already ({file}); end that first") from error
 
     def _diverts(self, plan: Plan) -> bool:
         """Whether rows are found that a SELECT cannot be made of: they are dead letters when the batch is run again."""
