@@ -17,6 +17,8 @@ from bridge.archive.rows import REPLAYED
 from bridge.mapping.message import CCSID_UTF8, Message, mqps_folder
 from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD
 from bridge.mq.outlet import Outlet
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
@@ -31,6 +33,9 @@ UNIT_MESSAGES, UNIT_BYTES = 200, 1024 * 1024
 #: With a rate, units of work are so small that there are about so many a second.
 UNITS_PER_SECOND: Final = 10
 
+#: Why there is no queue of a name; the second, for it cannot be one.
+_NO_QUEUE: Final = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_OBJECT_NAME_ERROR))
+
 #: What a row is asked for.
 COLUMNS: Final = ("publisher", "qos", "retain", "publisher_message_id", "payload", "received")
 
@@ -39,14 +44,17 @@ class NoPayload(Exception):
     """A row without its payload: the archive was written with `payloads: false`."""
 
 
+class _Stop(Exception):
+    """Ends a pause."""
+
+
 class Position(msgspec.Struct, omit_defaults=True):
-    """The record of a replay: the time it covers, the number of the last row put, how many were put, whether it is over."""
+    """The record of a replay: the time it covers, the number of the last row put, how many were put."""
 
     start: datetime | None = None
     end: datetime | None = None
     sequence: int = 0
     count: int = 0
-    complete: bool = False
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -112,13 +120,35 @@ class Replay:
         self.target = target
         record = self._progress.load()
         self.position = Position() if record is None else msgspec.json.decode(record, type=Position)
+        #: it was asked to stop
+        self.stopping = False
+        self._pausing = False
 
     def forget(self) -> None:
         """Begin from the start, whatever was put already."""
         self.position = Position()
 
+    def check(self) -> None:
+        """Open the queue that messages go to, and close it. Raises MQError. Topics are opened when their messages are put."""
+        if self.target.queue:
+            options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+            self._connection.close(self._connection.open(MQOD(ObjectName=self.target.queue), options))
+
+    def is_queue(self, name: str) -> bool:
+        """Whether the queue manager has a queue of that name. Raises MQError."""
+        if len(name) > cmqc.MQ_Q_NAME_LENGTH:
+            return False
+        try:
+            handle = self._connection.open(MQOD(ObjectName=name), cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING)
+        except MQError as error:
+            if error.reason in _NO_QUEUE:
+                return False
+            raise
+        self._connection.close(handle)
+        return True
+
     def put(self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None) -> int:
-        """Put what is selected and was not put yet, at most `rate` messages a second; how many.
+        """Put what is selected and was not put yet, at most `rate` messages a second, until it is to stop; how many.
 
         `tell` is called after each unit of work with its number of messages. Raises MQError, NoPayload.
         """
@@ -133,10 +163,25 @@ class Replay:
             count += len(unit)
             tell(len(unit))
             if rate is not None:
-                time.sleep(max(0.0, began + count / rate - time.monotonic()))
-        self.position.complete = True
-        self._commit()
+                self._pause(max(0.0, began + count / rate - time.monotonic()))
+            if self.stopping:
+                break
         return count
+
+    def stop(self) -> None:
+        """End behind the unit of work that is under way. For signal handlers: raises what ends a pause in this thread."""
+        self.stopping = True
+        if self._pausing:
+            raise _Stop
+
+    def _pause(self, seconds: float) -> None:
+        try:
+            self._pausing = True
+            if not self.stopping:
+                time.sleep(seconds)
+            self._pausing = False
+        except _Stop:
+            self._pausing = False
 
     def _commit(self) -> None:
         self._progress.save(msgspec.json.encode(self.position))

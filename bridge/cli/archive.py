@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +13,13 @@ import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.period import Archives, From, To, archives, period
+from bridge.cli.output import note
+from bridge.cli.period import Archives, From, ReplayTo, To, archives, period
 
 if TYPE_CHECKING:
     from bridge.archive.reading import Selection
     from bridge.archive.replay import Replay
+    from bridge.config import Configuration
 
 Master = Annotated[
     str | None,
@@ -65,8 +69,9 @@ def audit(
 ) -> None:
     """Find what was lost, doubled, late or out of order, in the archive.
 
-    Exit status 0: the promise held (QoS 1 at least once, QoS 2 exactly once, in order). 1: it did not. 2: there is nothing
-    to judge, or the command is wrong.
+    The promise is: QoS 1 at least once, QoS 2 exactly once, in order. Exit status 0: it held, as far as the archive tells;
+    how many deliveries cannot be judged, because rows are missing, is said, and in JSON is totals.unknown. 1: it was broken.
+    2: there is nothing to judge, or the command is wrong.
     """
     from bridge.cli.queue_manager import configuration_of
 
@@ -84,6 +89,8 @@ def audit(
         from bridge.cli.archive_view import show_audit
 
         show_audit(result)
+    if not result.rows and not result.mappings:
+        raise Failure("no messages in the archive in that time: there is nothing to judge", WRONG_USAGE)
     if not result.held:
         raise typer.Exit(FAILED)
 
@@ -131,7 +138,7 @@ def report(
 
 def replay(
     start: From = None,
-    end: To = None,
+    end: ReplayTo = None,
     archive: Archives = None,
     topic_filter: Annotated[str, typer.Option("--filter", metavar="FILTER", help="Topics to replay.")] = "#",
     clients: Annotated[
@@ -170,8 +177,15 @@ def replay(
     usr.replayed is the name of the run, usr.published the time of the original. The same command goes on where it was
     interrupted: how far it came is in the queue manager, in the unit of work of the messages.
 
+    The time that a run is about is fixed when it is first started: -2h goes on meaning what it meant then, and without --to
+    it ends then. The same command puts what the archive has of that time and was not put yet. What came later is for a run
+    with another --from.
+
     With --mapping, what a mapping took goes back to where it took it from, as it was then; --filter is about those topics.
     What it took from a queue needs --to-queue.
+
+    Exit status 0: all that the archive has of it is put, now or before. 1: it could not be put. 2: nothing matches, or the
+    command is wrong. 130, 143: it was stopped by Ctrl-C or SIGTERM, behind a unit of work.
     """
     from bridge.archive.writer import INSTALL
     from bridge.cli.queue_manager import configuration_of, connected
@@ -179,7 +193,8 @@ def replay(
     if to_queue and to_topic:
         raise Failure("--to-queue and --to-topic: one of the two", WRONG_USAGE)
     first, last = period(start, end)
-    directories = archives(archive, configuration_of(config, data_dir))
+    configuration = configuration_of(config, data_dir)
+    directories = archives(archive, configuration)
     if len(directories) > 1:
         raise Failure("--archive: replay takes one directory, for the order of two is not known", WRONG_USAGE)
     try:
@@ -199,11 +214,8 @@ def replay(
         if again:
             one.forget()
         position = one.position
-        if position.complete:
-            raise Failure(f"replay {one.run} is complete: {position.count} messages were put; --again puts them again")
         if not position.sequence:
-            # `-2h` means what it meant when the run began.
-            position.start, position.end = first, last
+            position.start, position.end = first, last or datetime.now(UTC)
         selection = Selection(
             directories[0],
             start=position.start,
@@ -212,7 +224,18 @@ def replay(
             clients=clients or (),
             mapping=mapping,
         )
-        _put(one, selection, rate)
+        left = selection.count(position.sequence)
+        if not left and not position.sequence:
+            raise Failure(_nothing(one, directories[0], mapping, topic_filter, clients or []), WRONG_USAGE)
+        if left and mapping and not to_queue and not to_topic:
+            _refuse_queue(one, selection, mapping, configuration)
+        if left:
+            one.check()
+            _put(one, selection, rate, left)
+        else:
+            typer.echo(f"replay {one.run} is complete: {position.count} messages were put; --again puts them again")
+        if last is None and position.end is not None:
+            note(f"it was begun at {position.end.isoformat()}: for what came later, say --from that time")
 
 
 def _name(*words: object) -> str:
@@ -221,20 +244,87 @@ def _name(*words: object) -> str:
     return hashlib.sha256(repr(words).encode()).hexdigest()[:12]
 
 
-def _put(one: Replay, selection: Selection, rate: float | None) -> None:
+def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clients: list[str]) -> str:
+    """That there is nothing to replay, in words."""
+    start, end = one.position.start, one.position.end
+    what = f"what mapping {mapping} took" if mapping else "publications of clients"
+    by = f" from client {' or '.join(clients)}" if clients else ""
+    since = f"from {start.isoformat()} " if start is not None else ""
+    until = f"to {end.isoformat()}" if end is not None else ""
+    return (
+        f"nothing is put: no row of archive {directory} matches ({what}{by}, filter {topic_filter}, {since}{until});"
+        " rows can be read once their file is finished (archive.roll)"
+    )
+
+
+def _refuse_queue(one: Replay, selection: Selection, mapping: str, configuration: Configuration | None) -> None:
+    """A Failure where a mapping took from a queue: its name is no topic to publish to.
+
+    The configuration says so; where it does not know the mapping, a queue of the name that is in the archive does.
+    """
+    if configuration is not None and mapping in configuration.mappings:
+        queue = getattr(configuration.mappings[mapping].source, "queue", None)
+    else:
+        source = next(row["topic"] for rows in selection.batches(one.position.sequence, ["topic"]) for row in rows)
+        queue = source if one.is_queue(source) else None
+    if queue is not None:
+        raise Failure(
+            f"mapping {mapping} took its messages from queue {queue}: say where they go, by --to-queue {queue} (or another"
+            " queue) or --to-topic",
+            WRONG_USAGE,
+        )
+
+
+@contextlib.contextmanager
+def _stopping(one: Replay) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM end the replay behind its unit of work, and are in the list; the second ends it at once."""
+    came: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+        one.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _put(one: Replay, selection: Selection, rate: float | None, left: int) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from bridge.archive.replay import NoPayload
+    from bridge.mq.errors import MQError
 
-    left = selection.count(one.position.sequence)
-    if one.position.sequence:
-        typer.echo(f"replay {one.run} goes on behind {one.position.count} messages", err=True)
+    before = one.position.count
+    done, total = before, before + left
+    if before:
+        note(f"replay {one.run} goes on behind {before} messages")
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True)) as progress:
-        task = progress.add_task(f"replay {one.run}", total=left)
+    with _stopping(one) as came, Progress(*shown, console=Console(stderr=True)) as progress:
+        task = progress.add_task(f"replay {one.run}", total=total, completed=before)
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            progress.advance(task, count)
+
         try:
-            count = one.put(selection, rate, lambda count: progress.advance(task, count))
+            one.put(selection, rate, tell)
         except NoPayload:
             raise Failure("the archive was written without payloads (archive.payloads): nothing can be replayed") from None
-    typer.echo(f"{count} messages put (replay {one.run})")
+        except MQError as error:
+            raise Failure(f"{error}\n{_part(done, total)}") from error
+    if done < total and came:
+        note(_part(done, total))
+        raise typer.Exit(128 + came[0])
+    typer.echo(f"{done - before} messages put (replay {one.run})")
+
+
+def _part(done: int, total: int) -> str:
+    return f"{done} of {total} messages put; the same command goes on"

@@ -65,9 +65,22 @@ def show_audit(audit: Audit) -> None:
         row = " ".join(f"{name}={value}" for name, value in example.row.items())
         console.print(f"{example.breach}, for example: {row}", markup=False)
     for gap in audit.gaps:
-        what = f"{gap['rows']} rows are missing" if gap["rows"] is not None else "the bridge was killed, and rows are missing"
+        what = "the bridge was killed: rows may be missing" if gap["rows"] is None else f"{gap['rows']} rows are missing"
         console.print(f"{what} in the archive between {gap['from']} and {gap['to']}", markup=False)
-    console.print("The promise held." if audit.held else "The promise was broken.", style="bold")
+    console.print(verdict(audit), style="bold", soft_wrap=True)
+
+
+def verdict(audit: Audit) -> str:
+    """Whether the promise held, and how far that can be said."""
+    unknown, expected = audit.totals.unknown, audit.totals.expected
+    if not unknown:
+        return "The promise held." if audit.held else "The promise was broken."
+    since = max((gap["to"] for gap in audit.gaps), default=None)
+    return (
+        ("Nothing broken was seen, but " if audit.held else "The promise was broken, and besides ")
+        + f"{unknown:,} deliveries cannot be judged ({expected:,} were expected), because rows are missing in the archive."
+        + (f" What was published after that can be: --from {since.isoformat()}" if since is not None else "")
+    )
 
 
 def _numbers(counts: Counts, columns: list[str]) -> list[str]:

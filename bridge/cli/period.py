@@ -14,9 +14,9 @@ from bridge.cli.failures import WRONG_USAGE, Failure
 if TYPE_CHECKING:
     from bridge.config import Configuration
 
-_AGO = re.compile(r"-([0-9]{1,6})(min|h|d)")
-_UNITS = {"min": "minutes", "h": "hours", "d": "days"}
-_FORMS = "2026-11-21, 2026-11-21T14:30 (UTC, unless it says +01:00), or -90min, -2h, -7d before now"
+_AGO = re.compile(r"-([0-9]{1,20}(?:\.[0-9]{1,9})?) *([a-z]+)")
+_DAY = {"d": 86_400}
+_FORMS = "2026-11-21, 2026-11-21T14:30 (UTC, unless it says +01:00), or -40s, -90min, -2h, -7d before now"
 
 From = Annotated[
     str | None,
@@ -25,6 +25,15 @@ From = Annotated[
 To = Annotated[
     str | None,
     typer.Option("--to", metavar="TIME", help="End before this time. Without it: at the last row.", show_default=False),
+]
+ReplayTo = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="TIME",
+        help="End before this time. Without it: before the time at which the run was first started.",
+        show_default=False,
+    ),
 ]
 Archives = Annotated[
     list[Path] | None,
@@ -41,11 +50,15 @@ def moment(text: str | None, name: str) -> datetime | None:
     """The time that an option says; a Failure when it is none."""
     if text is None:
         return None
-    if ago := _AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago := _AGO.fullmatch(text):
+            from bridge.config.values import DURATION_UNITS
+
+            units = DURATION_UNITS | _DAY
+            if ago[2] in units:
+                return datetime.now(UTC) - timedelta(seconds=float(ago[1]) * float(units[ago[2]]))
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter: before the year 1
         raise Failure(f"{name}: expected a time such as {_FORMS}, found {text!r}", WRONG_USAGE) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +129,11 @@ def test_it_goes_on_where_it_was_interrupted(
         return real(row, run, target)
 
     monkeypatch.setattr(replay_module, "message_of", interrupted)
-    result = replay("--to-queue", queue)
-    assert result.exit_code == 1 and "MQRC_CONNECTION_BROKEN" in result.output
+    interrupted_result = replay("--to-queue", queue)
+    assert interrupted_result.exit_code == 1 and "MQRC_CONNECTION_BROKEN" in interrupted_result.output
     queue_manager.until(lambda: queue_manager.depth(queue) == 8)
     result = replay("--to-queue", queue)
+    assert f"8 of {COUNT} messages put; the same command goes on" in interrupted_result.output
     assert "goes on behind 8 messages" in result.output
     assert f"{COUNT - 8} messages put" in result.output
     assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(COUNT)]
@@ -140,11 +143,99 @@ def test_what_is_complete_is_not_put_again_unless_asked(replay: Replay, queue_ma
     queue = queue_manager.queue()
     assert replay("--to-queue", queue, "--client", "p").exit_code == 0
     result = replay("--to-queue", queue, "--client", "p")
-    assert result.exit_code == 1
+    assert result.exit_code == 0
     assert f"is complete: {COUNT} messages were put; --again puts them again" in result.output
     assert queue_manager.depth(queue) == COUNT
     assert replay("--to-queue", queue, "--client", "p", "--again").exit_code == 0
     assert queue_manager.depth(queue) == 2 * COUNT
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["while it puts", "while it pauses"])
+def test_stopped(
+    replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, where: str
+) -> None:
+    """It ends behind a unit of work, and says how far it is."""
+    queue = queue_manager.queue()
+    real = replay_module.message_of
+    calls: list[object] = []
+
+    def signalled(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == (2 if where == "while it pauses" else 7):
+            signal.raise_signal(number)
+        return real(*arguments) if arguments[1:] else None
+
+    if where == "while it pauses":
+        monkeypatch.setattr(time, "sleep", signalled)
+    else:
+        monkeypatch.setattr(replay_module, "message_of", signalled)
+    before = signal.getsignal(number)
+    result = replay("--to-queue", queue, "--rate", "50")
+    assert result.exit_code == 128 + number
+    assert f"10 of {COUNT} messages put; the same command goes on" in result.output
+    assert queue_manager.depth(queue) == 10
+    assert signal.getsignal(number) is before
+    assert f"{COUNT - 10} messages put" in replay("--to-queue", queue).output
+
+
+def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any, archive: Path) -> None:
+    """What the archive gets later is put by the same command where it is of that time, and not where it is not."""
+    queue = queue_manager.queue()
+    result = replay("--to-queue", queue)
+    assert f"{COUNT} messages put" in result.output
+    (told,) = re.findall(r"it was begun at (\S+): for what came later, say --from that time", result.output)
+    begun = datetime.fromisoformat(told)
+    story = Story()
+    for number in range(100):  # sequence numbers that are behind those of the archive
+        story.put(number, "plant/0", b"")
+    story.put(200, "plant/0", b"in no finished file then")
+    story.put((begun - NOON).total_seconds() + 1, "plant/0", b"later")
+    write(archive, [story.rows[100]], moment=NOON + timedelta(hours=2))
+    write(archive, [story.rows[101]], moment=begun + timedelta(hours=1))
+    assert "1 messages put" in replay("--to-queue", queue).output
+    assert f"is complete: {COUNT + 1} messages were put" in replay("--to-queue", queue).output
+    assert [body for _, _, body in taken(queue_manager, queue)][COUNT:] == [b"in no finished file then"]
+    assert "1 messages put" in replay("--to-queue", queue, "--from", told, "--to", "2099-01-01").output
+    assert [body for _, _, body in taken(queue_manager, queue)] == [b"later"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "texts"),
+    [
+        (["--filter", "none"], 2, ["no row of archive", "(publications of clients, filter none, to 2"]),
+        (["--client", "x", "--client", "y"], 2, ["publications of clients from client x or y"]),
+        (["--mapping", "m", "--from", "-40s"], 2, ["what mapping m took, filter plant/#, from 2"]),
+        (["--to", "2026-03-01"], 2, ["filter plant/#, to 2026-03-01T00:00:00+00:00"]),
+        (["--to-queue", "NOPE"], 1, ["MQRC_UNKNOWN_OBJECT_NAME"]),
+    ],
+)
+def test_nothing_is_put(
+    replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]
+) -> None:
+    result = replay("--run", "nothing", *arguments)
+    assert result.exit_code == status
+    for text in texts:
+        assert text in result.output
+    assert f"/{COUNT}" not in result.output  # no bar was drawn
+    assert "messages put" not in result.output
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_came_from_a_queue_needs_one(
+    invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """The configuration says what a mapping takes; without it the queue manager, whether that is a queue."""
+    source = "SOURCE" if known else queue_manager.queue()
+    archive = Story().mapped(1, "m", source, b"a", publisher="").write(tmp_path / "archive")
+    queue_manager_section = f"queue_manager: {{data_directory: {queue_manager.directory}}}\n"
+    file = tmp_path / "bridge.yaml"
+    file.write_text(queue_manager_section + ("mappings: {m: {from: {queue: SOURCE}, to: {mqtt: t}}}\n" if known else ""))
+    asked = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
+    result = invoke(*asked)
+    assert result.exit_code == 2
+    assert f"mapping m took its messages from queue {source}: say where they go, by --to-queue {source}" in result.output
+    assert "1 messages put" in invoke(*asked, "--to-topic", "elsewhere").output
 
 
 def test_a_time(replay: Replay, queue_manager: Any) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from bridge.cli.archive_view import verdict
 from bridge.cli.program import program
+from bridge.pipeline.audit.audit import Audit
+from bridge.pipeline.audit.verdict import Counts
 from bridge.pipeline.errors import SparkMissing
-from tests.archive.made import Story
+from tests.archive.made import NOON, Story
 
 Command = Callable[..., Result]
 
@@ -63,6 +67,30 @@ def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
     assert "lost, for example: sequence=3" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("counts", "held", "text"),
+    [
+        (Counts(expected=77, delivered=77), True, "The promise held."),
+        (Counts(expected=77, delivered=76, lost=1), False, "The promise was broken."),
+        (
+            Counts(expected=77, delivered=50, unknown=27),
+            True,
+            "Nothing broken was seen, but 27 deliveries cannot be judged (77 were expected), because rows are missing in the"
+            " archive. What was published after that can be: --from 2026-03-02T13:00:00+00:00",
+        ),
+        (
+            Counts(expected=77, delivered=49, lost=1, unknown=27),
+            False,
+            "The promise was broken, and besides 27 deliveries cannot be judged (77 were expected), because rows are missing"
+            " in the archive. What was published after that can be: --from 2026-03-02T13:00:00+00:00",
+        ),
+    ],
+)
+def test_the_verdict_in_words(counts: Counts, held: bool, text: str) -> None:
+    gaps = [{"from": NOON, "to": NOON + timedelta(hours=hours), "rows": None} for hours in (1, 0)]
+    assert verdict(Audit(held, 1, None, None, None, counts, {}, [], [], gaps)) == text
+
+
 def test_a_limit_is_part_of_the_promise(command: Command, good: Path) -> None:
     result = command("audit", "--archive", good, "--late", "4")
     assert result.exit_code == 1
@@ -84,6 +112,10 @@ def test_json_has_all(command: Command, bad: Path) -> None:
     [
         (["--from", "yesterday"], "--from: expected a time such as 2026-11-21"),
         (["--from", "2026-03-03", "--to", "2026-03-02"], "is not before --to"),
+        (["--from", "-5weeks"], "--from: expected a time such as 2026-11-21"),
+        (["--from", "-99999999d"], "--from: expected a time such as 2026-11-21"),
+        (["--to", "-40s", "--from", "-1.5min"], "no rows of an archive in that time"),
+        (["--from", "-40s", "--to", "-1 min"], "is not before --to"),
         (["--from", "2030-01-01"], "no rows of an archive in that time"),
         (["--late", "soon"], "Invalid value for '--late'"),
     ],
