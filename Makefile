@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-slow bench bench-bridge bench-remote bench-pipeline clean
+.PHONY: setup run test test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 setup: $(VENV)/.ready
@@ -32,19 +32,23 @@ test: $(VENV)/.ready-test
 	@$(BIN)/lint-imports
 	@sh tests/run.sh $(BIN)/python $(ARGS)
 
-# What takes too long for every change: processes of Spark that are killed, on a cluster too; the audit as judge.
+# What takes too long for every change: pipelines whose processes are killed, on a cluster, and on IBM MQ's stand-in.
 test-slow: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-# What is measured: the bridge beside other brokers, then the pipeline.
-bench: bench-bridge bench-pipeline
+# What is measured: the bridge beside other brokers, with and without an archive, then the pipeline.
+bench: bench-bridge bench-archive bench-pipeline
 
 # The bridge beside mosquitto and amqtt.
 bench-bridge: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+# What an archive costs.
+bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
+	@$(BIN)/python -m tests.bench.archive
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench

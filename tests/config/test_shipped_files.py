@@ -1,4 +1,4 @@
-"""deploy/bridge.yaml says every option at its default; deploy/mqbridge.service is a unit that systemd accepts."""
+"""deploy/bridge.yaml says every option at its default; the units of deploy/ are such as systemd accepts."""
 
 import configparser
 import re
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.config import (
     Configuration,
     FilterConfig,
@@ -28,6 +30,7 @@ from bridge.config.mapping import MappingConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "mqbridge.service"
+PIPELINE_UNIT = DEPLOY / "mqbridge-pipeline@.service"
 #: What mappings of both directions have, which the example of the one shows for the other.
 COMMON = (FilterConfig, TextPayload, MappingBatchConfig)
 
@@ -197,13 +200,24 @@ def test_there_are_enough_open_files_for_the_clients(unit: configparser.ConfigPa
     assert int(unit["Service"]["LimitNOFILE"]) > default_configuration().channels[0].max_clients
 
 
+def test_the_pipeline_runs_as_a_command_that_there_is() -> None:
+    """systemd's SIGTERM spares the JVM, and the command is one that the program takes."""
+    lines = PIPELINE_UNIT.read_text(encoding="utf-8").splitlines()
+    assert "KillMode=mixed" in lines
+    (started,) = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
+    assert started == "/opt/mqbridge/bin/mqbridge pipeline run %i --config /etc/mqbridge/bridge.yaml"
+    shown = CliRunner().invoke(program, [*started.split()[1:3], "--help"])
+    assert (shown.exit_code, "--config" in shown.output) == (0, True)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unit", "instance"), [(UNIT, UNIT.name), (PIPELINE_UNIT, "mqbridge-pipeline@averages.service")])
+def test_systemd_accepts_the_unit(unit: Path, instance: str, tmp_path: Path) -> None:
     # It looks for the program too, which a build machine does not have in its place.
-    copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/mqbridge/bin/mqbridge", "/bin/true"))
+    copy = tmp_path / instance
+    copy.write_text(unit.read_text(encoding="utf-8").replace("/opt/mqbridge/bin/mqbridge", "/bin/true"))
     verify = ["systemd-analyze", "verify", "--man=no", str(copy)]
     result = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
     # Unknown keys and bad values are warnings that leave the exit code 0; warnings of other units are not ours.
-    complaints = [line for line in result.stderr.splitlines() if UNIT.name in line]
+    complaints = [line for line in result.stderr.splitlines() if instance in line]
     assert (complaints, result.returncode) == ([], 0), result.stderr
