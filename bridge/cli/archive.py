@@ -71,7 +71,8 @@ def audit(
 
     The promise is: QoS 1 at least once, QoS 2 exactly once, in order. Exit status 0: it held, as far as the archive tells;
     how many deliveries cannot be judged, because rows are missing, is said, and in JSON is totals.unknown. 1: it was broken.
-    2: there is nothing to judge, or the command is wrong.
+    2: there is nothing to judge, for no client had to get a message, or got one, and no mapping took one; or the command is
+    wrong.
     """
     from bridge.cli.queue_manager import configuration_of
 
@@ -89,8 +90,8 @@ def audit(
         from bridge.cli.archive_view import show_audit
 
         show_audit(result)
-    if not result.rows and not result.mappings:
-        raise Failure("no messages in the archive in that time: there is nothing to judge", WRONG_USAGE)
+    if result.is_empty and not result.mappings:
+        raise typer.Exit(WRONG_USAGE)
     if not result.held:
         raise typer.Exit(FAILED)
 

@@ -72,6 +72,8 @@ def show_audit(audit: Audit) -> None:
 
 def verdict(audit: Audit) -> str:
     """Whether the promise held, and how far that can be said."""
+    if audit.is_empty:
+        return "No client had to get a message in that time, and none got one: there is no promise to judge."
     unknown, expected = audit.totals.unknown, audit.totals.expected
     if not unknown:
         return "The promise held." if audit.held else "The promise was broken."

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from bridge.cli.archive_view import verdict
 from bridge.cli.program import program
 from bridge.pipeline.audit.audit import Audit
+from bridge.pipeline.audit.mapped import MappingCounts
 from bridge.pipeline.audit.verdict import Counts
 from bridge.pipeline.errors import SparkMissing
 from tests.archive.made import NOON, Story
@@ -55,6 +56,7 @@ def test_what_mappings_took_is_shown(command: Command, tmp_path: Path) -> None:
     result = command("audit", "--archive", story.write(tmp_path))
     assert result.exit_code == 0, result.output
     assert "What mappings took" in result.stdout and "orders" in result.stdout
+    assert "there is no promise to judge" in result.stdout
     result = command("report", "--archive", tmp_path)
     assert result.exit_code == 0 and "Messages by mapping" in result.stdout
 
@@ -70,6 +72,7 @@ def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
 @pytest.mark.parametrize(
     ("counts", "held", "text"),
     [
+        (Counts(), True, "No client had to get a message in that time, and none got one: there is no promise to judge."),
         (Counts(expected=77, delivered=77), True, "The promise held."),
         (Counts(expected=77, delivered=76, lost=1), False, "The promise was broken."),
         (
@@ -89,6 +92,25 @@ def test_a_promise_that_was_broken(command: Command, bad: Path) -> None:
 def test_the_verdict_in_words(counts: Counts, held: bool, text: str) -> None:
     gaps = [{"from": NOON, "to": NOON + timedelta(hours=hours), "rows": None} for hours in (1, 0)]
     assert verdict(Audit(held, 1, None, None, None, counts, {}, [], [], gaps)) == text
+
+
+@pytest.mark.parametrize(
+    ("mappings", "counts", "status"),
+    [
+        ([], Counts(), 2),
+        ([MappingCounts("m", taken=1, put=1)], Counts(), 0),
+        ([], Counts(expected=2, unknown=2), 0),
+        ([], Counts(expected=1, delivered=1, doubled=1), 1),
+    ],
+)
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_exit_statuses(
+    command: Command, good: Path, monkeypatch: pytest.MonkeyPatch, mappings: list[MappingCounts], counts: Counts,
+    status: int, arguments: list[str],
+) -> None:  # fmt: skip
+    found = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
+    monkeypatch.setattr("bridge.pipeline.audit.audit.audit", lambda *arguments, **options: found)
+    assert command("audit", "--archive", good, *arguments).exit_code == status
 
 
 def test_a_limit_is_part_of_the_promise(command: Command, good: Path) -> None:

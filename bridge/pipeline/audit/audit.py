@@ -69,6 +69,11 @@ class Audit(msgspec.Struct):
     #: by mapping; they have no part in `held`
     mappings: list[MappingCounts] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """No client had to get a message, and none got one."""
+        return self.totals == Counts()
+
 
 def audit(
     spark: SparkSession,
