@@ -1,11 +1,8 @@
 """Frames of a spool: what came at once, as it stands in a file, and as tasks read it.
 
-A frame is a header (CRC-32 of all behind it; lengths; number of its first row; rows; bytes of payload), a list of message
-ids in MessagePack, and a record batch of MQTT_ARROW_SCHEMA in Arrow's IPC format. A frame whose writing was cut short
-does not have its CRC.
-
-The message ids are those of QoS 2 whose publications are in the spool, and whose PUBREL has not come; those of the last
-frame count.
+A frame is a header (CRC-32 of all behind it; lengths; number of its first row; rows; bytes of payload), a SessionState in
+MessagePack, and a record batch of MQTT_ARROW_SCHEMA in Arrow's IPC format. A frame whose writing was cut short does not
+have its CRC.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
+from bridge.pipeline.mqtt.numbering import Run
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 
 _HEADER: Final = struct.Struct(">IIIQQI")
@@ -30,6 +28,14 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 
 class SpoolDamaged(Exception):
     """A file of a spool is not as it was written, or not there."""
+
+
+class SessionState(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of the session at the broker when a frame is written."""
+
+    #: message ids of QoS 2 whose publications are in the spool, and whose PUBREL has not come
+    received: frozenset[int]
+    run: Run
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -61,40 +67,50 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     embedded: bytes | None = None
 
 
-def encode_frame(first: int, batch: Any, size: int, received: frozenset[int]) -> bytes:
-    """A frame of the rows from number `first` on; `batch` is None for one with message ids alone."""
-    written = msgspec.msgpack.encode(sorted(received))
+def encode_frame(first: int, batch: Any, size: int, state: SessionState) -> bytes:
+    """A frame of the rows from number `first` on; `batch` is None for one with a state alone."""
+    written = msgspec.msgpack.encode(state)
     rows, data = (0, b"") if batch is None else (batch.num_rows, batch.serialize().to_pybytes())
     header = _HEADER.pack(0, len(written), len(data), first, size, rows)[_BEHIND_CRC:]
     crc = zlib.crc32(data, zlib.crc32(written, zlib.crc32(header)))
     return b"".join((crc.to_bytes(_BEHIND_CRC), header, written, data))
 
 
-def scan(path: Path, *, whole: bool) -> tuple[list[Frame], frozenset[int] | None, int]:
-    """The frames of a file, the message ids of the last, and the offset behind the last frame that is complete.
+def scan(path: Path, *, whole: bool) -> tuple[list[Frame], list[SessionState], int]:
+    """The frames of a file, the state in each of them, and the offset behind the last frame that is complete.
 
-    With `whole` everything is read and its CRC compared, else the headers alone, and no message ids.
+    With `whole` everything is read and its CRC compared, else the headers alone, and no states. Raises SpoolDamaged.
     """
     frames: list[Frame] = []
-    received: frozenset[int] | None = None
+    states: list[SessionState] = []
     offset = 0
     size = path.stat().st_size
     with path.open("rb") as file:
         while size - offset >= _HEADER.size:
             file.seek(offset)
             header = file.read(_HEADER.size)
-            crc, ids_length, length, first, payload, rows = _HEADER.unpack(header)
-            end = offset + _HEADER.size + ids_length + length
+            crc, state_length, length, first, payload, rows = _HEADER.unpack(header)
+            end = offset + _HEADER.size + state_length + length
             if end > size:
                 break
             if whole:
-                behind = file.read(ids_length + length)
+                behind = file.read(state_length + length)
                 if zlib.crc32(behind, zlib.crc32(header[_BEHIND_CRC:])) != crc:
                     break
-                received = msgspec.msgpack.decode(behind[:ids_length], type=frozenset[int])
+                states.append(_state(path, behind[:state_length]))
             frames.append(Frame(str(path), offset, end - offset, first, rows, payload))
             offset = end
-    return frames, received, offset
+    return frames, states, offset
+
+
+def _state(path: Path, written: bytes) -> SessionState:
+    try:
+        return msgspec.msgpack.decode(written, type=SessionState)
+    except msgspec.ValidationError as error:
+        raise SpoolDamaged(
+            f"{path}: the file was written by another version of mqbridge, in a format that this one cannot read ({error})."
+            " Let that version take the query to its end, then delete the directory and begin with a new checkpoint"
+        ) from error
 
 
 def read_bytes(frame: Frame) -> bytes:
@@ -118,8 +134,8 @@ def batch_of(frame: Frame, raw: bytes) -> Any:
     """The record batch of a frame that has rows. Raises SpoolDamaged."""
     if len(raw) != frame.length or zlib.crc32(raw[_BEHIND_CRC:]) != int.from_bytes(raw[:_BEHIND_CRC]):
         raise SpoolDamaged(f"{frame.file}: the frame at byte {frame.offset} is not as it was written")
-    ids_length = _HEADER.unpack_from(raw)[1]
-    data = pa.py_buffer(raw).slice(_HEADER.size + ids_length)
+    state_length = _HEADER.unpack_from(raw)[1]
+    data = pa.py_buffer(raw).slice(_HEADER.size + state_length)
     # A copy: Arrow wants its buffers at multiples of eight bytes.
     return pa.ipc.read_record_batch(pa.py_buffer(data.to_pybytes()), MQTT_ARROW_SCHEMA)
 

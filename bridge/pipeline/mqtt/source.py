@@ -36,7 +36,10 @@ class MqttDataSource(DataSource):
     Reads: `topic` (a filter, or several with commas that do not overlap, each with a session of its own), `qos` (2: as it
     was published), `spool` (a directory of the driver, kept as the checkpoint is), `spoolLimit` (1 GiB: more waits at the
     broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `embed` (true: executors need not
-    see the spool), `quietPeriod` (1 s: an availableNow run ends when nothing came for so long, or after a minute).
+    see the spool), `quietPeriod` (1 s: an availableNow run ends when nothing came for so long, or after a minute). While the
+    broker has the session, what is published with QoS 1 or 2 is a row, whatever is killed when. With QoS 2 it is one row;
+    with QoS 1 too where the broker numbers in sequence, as mosquitto does, and has numbered more than `inFlight` for the
+    session with MQTT 5, or 65,535 with 3.1.1, without a gap; else it may be several.
 
     Writes: `topic` (a template of columns, such as `line/{name}`, where a row's topic is null), `qos` (1) and `retain`
     (false) where the row's are, `identity` (true: user properties say which row it is), `deadLetter` (a directory of

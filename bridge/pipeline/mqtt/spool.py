@@ -20,7 +20,17 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import pyarrow.compute as pc
 
-from bridge.pipeline.mqtt.frame import Frame, Slice, SpoolDamaged, batch_of, encode_frame, read_bytes, scan
+from bridge.pipeline.mqtt.frame import (
+    Frame,
+    SessionState,
+    Slice,
+    SpoolDamaged,
+    batch_of,
+    encode_frame,
+    read_bytes,
+    scan,
+)
+from bridge.pipeline.mqtt.numbering import Numbering
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -66,6 +76,8 @@ class Spool:
         self._number = 0
         #: message ids of QoS 2 that are in the spool and not released
         self.received: frozenset[int] = frozenset()
+        #: of the rows with QoS 1 and 2; as `append` for one thread, and kept by it
+        self.numbering = Numbering()
         #: number of the first row that is in no committed batch, and the file that says so to another checkpoint
         self.committed = 0
         self._committed_file = os.open(self.directory / _COMMITTED, os.O_RDWR | os.O_CREAT, 0o666)
@@ -117,12 +129,14 @@ class Spool:
         self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
         paths = sorted(self.directory.glob(f"*{_SUFFIX}"))
         while paths:
-            frames, received, end = scan(paths[-1], whole=True)
-            if received is None:
+            frames, states, end = scan(paths[-1], whole=True)
+            if not states:
                 # Cut short at its very first frame: what counts is in the one before.
                 paths.pop().unlink()
                 continue
-            self.received = received
+            self.received = states[-1].received
+            for state in states:
+                self.numbering.recall(state.run)
             self._number = int(paths[-1].stem)
             self._file = paths[-1].open("r+b")
             # What was cut short was never acknowledged.
@@ -143,20 +157,22 @@ class Spool:
     # Writing ---------------------------------------------------------------------------------------------------------
 
     def append(self, batch: Any, size: int, received: frozenset[int]) -> None:
-        """Bring rows (or None) and the message ids of QoS 2 to disk. After an OSError the spool is of no use any more."""
+        """Bring rows (or None), the message ids of QoS 2 and `numbering` to disk. After an OSError the spool is useless."""
         first = self.end
-        data = encode_frame(first, batch, size, received)
-        if self._file is None or self._file.tell() >= self._segment_bytes:
-            if self._file is not None:
-                self._file.close()
+        file = self._file
+        whole = file is None or file.tell() >= self._segment_bytes
+        data = encode_frame(first, batch, size, SessionState(received, self.numbering.kept(whole=whole)))
+        if file is None or whole:
+            if file is not None:
+                file.close()
             self._number += 1
-            self._file = (self.directory / f"{self._number:012d}{_SUFFIX}").open("xb")
+            file = self._file = (self.directory / f"{self._number:012d}{_SUFFIX}").open("xb")
             _sync_directory(self.directory)
-        offset = self._file.tell()
-        self._file.write(data)
-        self._file.flush()
-        os.fdatasync(self._file.fileno())
-        frame = Frame(self._file.name, offset, len(data), first, 0 if batch is None else batch.num_rows, size)
+        offset = file.tell()
+        file.write(data)
+        file.flush()
+        os.fdatasync(file.fileno())
+        frame = Frame(file.name, offset, len(data), first, 0 if batch is None else batch.num_rows, size)
         with self._changed:
             self.received = received
             self._frames.append(frame)

@@ -1,8 +1,15 @@
 """A session at a broker whose publications go to a spool: acknowledged when they are on disk, and not before.
 
-QoS 1: PUBACK after the fsync; a publication whose PUBACK is lost comes again, and is a second row. QoS 2: the message ids
-that are in the spool and not released stand beside the rows, in the same frame, so that a publication which the broker
-repeats is known (method B of MQTT 3.1.1, figure 4.3), whatever was killed when.
+QoS 2: the message ids that are in the spool and not released stand beside the rows, in the same frame, so that a
+publication which the broker repeats is known (method B of MQTT 3.1.1, figure 4.3), whatever was killed when.
+
+QoS 1: PUBACK after the fsync; a publication whose PUBACK is lost comes again, with DUP. It is known, and acknowledged
+without a second row, where that is certain (`bridge.pipeline.mqtt.numbering`): the broker has numbered more publications
+of this session in sequence, without a gap, than it may have unacknowledged (with MQTT 5 `in_flight`, at least 20; with
+MQTT 3.1.1, where nothing limits it, 65,535), the message id is one of so many last, and the content is that of the row.
+Else it is a second row: with a broker that numbers otherwise, at the beginning of a session, and after a gap, which a
+full queue leaves at mosquitto. A broker that falls back to an earlier state of its own (killed, with a session that it
+wrote to disk a while ago) loses publications, and may number others as it did before.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ from typing import Final
 from bridge.mqtt.link import LinkPhase, LinkState, Received
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
+from bridge.pipeline.mqtt.numbering import LAST_ID, digest_of
 from bridge.pipeline.mqtt.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -46,6 +54,8 @@ class Subscriber:
         self._link = broker.connection(
             session, topic_filter=topic_filter, qos=qos, on_session=self._session_told
         )
+        # Receive Maximum, of which MQTT 3.1.1 knows nothing.
+        spool.numbering.allow(broker.link.in_flight if broker.link.version == "5" else LAST_ID)
         self._stopping = False
         #: something is on its way to the spool
         self.busy = False
@@ -108,8 +118,10 @@ class Subscriber:
             raise RuntimeError(f"the connection to {link.name} has ended: {link.state.error}")
         session = self._session
         received = before = spool.received
+        forgotten = False
         if session != self._recorded_session:
             self._recorded_session, self._earlier, received = session, before, frozenset()
+            forgotten = spool.numbering.forget()
             if spool.end:
                 log.warning(
                     "the broker %s had no session of client %s: what came for it meanwhile is lost, and what was not"
@@ -117,19 +129,32 @@ class Subscriber:
                     self._broker.place,
                     self._client_id,
                 )
-        new = [one for one in items if not self._is_repeated(one, received)]
+        new = [one for one in items if self._is_new(one, received)]
         received |= {one.mid for one in items if one.qos == 2 and one.generation >= session}
         received = received.difference(released)
-        if new or received != before:
+        if new or received != before or forgotten:
             self._append(new, received)
         link.acknowledge(items)
         link.complete(released)
         self.busy = False
 
-    def _is_repeated(self, item: Received, received: frozenset[int]) -> bool:
-        # Of a session that is lost: its publications may still wait here to be taken.
-        known = self._earlier if item.generation < self._recorded_session else received
-        return item.publication.qos == 2 and item.publication.message_id in known
+    def _is_new(self, item: Received, received: frozenset[int]) -> bool:
+        """Whether it becomes a row; then it is counted."""
+        publication, numbering = item.publication, self._spool.numbering
+        message_id = publication.message_id
+        if item.generation < self._recorded_session:
+            # Of a session that is lost: its publications may still wait here to be taken.
+            return publication.qos != 2 or message_id not in self._earlier
+        if publication.qos == 1:
+            digest = digest_of(publication, self._link.name)
+            if item.dup and numbering.knows(message_id, digest):
+                return False
+            numbering.add(message_id, digest)
+        elif publication.qos == 2:
+            if message_id in received:
+                return False
+            numbering.add(message_id)
+        return True
 
     def _append(self, items: Sequence[Received], received: frozenset[int]) -> None:
         if not items:

@@ -13,6 +13,7 @@ from bridge.mqtt.link import Received
 from bridge.pipeline.mqtt import spool as spools
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.frame import BATCH_ROWS, Slice, SpoolDamaged, read
+from bridge.pipeline.mqtt.numbering import LEAST_BOUND
 from bridge.pipeline.mqtt.spool import Spool, SpoolBusy, partitions
 
 
@@ -53,6 +54,39 @@ def test_rows_are_there_again(tmp_path: Path) -> None:
     append(again, b"4", received=[1])
     assert rows(again, 0, 5) == [b"0", b"1", b"2", b"3", b"4"]
     again.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 1500, 1 << 20])
+def test_the_numbers_of_the_broker_are_there_again(tmp_path: Path, segment_bytes: int) -> None:
+    """Also those whose rows are committed, and deleted with their files."""
+    made = Spool(tmp_path, "t", segment_bytes=segment_bytes)
+    made.numbering.allow(LEAST_BOUND)
+    for message_id in range(1, 40):
+        made.numbering.add(message_id, message_id.to_bytes(16))
+        append(made, b"%d" % message_id)
+        made.commit(message_id)
+    append(made, received=[99])
+    made.close()
+    again = Spool(tmp_path, "t", segment_bytes=segment_bytes)
+    again.numbering.allow(LEAST_BOUND)
+    known = [one for one in range(60) if again.numbering.knows(one, one.to_bytes(16))]
+    assert known == list(range(40 - LEAST_BOUND, 40))
+    again.numbering.forget()
+    append(again)
+    again.close()
+    forgotten = Spool(tmp_path, "t")
+    assert not any(forgotten.numbering.knows(one, one.to_bytes(16)) for one in known)
+    forgotten.close()
+
+
+def test_a_spool_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before had a list of message ids where the state is now."""
+    made = Spool(tmp_path, "t")
+    monkeypatch.setattr(spools, "SessionState", lambda received, run: sorted(received))
+    append(made, b"0", received=[7, 9])
+    made.close()
+    with pytest.raises(SpoolDamaged, match=r"spool: the file was written by another version of mqbridge, in a format that"):
+        Spool(tmp_path, "t")
 
 
 def test_a_file_that_ends_anywhere(tmp_path: Path) -> None:

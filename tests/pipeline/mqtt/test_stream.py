@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt import stream as streams
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.frame import SpoolDamaged, read
+from bridge.pipeline.mqtt.numbering import digest_of
 from bridge.pipeline.mqtt.origin import Origin
 from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.stream import MqttStreamReader, NotConnected
@@ -265,6 +267,72 @@ def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: Subscr
         acknowledged += [one.mid for one in items]
         completed += releases
     assert (link.acknowledged, link.completed) == (acknowledged, completed)
+
+
+def at_least(mid: int, generation: int, dup: bool = False, body: bytes = b"") -> Received:
+    publication = Publication(topic="t", payload=body or b"%d" % (mid % 2), qos=1, message_id=mid)
+    return Received(publication, 1, mid, dup, generation)
+
+
+def test_what_is_repeated_with_qos_1(link: ScriptedLink, subscriber: Subscriber) -> None:
+    """Rounds: Session Present of a connection before it, or None; what comes; how many rows there are after it."""
+    before = LinkConfig(host="h").in_flight
+    last = before + 1
+    rounds: list[tuple[bool | None, list[Received], int]] = [
+        (False, [at_least(mid, 1) for mid in range(1, last)], before),
+        # As many as may be unacknowledged: the broker could use these ids again.
+        (True, [at_least(1, 2, dup=True)], before + 1),
+        (False, [at_least(mid, 3) for mid in range(1, last + 1)], 2 * before + 2),
+        # One more, of the same session: now they are known, if DUP says that they come again, and they are the same.
+        (True, [at_least(mid, 4, dup=True) for mid in (2, last, last + 1)], 2 * before + 3),
+        (True, [at_least(last, 5, dup=True), exactly(b"x", last + 2, 5)], 2 * before + 4),
+        (None, [at_least(last + 1, 5, dup=True), at_least(last + 3, 5)], 2 * before + 5),
+        # An id that comes with another content: all is unknown from there on.
+        (None, [at_least(last + 3, 5, dup=True, body=b"new")], 2 * before + 6),
+        (True, [at_least(last + 2, 6, dup=True), at_least(last + 3, 6, dup=True)], 2 * before + 8),
+    ]
+    acknowledged = []
+    for present, items, rows in rounds:
+        if present is not None:
+            link.connect(present)
+        link.items = items
+        subscriber._round()
+        assert subscriber._spool.end == rows
+        acknowledged += [one.mid for one in items]
+    assert link.acknowledged == acknowledged
+
+
+@pytest.mark.parametrize("version, known", [("5", True), ("3.1.1", False)])
+def test_how_many_may_be_unacknowledged(version: Any, known: bool, link: ScriptedLink, tmp_path: Path) -> None:
+    """MQTT 3.1.1 has no Receive Maximum: a broker may have all ids in use."""
+    config = LinkConfig(host="h", version=version, in_flight=30)
+    spool = Spool(tmp_path, "t")
+    made = Subscriber(ScriptedBroker(link=config, scripted=link), spool, "t", 2, 1 << 30)
+    link.connect(True)
+    link.items = [at_least(mid, 1) for mid in range(1, 32)]
+    made._round()
+    link.connect(True)
+    link.items = [at_least(31, 2, dup=True)]
+    made._round()
+    assert spool.end == (31 if known else 32)
+    spool.close()
+
+
+def test_that_the_session_is_lost_is_on_disk_before_anything_comes(
+    link: ScriptedLink, subscriber: Subscriber, tmp_path: Path
+) -> None:
+    link.connect(True)
+    link.items = [at_least(mid, 1) for mid in range(1, 1002)]
+    subscriber._round()
+    link.connect(False)
+    link.items = []
+    subscriber._round()
+    # What a process that is killed here leaves.
+    shutil.copytree(subscriber._spool.directory, tmp_path / "copied" / subscriber._spool.directory.name)
+    again = Spool(tmp_path / "copied", "t")
+    again.numbering.allow(1000)
+    assert not again.numbering.knows(1001, digest_of(at_least(1001, 1).publication, "link"))
+    again.close()
 
 
 def test_nothing_is_acknowledged_that_is_not_on_disk(

@@ -1,0 +1,281 @@
+"""What a broker repeats with QoS 1: never taken for known where it may be new, and known where the broker counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count, islice
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.publication import Publication
+from bridge.pipeline.mqtt.numbering import LAST_ID, LEAST_BOUND, REMEMBERED, Numbering, Run, digest_of
+
+BOUND = 30
+
+
+def numbering(*message_ids: int, bound: int = BOUND) -> Numbering:
+    """With rows of these ids, each with a content of its own."""
+    made = Numbering()
+    made.allow(bound)
+    for message_id in message_ids:
+        made.add(message_id, content(message_id))
+    return made
+
+
+def content(message_id: int) -> bytes:
+    return message_id.to_bytes(16)
+
+
+def ids(first: int, count: int) -> list[int]:
+    return [(first + index - 1) % LAST_ID + 1 for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    "rows, bound, known, unknown",
+    [
+        ([], BOUND, [], [1, LAST_ID]),
+        (ids(1, BOUND), BOUND, [], ids(1, BOUND)),
+        (ids(1, BOUND + 1), BOUND, ids(2, BOUND), [1, BOUND + 2, LAST_ID]),
+        (ids(LAST_ID - 9, 50), BOUND, ids(11, BOUND), [LAST_ID, 10, 41]),
+        (ids(LAST_ID - 9, 35), BOUND, ids(LAST_ID - 4, BOUND), [LAST_ID - 5, 26]),
+        (ids(1, 40) + ids(42, BOUND), BOUND, [], ids(1, 80)),
+        (ids(1, 40) + ids(42, BOUND + 1), BOUND, ids(43, BOUND), ids(1, 42)),
+        (ids(1, 40) + ids(40, BOUND), BOUND, [], ids(1, 80)),
+        (ids(1, LEAST_BOUND), 1, [], ids(1, LEAST_BOUND)),
+        (ids(1, LEAST_BOUND + 1), 1, ids(2, LEAST_BOUND), [1]),
+        (ids(1, LAST_ID), LAST_ID, [], ids(1, LAST_ID)),
+        (ids(1, LAST_ID + 1), LAST_ID, ids(LAST_ID - REMEMBERED + 2, REMEMBERED), [2, LAST_ID - REMEMBERED + 1]),
+    ],
+    ids=[
+        "none", "a run as long as what may be unacknowledged", "a longer run", "a run over the last id",
+        "what is known over the last id", "a gap", "a run after a gap", "an id twice", "too short to be no chance",
+        "long enough to be no chance", "no limit", "no limit, and all ids seen",
+    ],
+)  # fmt: skip
+def test_what_is_known(rows: list[int], bound: int, known: list[int], unknown: list[int]) -> None:
+    made = numbering(*rows, bound=bound)
+    assert [one for one in known + unknown if made.knows(one, content(one))] == known
+    assert not any(made.knows(one, b"another" + bytes(9)) for one in known)
+
+
+def test_a_lost_session_is_forgotten() -> None:
+    made = numbering(*ids(1, 40))
+    assert made.forget()
+    assert not made.forget()
+    assert not any(made.knows(one, content(one)) for one in range(1, 50))
+
+
+def test_what_is_only_counted_is_not_known() -> None:
+    made = numbering(*ids(1, 40))
+    made.add(41)
+    assert not made.knows(41, content(41))
+    assert made.knows(40, content(40))
+
+
+@pytest.mark.parametrize("before, after, needed", [(100, 30, 100), (30, 100, 100), (30, 30, 30)])
+def test_a_run_is_longer_than_all_that_was_allowed_while_it_lasted(before: int, after: int, needed: int) -> None:
+    made = numbering(1, bound=before)
+    made.allow(after)
+    for message_id in range(2, needed + 1):
+        made.add(message_id, content(message_id))
+        assert not made.knows(message_id, content(message_id))
+    made.add(needed + 1, content(needed + 1))
+    assert made.knows(needed + 1, content(needed + 1))
+    made.forget()
+    for message_id in range(1, after + 2):
+        made.add(message_id, content(message_id))
+    assert made.knows(after + 1, content(after + 1))
+
+
+WHOLE = Publication(
+    topic="t", payload=b"p", qos=1, retain=True, message_id=7, client_id="c", expiry=60, response_topic="r",
+    correlation_data=b"d", content_type="t", payload_format=1, properties={"a": "b"}, hops=("Q/m",),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"topic": "u"}, {"payload": b"q"}, {"retain": False}, {"client_id": "e"}, {"response_topic": "s"},
+        {"correlation_data": b"e"}, {"content_type": ""}, {"payload_format": None}, {"properties": {"a": "c"}},
+        {"hops": ()},
+    ],
+    ids=lambda other: next(iter(other)),
+)  # fmt: skip
+def test_another_content(other: dict[str, Any]) -> None:
+    fields = {name: getattr(WHOLE, name) for name in Publication.__struct_fields__}
+    assert digest_of(Publication(**fields | other), "link") != digest_of(WHOLE, "link")
+
+
+def test_the_same_content() -> None:
+    fields = {name: getattr(WHOLE, name) for name in Publication.__struct_fields__}
+    assert digest_of(Publication(**fields | {"expiry": 1.0, "message_id": 8}), "link") == digest_of(WHOLE, "link")
+    # The broker may be named otherwise than in the run before.
+    assert digest_of(WHOLE, "c") == digest_of(Publication(**fields | {"client_id": "d"}), "d")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans(), st.booleans()), max_size=30),
+    st.integers(1, 70),
+)
+def test_what_frames_keep_is_recalled(frames: list[tuple[int, bool, bool, bool]], bound: int) -> None:
+    """Frames of so many rows; a gap before it; a gap within it; whether it begins a file. Recalled from the last file."""
+    made = numbering(bound=bound)
+    file: list[Run] = []
+    message_id = LAST_ID - 30
+    for rows, gap, within, first in frames:
+        message_id += gap
+        for index in range(rows):
+            message_id = (message_id + (within and index == rows // 2)) % LAST_ID + 1
+            made.add(message_id, content(message_id))
+        whole = first or not file
+        file = [made.kept(whole=True)] if whole else [*file, made.kept(whole=False)]
+    again = Numbering()
+    for run in file:
+        again.recall(run)
+    again.allow(bound)
+    for number in (*range(LAST_ID - 40, LAST_ID + 1), *range(1, 1300)):
+        assert again.knows(number, content(number)) == made.knows(number, content(number)), number
+    again.add(message_id % LAST_ID + 1, content(1))
+    made.add(message_id % LAST_ID + 1, content(1))
+    assert again.kept(whole=True) == made.kept(whole=True)
+
+
+# Brokers -------------------------------------------------------------------------------------------------------------
+
+#: Picks the message id of a publication: not one of those in use; the last that was given; chance.
+Choice = Callable[[set[int], int, Random], int]
+
+
+def in_sequence(used: set[int], last: int, chance: Random) -> int:
+    return last % LAST_ID + 1
+
+
+def lowest_free(used: set[int], last: int, chance: Random) -> int:
+    return next(one for one in range(1, LAST_ID) if one not in used)
+
+
+def last_freed(used: set[int], last: int, chance: Random) -> int:
+    return next(one for one in range(last, 0, -1) if one not in used) if last not in used else max(used) + 1
+
+
+def by_chance(used: set[int], last: int, chance: Random) -> int:
+    return next(one for one in iter(lambda: chance.randint(1, LAST_ID), 0) if one not in used)
+
+
+class Sent(NamedTuple):
+    message_id: int
+    number: int
+    body: bytes
+    dup: bool
+
+
+class ModelBroker:
+    """Keeps what is not acknowledged, at most `window` of it sent; numbers it when it is sent, or when it is queued."""
+
+    def __init__(self, choice: Choice, early: bool, window: int, chance: Random) -> None:
+        self._choice, self._early, self._window, self._chance = choice, early, window, chance
+        self._last = LAST_ID - 100
+        self._queue: list[Sent] = []
+        self._flying: list[Sent] = []
+
+    def _numbered(self, one: Sent) -> Sent:
+        used = {other.message_id for other in (*self._flying, *self._queue)}
+        self._last = self._choice(used, self._last, self._chance)
+        return one._replace(message_id=self._last)
+
+    def publish(self, number: int, body: bytes) -> None:
+        new = Sent(0, number, body, False)
+        self._queue.append(self._numbered(new) if self._early else new)
+
+    def resent(self) -> list[Sent]:
+        """In a new connection; what has not arrived in the one before is among it."""
+        return [one._replace(dup=True) for one in self._flying]
+
+    def sent(self) -> list[Sent]:
+        new = self._queue[: self._window - len(self._flying)]
+        del self._queue[: len(new)]
+        for one in new:
+            self._flying.append(one if self._early else self._numbered(one))
+        return self._flying[len(self._flying) - len(new) :]
+
+    def acknowledged(self, message_id: int) -> None:
+        self._flying = [one for one in self._flying if one.message_id != message_id]
+
+
+class Life(NamedTuple):
+    """Of a connection: what is published before it, taken from it, and acknowledged before it ends."""
+
+    published: int
+    taken: int
+    acknowledged: int
+    #: it ends because the process does
+    killed: bool
+    #: all that was there was taken and acknowledged before
+    quiet: bool
+
+
+LIVES = st.lists(st.builds(Life, *[st.integers(0, 60)] * 3, st.booleans(), st.booleans()), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    "choice, early",
+    [
+        (in_sequence, False), (in_sequence, True), (lowest_free, False), (lowest_free, True), (last_freed, False),
+        (by_chance, False), (by_chance, True),
+    ],
+)  # fmt: skip
+@given(LIVES, st.integers(LEAST_BOUND, 30), st.integers(1, 3), st.integers(0, 1 << 30))
+def test_nothing_is_lost_whoever_numbers_and_nothing_is_doubled_where_it_is_in_sequence(
+    choice: Choice, early: bool, lives: list[Life], window: int, bodies: int, seed: int
+) -> None:
+    """Rows survive, acknowledgements may not. There are few contents, so that most publications are like another one."""
+    chance = Random(seed)
+    broker = ModelBroker(choice, early, window, chance)
+    made = numbering(bound=window)
+    rows: list[int] = []
+    file: list[Run] = []
+    numbers = count()
+
+    def publish(many: int) -> None:
+        for number in islice(numbers, many):
+            broker.publish(number, content(chance.randint(1, bodies)))
+
+    def arrived(one: Sent) -> None:
+        if not (one.dup and made.knows(one.message_id, one.body)):
+            made.add(one.message_id, one.body)
+            rows.append(one.number)
+
+    def take_all() -> None:
+        sent = [*broker.resent(), *broker.sent()]
+        while sent:
+            for one in sent:
+                arrived(one)
+                broker.acknowledged(one.message_id)
+            sent = broker.sent()
+
+    publish(3 * window)
+    take_all()
+    for life in lives:
+        if life.quiet:
+            take_all()
+        publish(life.published)
+        for index, one in enumerate([*broker.resent(), *broker.sent()][: life.taken]):
+            arrived(one)
+            if index < life.acknowledged:
+                broker.acknowledged(one.message_id)
+        file.append(made.kept(whole=not file))
+        if life.killed:
+            made = Numbering()
+            for run in file:
+                made.recall(run)
+            made.allow(window)
+    take_all()
+    published = range(next(numbers))
+    assert set(rows) == set(published)
+    if choice is in_sequence:
+        assert rows == list(published)
