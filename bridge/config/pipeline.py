@@ -6,15 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from bridge.config import values
+from bridge.config.attributes import PersistenceWord
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import Name, TemplateText
 from bridge.config.section import FilePath, ObjectName, Section, Truth, without_empty
 
 PipelineName = Name
 AVAILABLE_NOW = "availableNow"
+ALL_OF_INPUT = "SELECT * FROM input"
 PipelinePayload = Literal["json", "text", "bytes"]
 FieldType = Literal[
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
@@ -32,6 +34,8 @@ ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the na
 
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
+#: Keys that say what `payload` is, or look at it.
+_PAYLOAD_READERS = frozenset(("payload", "schema", "select"))
 _REFERENCE_SUFFIXES = (".csv", ".json", ".parquet")
 
 
@@ -79,6 +83,8 @@ class MqSink(Section):
     """Name of a queue; `{name}` in it is a column."""
     topic: TemplateText | None = None
     """Topic string; `{name}` in it is a column."""
+    persistence: Annotated[PersistenceWord, values.choice(PersistenceWord)] = "persistent"
+    """MQMD.Persistence of the messages of rows that do not say it in a column `md`."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -189,14 +195,24 @@ class ChangesConfig(Section):
 
 
 class PipelineConfig(Section):
-    """A pipeline: a source, a SELECT of Spark SQL, one or more destinations."""
+    """A pipeline: a source, a SELECT of Spark SQL, and one or more destinations, or a mapping that says where."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["mapping"], "properties": {"mapping": {"type": "string"}, "to": {"type": "null"}}},
+                {"required": ["select", "to"], "properties": {"mapping": {"type": "null"}, "to": {"type": "object"}}},
+            ]
+        }
+    )
 
     enabled: Truth = True
     """false: `mqbridge pipeline run` without names leaves it out."""
     source: PipelineSource = Field(alias="from")
     """Where it reads."""
     payload: Annotated[PipelinePayload, values.choice(PipelinePayload)] = "json"
-    """What the column `payload` is: `json` (payload:temp::double), `text` in UTF-8, or `bytes`."""
+    """What the column `payload` is: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. (With `mapping` and neither
+    `select` nor `schema`, nobody looks at it before the mapping does: then `bytes` is the default.)"""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
     """Fields of JSON payloads and their types. What has another type is a dead letter, as is what `::` cannot cast."""
     tables: dict[TableName, FilePath] = Field(default_factory=dict)
@@ -204,12 +220,16 @@ class PipelineConfig(Section):
     .parquet. They are read when the pipeline starts."""
     watermark: Annotated[float, values.duration(0)] = 10.0
     """How late a message may come by `received` or `put_time` and still count in its window."""
-    select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")]
-    """What is made of it: a SELECT of Spark SQL over the table `input`."""
+    select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] = ALL_OF_INPUT
+    """What is made of it: a SELECT of Spark SQL over the table `input`. Only with `mapping` it has this default."""
     changes: ChangesConfig | None = None
     """Report by exception; None: every row."""
-    destination: PipelineDestination = Field(alias="to")
-    """Where it writes."""
+    mapping: Name | None = None
+    """The mapping of this file that makes messages or publications of the rows, and says where they go; None: `to` says it.
+    What it takes is `from` of the pipeline, its own only says with which topics. It has to be `enabled: false`, lest the
+    service move the same messages."""
+    destination: PipelineDestination | None = Field(default=None, alias="to")
+    """Where it writes; None: where the mapping says."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
     """Where bad payloads go, and rows that are refused."""
     trigger: Annotated[float | Literal["availableNow"], _trigger()] = 1.0
@@ -223,7 +243,22 @@ class PipelineConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "schema", "tables", "dead_letters")
+        data = without_empty(data, "schema", "tables", "dead_letters")
+        if isinstance(data, Mapping) and data.get("mapping") is not None and data.keys().isdisjoint(_PAYLOAD_READERS):
+            data = {**data, "payload": "bytes"}
+        return data
+
+    @model_validator(mode="after")
+    def _mapping_or_destination(self) -> Self:
+        if self.mapping is None:
+            if self.destination is None:
+                raise values.refusal("where it writes: to: (or mapping:, which says it)", "to")
+            if "select" not in self.model_fields_set:
+                raise values.refusal("a SELECT of Spark SQL (only a pipeline with mapping: may leave it out)", "select")
+        elif self.destination is not None:
+            sentence = "no to: beside mapping:, which says where its messages go (another pipeline can write an archive)"
+            raise values.refusal(sentence, "to")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -8,14 +8,20 @@ from bridge.config import values
 from bridge.config.link import LOCAL
 from bridge.config.pipeline import AVAILABLE_NOW, MqFlow, PipelineConfig, PipelineDestination, PipelineSource
 
+_PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue says"}
+
 
 def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
     """What a pipeline reads and writes, how often, and below it what is not as by default."""
     state = "" if pipeline.enabled else " (not enabled)"
-    lines = [
-        f"pipeline {name}{state}: from {_source(pipeline.source)} to {' and '.join(_destinations(pipeline.destination))},"
-        f" {_trigger(pipeline.trigger)}"
-    ]
+    if pipeline.destination is None:
+        to = f"by mapping {pipeline.mapping}"
+    else:
+        to = f"to {' and '.join(_destinations(pipeline.destination))}"
+    lines = [f"pipeline {name}{state}: from {_source(pipeline.source)} {to}, {_trigger(pipeline.trigger)}"]
+    mq = None if pipeline.destination is None else pipeline.destination.mq
+    if mq is not None and mq.persistence != "persistent":
+        lines.append(f"  messages are {_PERSISTENCE[mq.persistence]}")
     if pipeline.payload != "json":
         lines.append(f"  payloads are {pipeline.payload}")
     lines += [f"  table {table} is {path}" for table, path in pipeline.tables.items()]

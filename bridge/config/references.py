@@ -77,7 +77,9 @@ def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
 
 
 def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The pipelines in `data` that name links that there are not, share a directory, or have none for their checkpoint."""
+    """The pipelines in `data` that name links or mappings that there are not or do not fit, share a directory, or have none
+    for their checkpoint.
+    """
     links, queue_manager = _sections(data, "links"), data.get("queue_manager")
     on_ibm = isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm"
     directories: dict[str, str] = {}
@@ -95,6 +97,7 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
             elif MAPPING_PLACE not in str(links[link_name].get("client_id", MAPPING_PLACE)):
                 sentence = f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself"
                 found.append(Clash(place, sentence))
+        found += _mapping_clashes(data, name, pipeline)
         checkpoint = pipeline.get("checkpoint")
         if checkpoint is None and on_ibm:
             found.append(Clash(("pipelines", name, "checkpoint"), "a directory, because IBM MQ has no data directory here"))
@@ -102,6 +105,43 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{str(checkpoint)!r} again, which is that of pipeline {directories[str(checkpoint)]}"
             found.append(Clash(("pipelines", name, "checkpoint"), "a directory that no other pipeline has", again))
     return found
+
+
+def _mapping_clashes(data: Mapping[str, Any], name: str, pipeline: Mapping[str, Any]) -> Iterator[Clash]:
+    """What is wrong with the mapping that a pipeline uses."""
+    used, mappings = pipeline.get("mapping"), _sections(data, "mappings")
+    if not isinstance(used, str):
+        return
+    place: Location = ("pipelines", name, "mapping")
+    mapping = mappings.get(used)
+    if mapping is None:
+        if not _written(data, "mappings", used):
+            known = (suggestion(used, mappings) or listing(list(mappings), "or")) if mappings else "there is none"
+            yield Clash(place, f"the name of a mapping ({known})")
+        return
+    source = mapping.get("from")
+    source = source if isinstance(source, Mapping) else {}
+    to_mq, of_mapping = "mqtt" in source, mapping.get("filter")
+    origin = pipeline.get("from")
+    origin = origin if isinstance(origin, Mapping) else {}
+    if origin.get("mqtt") is not None and not to_mq:
+        yield Clash(place, "a mapping from MQTT to MQ, because the pipeline reads mqtt:", f"{used!r}, which is to MQTT")
+    elif origin.get("mq") is not None and to_mq:
+        yield Clash(place, "a mapping from MQ to MQTT, because the pipeline reads mq:", f"{used!r}, which is to MQ")
+    elif source.get("requests_queue") is not None:
+        sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
+        yield Clash(place, sentence, f"{used!r}")
+    elif (
+        source.get("queue") is not None
+        and isinstance(of_mapping, Mapping)
+        and of_mapping.get("others", "dead-letter") != "discard"
+        and any(value not in (None, {}) for key, value in of_mapping.items() if key != "others")
+    ):
+        sentence = "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
+        yield Clash(place, sentence, f"{used!r}")
+    if mapping.get("enabled", True) is True:
+        sentence = f"false, because pipeline {name} uses the mapping, and the service would move the same messages"
+        yield Clash(("mappings", used, "enabled"), sentence)
 
 
 def _unfit(place: Location, mapping: Mapping[str, Any], side: str, name: str, link: Mapping[str, Any]) -> Iterator[Clash]:

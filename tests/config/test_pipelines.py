@@ -55,7 +55,11 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
-    ("from: {mq: {queue: Q}}, to: {mq: {}}", "this key, which has no default"),
+    ("from: {mq: {queue: Q}}, to: {mq: {}}", "a SELECT of Spark SQL (only a pipeline with mapping: may leave it out)"),
+    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected where it writes: to: (or mapping:, which says it)"),
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: beside mapping:, which says where its messages go"),
+    ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
     (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
     (f"{REST}, trigger: 2 days", "availableNow, or a duration"),
     (f"{REST}, tables: {{input: a.csv}}", "a name for SQL (not input)"),
@@ -94,6 +98,60 @@ pipelines:
     assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in said
 
 
+#: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
+MAPPINGS = [
+    ("from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a"),
+    ("enabled: true, from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:25: mappings.m.enabled: expected false"),
+    (
+        "enabled: false, from: {mqtt: a}, to: {queue: Q}",
+        "mq: {queue: R}",
+        "bridge.yaml:2:50: pipelines.a.mapping: expected a mapping from MQ to MQTT, because the pipeline reads mq:",
+    ),
+    (
+        "enabled: false, from: {queue: Q}, to: {mqtt: a}",
+        "mqtt: a",
+        "bridge.yaml:2:43: pipelines.a.mapping: expected a mapping from MQTT to MQ, because the pipeline reads mqtt:",
+    ),
+    (
+        "enabled: false, from: {queue: Q, requests_queue: R}, to: {mqtt: a}",
+        "mq: {queue: R}",
+        "pipelines.a.mapping: expected a mapping without from.requests_queue",
+    ),
+    (
+        "enabled: false, from: {queue: Q}, to: {mqtt: a}, filter: {max_size: 1}",
+        "mq: {queue: R}",
+        "pipelines.a.mapping: expected a mapping whose filter has others: discard",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mapping", "source", "expected"), MAPPINGS)
+def test_a_mapping_that_a_pipeline_cannot_use(mapping: str, source: str, expected: str, tmp_path: Path) -> None:
+    written(tmp_path, f"mappings: {{m: {{{mapping}}}}}", "m.yaml")
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"mappings: [m.yaml]\npipelines: {{a: {{from: {{{source}}}, mapping: m}}}}"))
+    assert expected in str(raised.value) and len(raised.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "mapping"),
+    [
+        ("mqtt: a", "from: {mqtt: 'a/{b}'}, to: {queue: '{b}'}, filter: {qos: 1}"),
+        ("archive: a", "from: {mqtt: a}, to: {topic: b}"),
+        ("mq: {queue: Q}", "from: {topic: a}, to: {mqtt: a}, filter: {qos: 1}"),
+        ("mq: {topic: a}", "from: {queue: R}, to: {mqtt: a}, filter: {qos: 1, others: discard}"),
+    ],
+)
+def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_path: Path) -> None:
+    text = f"mappings: {{m: {{enabled: false, {mapping}}}}}\npipelines:"
+    configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
+    found = configuration.pipelines["a"]
+    assert found.destination is None and found.payload == "bytes" and found.select == "SELECT * FROM input"
+    assert "by mapping m, every 1 s\n" in "\n".join(describe(configuration)) + "\n"
+    text += f"\n  a: {{from: {{{source}}}, mapping: m, select: S}}"
+    assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
+
+
 def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
@@ -114,6 +172,10 @@ def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
 
 DESCRIBED = [
     (REST, ": from queue Q to queue R, every 1 s"),
+    (
+        "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
+        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
+    ),
     (
         "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
         " (not enabled): from MQTT a/+ to MQTT b/{x} and archive /out, until all that is there is done",

@@ -10,14 +10,20 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
+from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType, VariantType
 
-from bridge.config import PipelineDestination
+from bridge.config import PipelineDestination, ToMqMapping, ToMqttMapping
 from bridge.mapping.rule_error import TemplateError
 from bridge.mapping.template import Placeholder, Template
+from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.payload import BODY, PAYLOAD
-from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT
+from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL
 from bridge.pipeline.flow.table import DATE, HOUR
+from bridge.pipeline.mapping import to_messages, to_publications
+from bridge.pipeline.mapping.publication_rows import TAKEN as OF_PUBLICATIONS
+from bridge.pipeline.mapping.publications import TAKEN as OF_MESSAGES
+from bridge.pipeline.mq.rows import check_columns
+from bridge.pipeline.refusal import REFUSAL
 from bridge.pipeline.schema import MQ_SCHEMA, MQTT_SCHEMA
 from bridge.wire import cmqc
 
@@ -31,6 +37,14 @@ _MQ_PARTS: Final = ("queue", "topic", "md", "rfh2", "headers", "format", "ccsid"
 _MQTT_PARTS: Final = (
     "topic", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type", "expiry", "msg_id", "md"
 )  # fmt: skip
+#: Types of columns that a mapping takes for another one: each has room for all of their values.
+_FITTING: Final = {
+    "binary": ("binary", "string"),
+    "int": ("tinyint", "smallint", "int"),
+    "bigint": ("tinyint", "smallint", "int", "bigint"),
+}
+#: Columns of a message that the dead letter of a row is made of which a mapping to MQTT refuses.
+_OF_ORIGINAL: Final = ("queue", "md", "headers", "format", "ccsid", "encoding", "put_time")
 
 
 class ColumnMissing(Exception):
@@ -58,8 +72,13 @@ def as_documents(frame: DataFrame, names: list[str]) -> DataFrame:
     return frame.withColumns({name: f.parse_json(_quoted(name)) for name in names}) if names else frame
 
 
-def routed(frame: DataFrame, to: PipelineDestination) -> DataFrame:
-    """A struct of each row for each destination. Raises ColumnMissing, TemplateError."""
+def routed(frame: DataFrame, to: PipelineDestination | None) -> DataFrame:
+    """A struct of each row for each destination; without any (a mapping says where) the rows as they are.
+
+    Raises ColumnMissing, TemplateError.
+    """
+    if to is None:
+        return frame
     structs = []
     if to.mq is not None:
         structs.append(f.struct(*_message(frame, to)).alias(MQ))
@@ -68,6 +87,59 @@ def routed(frame: DataFrame, to: PipelineDestination) -> DataFrame:
     if to.archive is not None:
         structs.append(f.struct(*_row(frame)).alias(ARCHIVE))
     return frame.select(*structs)
+
+
+# Mappings ------------------------------------------------------------------------------------------------------------
+
+
+def mapped(frame: DataFrame, name: str, mapping: ToMqMapping | ToMqttMapping, queue_manager: str) -> DataFrame:
+    """The struct of each row for the destination of a mapping: all that the mapping makes.
+
+    A row that a mapping to MQTT refuses has its message in the struct `original`, which is null in all others. (Of one to
+    MQ the row has it itself.) Raises OptionError with what is wrong with the columns, RuleError.
+    """
+    to_mq = isinstance(mapping, ToMqMapping)
+    given = _given(frame, PAYLOAD if to_mq else BODY)
+    if to_mq:
+        made = to_messages(given, mapping, name=name, queue_manager=queue_manager)
+        return made.select(f.struct(*made.columns).alias(MQ))
+    kept = [one for one in _OF_ORIGINAL if one in given.columns]
+    made = to_publications(given, mapping, name=name, queue_manager=queue_manager, keep=kept)
+    publication = [one for one in made.columns if one not in kept or one == "md"]
+    original = f.struct(*kept, f.col(PAYLOAD).alias(BODY), REFUSAL.name)
+    refused = f.when(f.col(REFUSAL.name).isNotNull(), original)
+    return made.select(f.struct(*publication).alias(MQTT), refused.alias(ORIGINAL))
+
+
+def _given(frame: DataFrame, payload: str) -> DataFrame:
+    """The columns of a SELECT that a mapping takes, the payload as `payload`. Raises OptionError."""
+    takes = set(OF_PUBLICATIONS if payload == PAYLOAD else (*OF_MESSAGES, *_OF_ORIGINAL)) - {BODY, PAYLOAD}
+    wrong = [
+        f"column {name} is none that a mapping takes ({', '.join(sorted(takes))}, and {payload})"
+        for name in frame.columns
+        if name not in takes and name not in _KNOWN
+    ]
+    if (body := _body(frame)) is None:
+        wrong.append(f"column {BODY} or {PAYLOAD} is missing (binary or string)")
+    columns = [name for name in frame.columns if name in takes]
+    schema = StructType([frame.schema[name] for name in columns])
+    if payload == PAYLOAD:
+        if "topic" not in columns:
+            wrong.append("column topic is missing (string)")
+        for field in schema:
+            expected = OF_PUBLICATIONS.get(field.name)
+            found = field.dataType.simpleString()
+            if expected is not None and found not in _FITTING.get(expected, (expected,)):
+                wrong.append(f"column {field.name}: expected {expected}, found {found}")
+    if wrong or body is None:
+        raise OptionError("; ".join(wrong))
+    given = frame.select(*columns, body.alias(payload))
+    if payload == BODY:
+        check_columns("the mapping", given.schema)
+    return given
+
+
+# Destinations --------------------------------------------------------------------------------------------------------
 
 
 def _message(frame: DataFrame, to: PipelineDestination) -> list[Column]:

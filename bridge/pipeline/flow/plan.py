@@ -17,12 +17,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, TimestampType
 
 from bridge.archive.schema import arrow_schema
-from bridge.config import PipelineConfig
+from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
+from bridge.config.link import LOCAL
+from bridge.mapping.rule import rule_of
 from bridge.mapping.template import Template
+from bridge.pipeline.flow import diversion
 from bridge.pipeline.flow.changes import only_changes
-from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, routed, unknown_columns
+from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
-from bridge.pipeline.flow.diversion import load
 from bridge.pipeline.flow.mistake import Mistake, told
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, text_of, wrong_type
 from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
@@ -84,13 +86,15 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> 
             texts = documents(made)
             with told(("changes",), "columns of the SELECT"):
                 made = as_documents(only_changes(as_text(made, texts), config.changes), texts)
-        observed = made.observe(MADE, f.count(f.lit(1)).alias(_COUNT))
-        with told(("to",), "a destination"):
-            frame = routed(observed, config.destination)
-            if lost := unknown_columns(made, config.destination):
-                raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
-            routes = _routes(name, config, site, directory)
-            routes_of(routes, frame.schema)
+        if config.destination is None:
+            frame, routes = _by_mapping(made, name, config, site, directory)
+        else:
+            with told(("to",), "a destination"):
+                frame = routed(_counted(made, MADE), config.destination)
+                if lost := unknown_columns(made, config.destination):
+                    raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
+                routes = _routes(name, config, config.destination, site, directory)
+                routes_of(routes, frame.schema)
         with told(("select",), "a SELECT that runs in streams", config.select):
             _check_streaming(spark, frame)
     return Plan(name, config, site, directory, frame, routes)
@@ -176,14 +180,18 @@ def _checked(
 ) -> DataFrame:
     """What the SELECT has as `input`: the rows whose payload is good, `payload` as the section `payload` says."""
     column = payload_column(raw)
-    diversion = load(directory)
-    if column is None or (config.payload == "bytes" and not diversion.rows):
-        return input_of(raw.observe(TAKEN, f.count(f.lit(1)).alias(_COUNT)), column, config)
+    diverted = diversion.load(directory)
+    if column is None or (config.payload == "bytes" and not diverted.rows):
+        return input_of(_counted(raw, TAKEN), column, config)
     with told(("dead_letters",), "a queue"):
-        letters = letters_of(_letters(name, config, site))
-    judge = BadPayloads(name, column, config.payload, letters.target, letters.directory, diversion)
+        letters = letters_of(_letters(name, config, site, named=False))
+    judge = BadPayloads(name, column, config.payload, letters.target, letters.directory, diverted)
     good = judged(spark, raw, column, config).mapInArrow(judge, raw.schema)
-    return input_of(good.observe(TAKEN, f.count(f.lit(1)).alias(_COUNT)), column, config)
+    return input_of(_counted(good, TAKEN), column, config)
+
+
+def _counted(frame: DataFrame, observation: str) -> DataFrame:
+    return frame.observe(observation, f.count(f.lit(1)).alias(_COUNT))
 
 
 def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
@@ -199,7 +207,13 @@ def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineCon
 
 
 def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
-    """`payload` as the section `payload` says it, and `body` with its bytes; a watermark on the time of each row."""
+    """`payload` as the section `payload` says it, and `body` with its bytes; a watermark on the time of each row.
+
+    For a mapping, `client_id` is the link, as the service has it of publications that tell no other: not the session here.
+    """
+    if config.mapping is not None and config.source.mqtt is not None:
+        publisher = None if config.source.link == LOCAL else config.source.link
+        frame = frame.withColumn("client_id", f.lit(publisher).cast("string"))
     if column is None:
         return _late(frame, config)
     kind = config.payload
@@ -238,24 +252,66 @@ def _check_streaming(spark: SparkSession, frame: DataFrame) -> None:
 # Destinations --------------------------------------------------------------------------------------------------------
 
 
-def _routes(name: str, config: PipelineConfig, site: Site, directory: Path) -> dict[str, dict[str, str]]:
-    to, routes = config.destination, {LETTERS: _letters(name, config, site)}
+def _routes(
+    name: str, config: PipelineConfig, to: PipelineDestination, site: Site, directory: Path
+) -> dict[str, dict[str, str]]:
+    text = None if to.mq is None else to.mq.queue or to.mq.topic
+    routes = {LETTERS: _letters(name, config, site, named=text is None or bool(Template(text).names))}
     if to.mq is not None:
-        routes[MQ] = dict(site.queue_manager)
+        routes[MQ] = site.queue_manager | {"persistence": to.mq.persistence}
     if to.mqtt is not None:
-        refused = config.dead_letters.archive or directory / "refused"
-        options = {"qos": str(to.qos), "retain": str(to.retain).lower(), "deadLetter": str(refused)}
+        options = {"qos": str(to.qos), "retain": str(to.retain).lower(), "deadLetter": _refused(config, directory)}
         routes[MQTT] = site.broker(to.link) | options
     if to.archive is not None:
         routes[ARCHIVE] = {"path": str(to.archive.absolute())}
     return routes
 
 
-def _letters(name: str, config: PipelineConfig, site: Site) -> dict[str, str]:
-    """Where bad payloads and refused rows go, as `letters_of` has it."""
-    to = config.destination.mq
-    text = None if to is None else to.queue or to.topic
-    own = {"pipeline": name, "named": str(text is None or bool(Template(text).names)).lower()}
+def _by_mapping(
+    made: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
+) -> tuple[DataFrame, dict[str, dict[str, str]]]:
+    """The rows as the mapping of a pipeline makes them, and where it says that they go."""
+    mapping, queue_manager = _mapping(config, site)
+    assert config.mapping is not None
+    with told(("mapping",), "a mapping"):
+        rule_of(config.mapping, mapping, queue_manager)
+    place = "select" if "select" in config.model_fields_set else "mapping"
+    with told((place,), f"columns that mapping {config.mapping} takes"):
+        frame = _counted(mapped(made, config.mapping, mapping, queue_manager), MADE)
+    if isinstance(mapping, ToMqMapping):
+        to = mapping.destination
+        letters = _letters(name, config, site, named=bool(Template(to.queue or to.topic or "").names))
+        # What the mapping refuses is in the unit of work of the others.
+        refused = {"refused": letters["queue"]} if "queue" in letters else {}
+        routes = {LETTERS: letters, MQ: site.queue_manager | refused}
+    else:
+        letters = _letters(name, config, site, named=False)
+        routes = {LETTERS: letters, MQTT: site.broker(mapping.destination.link) | {"deadLetter": _refused(config, directory)}}
+    with told(("mapping",), "a destination"):
+        routes_of(routes, frame.schema)
+    return frame, routes
+
+
+def _mapping(config: PipelineConfig, site: Site) -> tuple[AnyMapping, str]:
+    """The mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
+    assert site.file is not None and config.mapping is not None  # a pipeline comes from a file
+    try:
+        configuration = load(site.file)
+    except ConfigurationError as error:
+        raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
+    if config.mapping not in configuration.mappings:
+        raise Mistake(("mapping",), "the name of a mapping, which is not in the file any more")
+    return configuration.mappings[config.mapping], configuration.queue_manager.name
+
+
+def _refused(config: PipelineConfig, directory: Path) -> str:
+    """Where publications are left that the broker refuses."""
+    return str(config.dead_letters.archive or directory / "refused")
+
+
+def _letters(name: str, config: PipelineConfig, site: Site, *, named: bool) -> dict[str, str]:
+    """Where bad payloads and refused rows go, as `letters_of` has it; `named`: the rows name their destinations."""
+    own = {"pipeline": name, "named": str(named).lower()}
     if config.dead_letters.archive is not None:
         return own | {"archive": str(config.dead_letters.archive.absolute())}
     return own | site.queue_manager | {"queue": config.dead_letters.queue or site.dead_letter_queue}

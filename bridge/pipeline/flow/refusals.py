@@ -29,6 +29,7 @@ from bridge.pipeline.mq.target import Target
 from bridge.pipeline.mq.writer import Row
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
+from bridge.pipeline.refusal import REFUSAL, Refusal
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -149,21 +150,51 @@ def unfit(target: Target, batches: Sequence[Any]) -> tuple[list[Any], list[Any]]
 
 def _fault(target: Target, row: Any) -> str | None:
     try:
-        for one in rows_of(row):
-            target.destination(one)
+        for one in rows_of(row, target.persistence):
+            if one.refusal is None:
+                target.destination(one)
     except ValueError as error:
         return str(error)
     return None
 
 
-def unfit_messages(batches: Sequence[Any]) -> Iterator[Letter]:
-    """What is there of rows that make no message: the body; and where it was to go, as far as that is known."""
+def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
+    """What is there of rows that make no message: the body; and where it was to go, as far as that is known.
+
+    `persistence` is the MQMD.Persistence that the messages of such rows have.
+    """
     for batch in batches:
         names = batch.schema.names
         queues = batch.column("queue").to_pylist() if "queue" in names else [None] * batch.num_rows
         for body, queue in zip(batch.column("body").to_pylist(), queues, strict=True):
             data = body.encode() if isinstance(body, str) else body or b""
-            yield Message(MQMD(), data), queue or "", None, cmqc.MQRC_MD_ERROR
+            yield Message(MQMD(Persistence=persistence), data), queue or "", None, cmqc.MQRC_MD_ERROR
+
+
+# Rows that a mapping refuses -----------------------------------------------------------------------------------------
+
+
+def unmapped(batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Record batches of the rows that their mapping has made something of, and of those that it refuses (column `refusal`),
+    these with a column `reason`.
+    """
+    good, bad = [], []
+    for batch in batches:
+        refusals = batch.column(REFUSAL.name)
+        good.append(batch.filter(refusals.is_null()))
+        if refusals.null_count < batch.num_rows:
+            reasons = [None if one is None else str(Refusal.of(one)) for one in refusals.to_pylist()]
+            bad.append(batch.append_column(REASON, pa.array(reasons, pa.string())).filter(refusals.is_valid()))
+    return good, bad
+
+
+def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
+    """The messages that a mapping to MQTT refuses, where they came from, when, and why."""
+    for batch in batches:
+        times = batch.column("put_time").to_pylist() if "put_time" in batch.schema.names else [None] * batch.num_rows
+        for row, when in zip(rows_of(batch, persistence), times, strict=True):
+            assert row.refusal is not None
+            yield row.message, row.refusal.source, when, row.refusal.reason
 
 
 # Publications --------------------------------------------------------------------------------------------------------
@@ -180,5 +211,5 @@ def refused_publications(path: Path, target: Target) -> Iterator[Letter]:
             try:
                 message = rule.map(one).message
             except Unmappable:  # a topic that is none, or the like: what is left is the payload
-                message = Message(MQMD(), one.payload)
+                message = Message(MQMD(Persistence=target.persistence), one.payload)
             yield message, one.topic, None, cmqc.MQRC_PUBLICATION_FAILURE

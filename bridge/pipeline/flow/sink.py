@@ -29,9 +29,11 @@ from bridge.pipeline.flow.refusals import (
     DeadLetterSink,
     RefusedRows,
     file_of,
+    original_messages,
     refused_publications,
     unfit,
     unfit_messages,
+    unmapped,
 )
 from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.target import WRITE_OPTIONS as MQ_OPTIONS
@@ -43,6 +45,7 @@ from bridge.pipeline.mqtt.target import Target as MqttTarget
 from bridge.pipeline.mqtt.target import target_of as mqtt_target_of
 from bridge.pipeline.mqtt.writer import Published, publish_all
 from bridge.pipeline.options import Options
+from bridge.pipeline.refusal import REFUSAL
 
 #: The option that says all destinations, in JSON: kind -> options.
 ROUTES: Final = "routes"
@@ -53,10 +56,13 @@ LETTERS: Final = "dead_letters"
 #: What tells apart the rows that one query puts on the dead-letter queue.
 UNFIT: Final = "unfit"
 REFUSED: Final = "refused"
+UNMAPPED: Final = "unmapped"
 #: Kinds of destinations, which are also the names of the structs; in the order in which they are written to.
 MQ: Final = "mq"
 ARCHIVE: Final = "archive"
 MQTT: Final = "mqtt"
+#: The struct of a message that a mapping to MQTT refuses: null in rows that it does not.
+ORIGINAL: Final = "original"
 
 
 def mq_target(options: dict[str, str], schema: StructType) -> MqTarget:
@@ -96,11 +102,47 @@ class Route(msgspec.Struct, frozen=True):
         """Write its struct of each row of a partition; what is refused goes to the dead letters, or (None) ends the query."""
         own = [pa.RecordBatch.from_struct_array(batch.column(self.kind)) for batch in batches]
         if self.kind == MQ:
-            return _put(self.target, identity, own, letters)
+            if letters is None or not all(REFUSAL.name in batch.schema.names for batch in own):
+                return _put(self.target, identity, own, letters)
+            return _put_mapped(self.target, identity, own, letters)
         if self.kind == MQTT:
+            if letters is not None and all(ORIGINAL in batch.schema.names for batch in batches):
+                originals = [pa.RecordBatch.from_struct_array(batch.column(ORIGINAL).drop_null()) for batch in batches]
+                return _publish_mapped(self.target, identity, own, originals, letters)
             return _publish(self.target, identity, own, letters)
         table.write_all(self.target, identity, own)
         return Written()
+
+
+def _put_mapped(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
+    """Put what a mapping has made; what it refuses goes to the dead-letter queue with the others, or to a table."""
+    good, bad = unmapped(batches)
+    if bad and target.refused is None:
+        assert letters.directory is not None
+        table.write(file_of(letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
+        batches = good
+    return _counted(bad).and_also(_put(target, identity, batches, letters))
+
+
+def _publish_mapped(
+    target: MqttTarget, identity: Identity, batches: list[Any], originals: list[Any], letters: DeadLetterSink
+) -> Written:
+    """Publish what a mapping has made; of what it refuses the message itself goes to the dead letters."""
+    good, _ = unmapped(batches)
+    _, bad = unmapped(originals)
+    if bad and letters.target is not None:
+        own = msgspec.structs.replace(identity, query=f"{identity.query}-{UNMAPPED}")
+        messages = original_messages(bad, letters.target.persistence)
+        put_letters(letters.target, own, letters.pipeline, messages)
+    elif bad:
+        assert letters.directory is not None
+        table.write(file_of(letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
+    return _counted(bad).and_also(_publish(target, identity, good, letters))
+
+
+def _counted(bad: list[Any]) -> Written:
+    """Rows that are refused, with a column `reason`."""
+    return Written(sum(batch.num_rows for batch in bad), bad[0].column(REASON)[0].as_py() if bad else "")
 
 
 def _put(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
@@ -118,10 +160,8 @@ def _put(target: MqTarget, identity: Identity, batches: list[Any], letters: Dead
             assert letters.directory is not None
             table.write(file_of(letters.directory, identity, UNFIT), pa.Table.from_batches(bad))
         else:
-            put_letters(letters.target, own, letters.pipeline, unfit_messages(bad))
-        return Written(sum(batch.num_rows for batch in bad), bad[0].column(REASON)[0].as_py()).and_also(
-            _put_fit(target, identity, batches, letters)
-        )
+            put_letters(letters.target, own, letters.pipeline, unfit_messages(bad, target.persistence))
+        return _counted(bad).and_also(_put_fit(target, identity, batches, letters))
 
 
 def _put_fit(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:

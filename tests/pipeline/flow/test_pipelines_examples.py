@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from bridge.config import load
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
+from bridge.mapping.rule import ToMqRule, rule_of
+from bridge.mq.interface import Got
+from bridge.mq.outlet import Outlet
 from bridge.mqtt.link import LinkConnection
+from bridge.wire.mq import MQMD
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.pipeline.flow.conftest import PATIENCE, Bench
 
@@ -57,7 +64,7 @@ def telemetry(machine: str, temp: float, status: str = "ok") -> Publication:
 
 
 def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) -> None:
-    for name in ("AVERAGES", "EVENTS", "ENRICHED", "COMMANDS"):
+    for name in ("AVERAGES", "EVENTS", "ENRICHED", "COMMANDS", "NORTH"):
         bench.queues.mqsc(f"DEFINE QLOCAL(PLANT.{name}) REPLACE")
     bench.queues.mqsc("DEFINE QLOCAL(SYSTEM.DEAD.LETTER.QUEUE) REPLACE")  # which a bridge has
     text = (SHIPPED / "examples.yaml").read_text(encoding="utf-8")
@@ -68,7 +75,7 @@ def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) ->
     bench.write(text)
     shutil.copy(SHIPPED / "machines.csv", bench.directory)
     commands, reported = connect("commands/#"), connect("reported/#")
-    bench.run("hourly", "averages", "changes")  # the sessions at the broker begin
+    bench.run("hourly", "averages", "changes", "lines")  # the sessions at the broker begin
     bench.queues.put(
         "PLANT.EVENTS", b'{"event": "stop", "machine": "oven-7"}', b'{"event": "go", "machine": "unknown"}', b"no JSON"
     )
@@ -77,8 +84,9 @@ def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) ->
     assert commands.publish(readings) == {}
     bench.run()
     _until(time.time() + 1)
-    assert commands.publish([telemetry("press-1", 40.0, "hot")]) == {}
-    bench.run("hourly", "averages", "changes")
+    hot = telemetry("press-1", 40.0, "hot")
+    assert commands.publish([hot]) == {}
+    bench.run("hourly", "averages", "changes", "lines")
 
     resets = taken(commands, 2)
     assert sorted((one.topic, one.payload, one.qos) for one in resets) == [
@@ -104,6 +112,29 @@ def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) ->
     averages = [json.loads(body) for body in bench.queues.bodies("PLANT.AVERAGES")]
     assert sum(one["messages"] for one in averages) == 4 and {one["line"] for one in averages} == {"north"}
     assert sum(one["temp"] * one["messages"] for one in averages) == pytest.approx(20.0 + 20.4 + 21.0 + 180)
+    (reading,) = bench.queues.take("PLANT.NORTH")
+    assert described(reading) == described(by_the_service(bench, hot, reading))
+
+
+def by_the_service(bench: Bench, publication: Publication, like: Got) -> Got:
+    """What a thread of the service puts on the queue of the mapping `readings`, with the message id that one has."""
+    configuration = load(bench.file)
+    rule = rule_of("readings", configuration.mappings["readings"], configuration.queue_manager.name)
+    number = re.search(rb"<msgid dt='i4'>(\d+)</msgid>", like.data)
+    assert number is not None and isinstance(rule, ToMqRule)
+    # The link is the client that a publication comes from which tells no other.
+    mapped = rule.map(msgspec.structs.replace(publication, message_id=int(number[1]), client_id="plant"))
+    assert mapped is not None
+    Outlet(bench.queues.connection).put(mapped)
+    bench.queues.connection.commit()
+    (got,) = bench.queues.take("PLANT.NORTH")
+    return got
+
+
+def described(got: Got) -> tuple[MQMD, bytes]:
+    """A message without what each one has of its own."""
+    own = {"MsgId": b"", "PutDate": b"", "PutTime": b"", "PutApplName": b"", "ApplIdentityData": b""}
+    return msgspec.structs.replace(got.md, **own), got.data
 
 
 def _until(moment: float) -> None:

@@ -38,13 +38,19 @@ MISTAKES = [
     (f"{QUEUE}, select: SELECT body FROM input, to: {{mq: {{}}}}, changes: {{key: [a]}}", "changes.key.0", None, "body"),
     (f"{QUEUE}, tables: {{t: t.csv}}, select: SELECT body FROM input, to: {{mq: {{queue: R}}}}", "tables.t", None, "exist"),
     ("from: {archive: none}, select: SELECT * FROM input, to: {mq: {queue: R}}", "from.archive", None, "that is there"),
+    (f"{QUEUE}, select: SELECT md FROM input, mapping: out", "select", None, "column body or payload is missing"),
+    (f"{QUEUE}, select: 'SELECT body, 1 AS n FROM input', mapping: out", "select", None, "column n is none that a mapping"),
+    (f"{QUEUE}, select: \"SELECT body, 'x' AS md FROM input\", mapping: out", "select", None, "md: expected a struct"),
+    ("from: {mqtt: a}, select: SELECT payload FROM input, mapping: m", "select", None, "column topic is missing"),
+    ("from: {mqtt: a}, select: 'SELECT topic, body, 1L AS qos FROM input', mapping: m", "select", None, "expected int"),
     ("from: {mqtt: 'a/#/b'}, select: SELECT body FROM input, to: {mq: {queue: R}}", "from.mqtt", None, "a topic filter"),
 ]
 
 
 @pytest.mark.parametrize(("text", "where", "at", "words"), MISTAKES)
 def test_mistake(text: str, where: str, at: str | None, words: str, bench: Bench) -> None:
-    bench.write("pipelines: {a: {$written}}", written=text)
+    mappings = "out: {enabled: false, from: {queue: Q}, to: {mqtt: a}}, m: {enabled: false, from: {mqtt: a}, to: {queue: Q}}"
+    bench.write("{mappings: {$mappings}, pipelines: {a: {$written}}}", mappings=mappings, written=text)
     with pytest.raises(Mistake) as raised:
         bench.plan("a")
     mistake = raised.value

@@ -6,11 +6,16 @@ import json
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridge.config.link import LinkConfig
+from bridge.mq.interface import Got
+from bridge.mqtt.link import LinkConnection
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, decode_chain
-from tests.pipeline.flow.conftest import Bench
+from bridge.wire.mq import MQDLH, RFH2, Folder, decode_chain, encode_rfh2
+from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.pipeline.flow.conftest import PATIENCE, Bench
 
 
 def objects(bodies: list[bytes]) -> list[Any]:
@@ -149,3 +154,91 @@ def test_changes_are_reported_once_over_restarts(bench: Bench) -> None:
         bench.run()
         reported = objects(bench.queues.bodies(target))
         assert sorted(f"{row['k']}{row['n']}" for row in reported) == expected
+
+
+def letter_of(letter: Got) -> tuple[MQDLH, bytes]:
+    """The MQDLH of a dead letter, and the message data behind it."""
+    chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
+    header = chain.headers[0]
+    assert isinstance(header, MQDLH)
+    return header, letter.data[172:]
+
+
+def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
+    """From a queue to MQTT, from a table to queues, with dead letters on a queue and in a table; and what is persistent."""
+    source, dead, line, plain = (bench.queues.queue() for _ in range(4))
+    bench.write(
+        """
+        links: {plant: {host: 127.0.0.1, port: $port}}
+        mappings:
+          devices:
+            enabled: false
+            from: {queue: ANY}
+            to: {mqtt: "devices/{usr.device}", link: plant}
+            filter: {max_size: 6, others: discard}
+          rows:
+            enabled: false
+            from: {mqtt: "plant/{line}/#"}
+            to: {queue: "{line}"}
+            attributes: {rfh2: false, retained: never, priority: 7}
+        pipelines:
+          out:
+            from: {mq: {queue: $source}}
+            mapping: devices
+            dead_letters: {queue: $dead}
+          refused:
+            from: {archive: table}
+            payload: bytes
+            select: SELECT topic, upper(payload) AS payload, 2 AS qos, 7 AS message_id FROM input WHERE topic LIKE '%l%'
+            mapping: rows
+            dead_letters: {archive: bad}
+          plain:
+            from: {archive: table}
+            payload: bytes
+            select: SELECT topic, IF(topic LIKE '%no name%', 'NINE CHARS', 'MQSTR') AS format, payload FROM input
+            to: {mq: {queue: $plain, persistence: not-persistent}}
+            dead_letters: {queue: $dead}
+        """,
+        port=broker.port,
+        source=source,
+        dead=dead,
+        plain=plain,
+    )
+    (bench.directory / "table").mkdir()
+    topics = [f"plant/{line}/t", "plant/no name/t", "elsewhere/lost", "other"]
+    table = pa.table({"topic": topics, "payload": pa.array([b"a", b"b", b"c", b"d"])})
+    pq.write_table(table, bench.directory / "table" / "rows.parquet")
+    device = encode_rfh2(RFH2(CodedCharSetId=1208, folders=(Folder.build("usr", {"device": "oven-7"}),)))
+    headers = {"Format": cmqc.MQFMT_RF_HEADER_2, "MsgId": b"M" * 24}
+    bench.queues.put(source, device + b"on", device + b"too long", **headers)
+    bench.queues.put(source, b"\xffno", CorrelId=b"C" * 24)
+    client = LinkConnection(
+        "test", LinkConfig(host="127.0.0.1", port=broker.port), "devices", clean=True, topic_filter="devices/#", qos=2
+    )
+    client.start()
+    try:
+        assert client.wait_connected(PATIENCE)
+        bench.run()
+        (taken,) = client.take(1, 1 << 30, PATIENCE)
+    finally:
+        client.stop(PATIENCE)
+    assert (taken.publication.topic, taken.publication.payload) == ("devices/oven-7", b"on")
+    assert taken.publication.properties["mqbridge-msgid"] == (b"M" * 24).hex()
+    assert bench.queues.depth(source) == 0
+
+    letters = {letter_of(one)[1]: (letter_of(one)[0], one.md) for one in bench.queues.take(dead)}
+    header, md = letters.pop(b"\xffno")
+    assert header.Reason == cmqc.MQRC_PROPERTY_NOT_AVAILABLE and header.DestQName.rstrip(b" \0").decode() == source
+    assert md.CorrelId == b"C" * 24
+    ((body, (header, md)),) = letters.items()
+    assert (body, header.Reason, md.Persistence) == (b"b", cmqc.MQRC_MD_ERROR, cmqc.MQPER_NOT_PERSISTENT)
+    assert [one.md.Persistence for one in bench.queues.take(plain)] == [cmqc.MQPER_NOT_PERSISTENT] * 3
+
+    (mapped,) = bench.queues.take(line)
+    assert mapped.data.endswith(b"A") and (mapped.md.Priority, mapped.md.Persistence) == (7, cmqc.MQPER_PERSISTENT)
+    assert b"<clientId" not in mapped.data and b"<qos dt='i4'>2</qos>" in mapped.data
+    (file,) = (bench.directory / "bad").iterdir()
+    ((row),) = pq.read_table(file).to_pylist()
+    assert row["body"] == b"B" and "'no name'" in row["reason"] and "from 'plant/no name/t'" in row["reason"]
+    made = {batch.pipeline: (batch.rows, batch.made, batch.bad) for batch in bench.batches}
+    assert made == {"out": (3, 2, 1), "refused": (4, 2, 1), "plain": (4, 4, 1)}
