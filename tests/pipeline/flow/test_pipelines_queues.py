@@ -165,7 +165,10 @@ def letter_of(letter: Got) -> tuple[MQDLH, bytes]:
 
 
 def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
-    """From a queue to MQTT, from a table to queues, with dead letters on a queue and in a table; and what is persistent."""
+    """From a queue to MQTT, from a table to queues, with dead letters on a queue and in a table; and what is persistent.
+
+    A row that the SELECT before a mapping cannot be made of is found and diverted, as without one.
+    """
     source, dead, line, plain = (bench.queues.queue() for _ in range(4))
     bench.write(
         """
@@ -184,6 +187,8 @@ def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
         pipelines:
           out:
             from: {mq: {queue: $source}}
+            payload: bytes
+            select: SELECT * FROM input WHERE 8 DIV (length(body) - 4) < 100
             mapping: devices
             dead_letters: {queue: $dead}
           refused:
@@ -209,8 +214,8 @@ def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
     table = pa.table({"topic": topics, "payload": pa.array([b"a", b"b", b"c", b"d"])})
     pq.write_table(table, bench.directory / "table" / "rows.parquet")
     device = encode_rfh2(RFH2(CodedCharSetId=1208, folders=(Folder.build("usr", {"device": "oven-7"}),)))
-    headers = {"Format": cmqc.MQFMT_RF_HEADER_2, "MsgId": b"M" * 24}
-    bench.queues.put(source, device + b"on", device + b"too long", **headers)
+    for number, body in enumerate((b"on", b"too long", b"zero")):
+        bench.queues.put(source, device + body, Format=cmqc.MQFMT_RF_HEADER_2, MsgId=b"%024d" % number)
     bench.queues.put(source, b"\xffno", CorrelId=b"C" * 24)
     client = LinkConnection(
         "test", LinkConfig(host="127.0.0.1", port=broker.port), "devices", clean=True, topic_filter="devices/#", qos=2
@@ -223,13 +228,15 @@ def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
     finally:
         client.stop(PATIENCE)
     assert (taken.publication.topic, taken.publication.payload) == ("devices/oven-7", b"on")
-    assert taken.publication.properties["mqbridge-msgid"] == (b"M" * 24).hex()
+    assert taken.publication.properties["mqbridge-msgid"] == (b"0" * 24).hex()
     assert bench.queues.depth(source) == 0
 
     letters = {letter_of(one)[1]: (letter_of(one)[0], one.md) for one in bench.queues.take(dead)}
     header, md = letters.pop(b"\xffno")
     assert header.Reason == cmqc.MQRC_PROPERTY_NOT_AVAILABLE and header.DestQName.rstrip(b" \0").decode() == source
     assert md.CorrelId == b"C" * 24
+    (diverted,) = (body for body in letters if body.endswith(b"zero"))
+    assert diverted == device + b"zero" and letters.pop(diverted)[0].Reason == cmqc.MQRC_FORMAT_ERROR
     ((body, (header, md)),) = letters.items()
     assert (body, header.Reason, md.Persistence) == (b"b", cmqc.MQRC_MD_ERROR, cmqc.MQPER_NOT_PERSISTENT)
     assert [one.md.Persistence for one in bench.queues.take(plain)] == [cmqc.MQPER_NOT_PERSISTENT] * 3
@@ -241,4 +248,4 @@ def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
     ((row),) = pq.read_table(file).to_pylist()
     assert row["body"] == b"B" and "'no name'" in row["reason"] and "from 'plant/no name/t'" in row["reason"]
     made = {batch.pipeline: (batch.rows, batch.made, batch.bad) for batch in bench.batches}
-    assert made == {"out": (3, 2, 1), "refused": (4, 2, 1), "plain": (4, 4, 1)}
+    assert made == {"out": (4, 2, 2), "refused": (4, 2, 1), "plain": (4, 4, 1)}
