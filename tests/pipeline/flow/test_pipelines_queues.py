@@ -8,10 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
 
 from bridge.config.link import LinkConfig
 from bridge.mq.interface import Got
 from bridge.mqtt.link import LinkConnection
+from bridge.pipeline.mapping.columns import QUEUE_MESSAGE_COLUMNS, TOPIC_MESSAGE_COLUMNS
+from bridge.pipeline.schema import Column
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, RFH2, Folder, decode_chain, encode_rfh2
 from tests.mqtt.link.mosquitto_broker import Mosquitto
@@ -154,6 +158,25 @@ def test_changes_are_reported_once_over_restarts(bench: Bench) -> None:
         bench.run()
         reported = objects(bench.queues.bodies(target))
         assert sorted(f"{row['k']}{row['n']}" for row in reported) == expected
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"), [("queue: Q", QUEUE_MESSAGE_COLUMNS), ("topic: 'lines/{line}'", TOPIC_MESSAGE_COLUMNS)]
+)
+def test_all_that_a_mapping_makes_is_written(to: str, expected: tuple[Column, ...], bench: Bench) -> None:
+    for letters, refused in (("queue: DEAD", "DEAD"), ("archive: bad", None), ("", "SYSTEM.DEAD.LETTER.QUEUE")):
+        bench.write(
+            """
+            mappings: {m: {enabled: false, from: {mqtt: "plant/{line}"}, to: {$to}}}
+            pipelines: {a: {from: {mqtt: plant/+}, mapping: m, dead_letters: {$letters}}}
+            """,
+            to=to,
+            letters=letters,
+        )
+        plan = bench.plan("a")
+        written = plan.frame.schema["mq"].dataType
+        assert isinstance(written, StructType) and written.names == [column.name for column in expected]
+        assert plan.routes["mq"].get("refused") == refused
 
 
 def letter_of(letter: Got) -> tuple[MQDLH, bytes]:
