@@ -8,44 +8,45 @@ sends, cannot have a run of successive ids that is longer than what it has unack
 lowest free id for what it queues can; it gives those below first, and they break the run.) Whatever does not fit the
 sequence begins a new run, and all before it counts as unknown; a publication that is not known is a row, perhaps a
 second one. No rule is that repetitions come before all else: MQTT orders them among themselves (MQTT-4.6.0-1) only.
+
+Contents are compared by digests of the rows themselves, which are made when something comes with DUP, and when a file of
+the spool gives way to the next.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from hashlib import blake2b
-from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-
-from bridge.mapping.publication import Publication
+import pyarrow.compute as pc
 
 #: Message ids are 1 to this, and so many publications at most are unacknowledged (MQTT 3.1.1, section 2.3.1).
 LAST_ID: Final = 65_535
-#: The newest publications of a run that are remembered, far less than LAST_ID: no id among them is there twice.
+#: The newest publications of a run that are looked at, far less than LAST_ID: no id among them is there twice.
 REMEMBERED: Final = 20_000
 #: However few may be unacknowledged at once: a shorter run could be chance.
 LEAST_BOUND: Final = 20
 _DIGEST_BYTES: Final = 16
 #: Of a publication that is only counted, because its QoS is 2.
-_COUNTED: Final = bytes(_DIGEST_BYTES)
+COUNTED: Final = bytes(_DIGEST_BYTES)
+#: What a broker sends alike when it repeats a publication: expiry runs down.
+_CONTENT: Final = (
+    "topic", "payload", "retain", "properties", "response_topic", "correlation_data", "content_type", "payload_format",
+)  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def digest_of(publication: Publication, link: str) -> bytes:
-    """What a broker sends alike when it repeats a publication: all but expiry, which runs down.
-
-    `link` is the name of the connection, which is its publisher where it tells none.
-    """
-    client_id = publication.client_id
-    content = (
-        publication.topic, publication.payload, publication.retain, publication.properties,
-        "" if client_id == link else client_id, publication.hops, publication.response_topic,
-        publication.correlation_data, publication.content_type, publication.payload_format,
-    )  # fmt: skip
-    return blake2b(_encode(content), digest_size=_DIGEST_BYTES).digest()
+def digests_of(batch: Any) -> list[bytes]:
+    """Of the content of each row of envelopes that has QoS 1 or 2 and so a message id."""
+    batch = batch.filter(pc.greater(batch.column("qos"), 0))
+    contents = zip(*(batch.column(name).to_pylist() for name in _CONTENT), strict=True)
+    rows = zip(batch.column("qos").to_pylist(), contents, strict=True)
+    return [
+        COUNTED if qos == 2 else blake2b(_encode(content), digest_size=_DIGEST_BYTES).digest()
+        for qos, content in rows
+    ]
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True):
@@ -57,8 +58,8 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     last: int
     #: publications, also those of frames before
     length: int
-    #: of the newest of them: the frame's own or, in the first frame of a file, all that are remembered
-    digests: bytes
+    #: in the first frame of a file: of the newest rows before it with QoS 1 and 2
+    digests: list[bytes]
 
 
 class Numbering:
@@ -67,7 +68,6 @@ class Numbering:
     def __init__(self) -> None:
         self._bound = self._allowed = LAST_ID
         self._last = self._length = 0
-        self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
         #: how many have come since the last frame
         self._new = 0
 
@@ -77,42 +77,40 @@ class Numbering:
         # A run under way is as long as it is because of what was allowed before.
         self._bound = max(self._bound, self._allowed) if self._length else self._allowed
 
-    def add(self, message_id: int, digest: bytes = _COUNTED) -> None:
-        """A publication becomes a row; one with QoS 2 has no digest, and is never known."""
+    @property
+    def reach(self) -> int:
+        """The newest of the run that a repetition can be of: more cannot be unacknowledged."""
+        return min(self._bound, REMEMBERED, self._length)
+
+    def add(self, message_id: int) -> None:
+        """A publication becomes a row."""
         if message_id != self._last % LAST_ID + 1 or not self._length:
             self.forget()
         self._last = message_id
         self._length += 1
-        self._digests.append(digest)
         self._new += 1
 
-    def knows(self, message_id: int, digest: bytes) -> bool:
-        """Whether a publication with QoS 1 and DUP is a row already, for certain."""
+    def find(self, message_id: int) -> int | None:
+        """The only row that a publication with DUP can repeat: how many with QoS 1 and 2 are written behind it.
+
+        None: the broker is not seen to number in sequence, or there is no such row.
+        """
         if self._length <= self._bound:
-            return False
+            return None
         back = (self._last - message_id) % LAST_ID
-        # More than `bound` cannot be unacknowledged: what is older is not what is repeated.
-        return back < min(len(self._digests), self._bound) and self._digests[-1 - back] == digest
+        return back - self._new if self._new <= back < self.reach else None
 
     def forget(self) -> bool:
         """The next publication begins a new run; whether there was one."""
         known = self._length > 0
         self._bound, self._last, self._length, self._new = self._allowed, 0, 0, 0
-        self._digests.clear()
         return known
 
-    def kept(self, *, whole: bool) -> Run:
-        """For a frame, with what has come since the one before; `whole`: it is the first of its file."""
-        count = len(self._digests)
-        wanted = min(count, self._bound if whole else self._new)
+    def written(self, digests: list[bytes]) -> Run:
+        """For the frame that has all that was added; with the digests for the first of a file, else none."""
         self._new = 0
-        return Run(self._bound, self._last, self._length, b"".join(islice(self._digests, count - wanted, None)))
+        return Run(self._bound, self._last, self._length, digests)
 
     def recall(self, run: Run) -> None:
-        """What a frame has, one after the other from the first of a file on."""
-        data = run.digests
-        digests = [data[at : at + _DIGEST_BYTES] for at in range(0, len(data), _DIGEST_BYTES)]
-        if len(digests) >= run.length:
-            self._digests.clear()  # it began in this frame
-        self._digests += digests
+        """What the last frame has."""
         self._bound, self._last, self._length, self._new = run.bound, run.last, run.length, 0

@@ -30,7 +30,7 @@ from bridge.pipeline.mqtt.frame import (
     read_bytes,
     scan,
 )
-from bridge.pipeline.mqtt.numbering import Numbering
+from bridge.pipeline.mqtt.numbering import Numbering, digests_of
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -78,6 +78,10 @@ class Spool:
         self.received: frozenset[int] = frozenset()
         #: of the rows with QoS 1 and 2; as `append` for one thread, and kept by it
         self.numbering = Numbering()
+        #: those of the rows before the last file, as its first frame has them
+        self._digests_before: list[bytes] = []
+        #: newest first, as far as `numbering` reaches; None: not looked at since the last frame
+        self._digests: list[bytes] | None = None
         #: number of the first row that is in no committed batch, and the file that says so to another checkpoint
         self.committed = 0
         self._committed_file = os.open(self.directory / _COMMITTED, os.O_RDWR | os.O_CREAT, 0o666)
@@ -135,8 +139,8 @@ class Spool:
                 paths.pop().unlink()
                 continue
             self.received = states[-1].received
-            for state in states:
-                self.numbering.recall(state.run)
+            self.numbering.recall(states[-1].run)
+            self._digests_before = states[0].run.digests
             self._number = int(paths[-1].stem)
             self._file = paths[-1].open("r+b")
             # What was cut short was never acknowledged.
@@ -161,13 +165,15 @@ class Spool:
         first = self.end
         file = self._file
         whole = file is None or file.tell() >= self._segment_bytes
-        data = encode_frame(first, batch, size, SessionState(received, self.numbering.kept(whole=whole)))
+        digests = self._newest_digests() if whole else []
+        data = encode_frame(first, batch, size, SessionState(received, self.numbering.written(digests)))
         if file is None or whole:
             if file is not None:
                 file.close()
             self._number += 1
             file = self._file = (self.directory / f"{self._number:012d}{_SUFFIX}").open("xb")
             _sync_directory(self.directory)
+            self._digests_before = digests
         offset = file.tell()
         file.write(data)
         file.flush()
@@ -176,9 +182,29 @@ class Spool:
         with self._changed:
             self.received = received
             self._frames.append(frame)
+            self._digests = None
             self.end = frame.end
             self._size += size
             self._changed.notify_all()
+
+    def digest(self, behind: int) -> bytes | None:
+        """Of the row that so many others with QoS 1 and 2 are behind; None: it is not told any more. As `append`."""
+        if self._digests is None:
+            self._digests = self._newest_digests()[::-1]
+        return self._digests[behind] if behind < len(self._digests) else None
+
+    def _newest_digests(self) -> list[bytes]:
+        """Of the last file, which is never deleted, and of what its first frame has of those before it."""
+        with self._changed:
+            frames = [frame for frame in self._frames if frame.file == self._frames[-1].file and frame.rows]
+        parts: list[list[bytes]] = []
+        missing = self.numbering.reach
+        while frames and missing > 0:
+            frame = frames.pop()
+            parts.append(digests_of(batch_of(frame, read_bytes(frame))))
+            missing -= len(parts[-1])
+        parts.append(self._digests_before)
+        return [digest for part in reversed(parts) for digest in part][-self.numbering.reach :]
 
     def wait_smaller(self, size: int, wait: float) -> bool:
         """Wait until less than `size` bytes are not committed, for so many seconds at most; whether they are."""

@@ -18,12 +18,12 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from bridge.mqtt.link import LinkPhase, LinkState, Received
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
-from bridge.pipeline.mqtt.numbering import LAST_ID, digest_of
+from bridge.pipeline.mqtt.numbering import LAST_ID, digests_of
 from bridge.pipeline.mqtt.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Subscriber:
                     self._broker.place,
                     self._client_id,
                 )
-        new = [one for one in items if self._is_new(one, received)]
+        new = self._new(items, received)
         received |= {one.mid for one in items if one.qos == 2 and one.generation >= session}
         received = received.difference(released)
         if new or received != before or forgotten:
@@ -138,27 +138,34 @@ class Subscriber:
         link.complete(released)
         self.busy = False
 
-    def _is_new(self, item: Received, received: frozenset[int]) -> bool:
-        """Whether it becomes a row; then it is counted."""
-        publication, numbering = item.publication, self._spool.numbering
-        message_id = publication.message_id
-        if item.generation < self._recorded_session:
-            # Of a session that is lost: its publications may still wait here to be taken.
-            return publication.qos != 2 or message_id not in self._earlier
-        if publication.qos == 1:
-            digest = digest_of(publication, self._link.name)
-            if item.dup and numbering.knows(message_id, digest):
-                return False
-            numbering.add(message_id, digest)
-        elif publication.qos == 2:
-            if message_id in received:
-                return False
-            numbering.add(message_id)
-        return True
+    def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
+        """Those that become rows; then they are counted."""
+        numbering, session, new = self._spool.numbering, self._recorded_session, []
+        for one in items:
+            publication = one.publication
+            qos, message_id = publication.qos, publication.message_id
+            if one.generation < session:
+                # Of a session that is lost: its publications may still wait here to be taken.
+                if qos == 2 and message_id in self._earlier:
+                    continue
+            elif qos:
+                if message_id in received if qos == 2 else one.dup and self._is_row(one):
+                    continue
+                numbering.add(message_id)
+            new.append(one)
+        return new
+
+    def _is_row(self, item: Received) -> bool:
+        behind = self._spool.numbering.find(item.publication.message_id)
+        if behind is None:
+            return False
+        return digests_of(self._rows([item])) == [self._spool.digest(behind)]
+
+    def _rows(self, items: Sequence[Received]) -> Any:
+        return record_batch(items, self._client_id, self._link.name, time.time_ns() // 1000)
 
     def _append(self, items: Sequence[Received], received: frozenset[int]) -> None:
         if not items:
             self._spool.append(None, 0, received)
             return
-        batch = record_batch(items, self._client_id, self._link.name, time.time_ns() // 1000)
-        self._spool.append(batch, sum(len(one.publication.payload) for one in items), received)
+        self._spool.append(self._rows(items), sum(len(one.publication.payload) for one in items), received)

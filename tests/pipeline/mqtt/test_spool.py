@@ -13,7 +13,7 @@ from bridge.mqtt.link import Received
 from bridge.pipeline.mqtt import spool as spools
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.frame import BATCH_ROWS, Slice, SpoolDamaged, read
-from bridge.pipeline.mqtt.numbering import LEAST_BOUND
+from bridge.pipeline.mqtt.numbering import LEAST_BOUND, digests_of
 from bridge.pipeline.mqtt.spool import Spool, SpoolBusy, partitions
 
 
@@ -56,26 +56,47 @@ def test_rows_are_there_again(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("segment_bytes", [1, 1500, 1 << 20])
+@pytest.mark.parametrize("segment_bytes", [1, 1500, 6000, 1 << 20])
 def test_the_numbers_of_the_broker_are_there_again(tmp_path: Path, segment_bytes: int) -> None:
     """Also those whose rows are committed, and deleted with their files."""
+
+    def known(spool: Spool) -> list[int]:
+        found = []
+        for message_id in range(60):
+            behind = spool.numbering.find(message_id)
+            if behind is not None and spool.digest(behind) in digests_of(batch(message_id)):
+                found.append(message_id)
+        return found
+
+    def batch(*message_ids: int) -> Any:
+        items = [
+            Received(Publication(topic="t", payload=b"%d" % one, qos=qos), qos, one, False, 1)
+            for one in message_ids
+            for qos in (0, 1)
+        ]
+        return record_batch(items, "c", "L", 0)
+
     made = Spool(tmp_path, "t", segment_bytes=segment_bytes)
     made.numbering.allow(LEAST_BOUND)
-    for message_id in range(1, 40):
-        made.numbering.add(message_id, message_id.to_bytes(16))
-        append(made, b"%d" % message_id)
-        made.commit(message_id)
+    for message_id in range(1, 40, 2):
+        made.numbering.add(message_id)
+        made.numbering.add(message_id + 1)
+        made.append(batch(message_id, message_id + 1), 0, frozenset())
+        assert known(made) == ([] if message_id < LEAST_BOUND else list(range(message_id + 2 - LEAST_BOUND, message_id + 2)))
+        append(made, b"without")
+        made.commit(made.end)
     append(made, received=[99])
+    expected = list(range(41 - LEAST_BOUND, 41))
+    assert known(made) == expected
     made.close()
     again = Spool(tmp_path, "t", segment_bytes=segment_bytes)
     again.numbering.allow(LEAST_BOUND)
-    known = [one for one in range(60) if again.numbering.knows(one, one.to_bytes(16))]
-    assert known == list(range(40 - LEAST_BOUND, 40))
+    assert known(again) == expected
     again.numbering.forget()
     append(again)
     again.close()
     forgotten = Spool(tmp_path, "t")
-    assert not any(forgotten.numbering.knows(one, one.to_bytes(16)) for one in known)
+    assert known(forgotten) == []
     forgotten.close()
 
 
