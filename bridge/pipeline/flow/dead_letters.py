@@ -21,7 +21,8 @@ from bridge.mapping.publication import Destination, Unmappable
 from bridge.mq.dead_letters import DeadLetters, Origin, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
-from bridge.pipeline.flow import table, task
+from bridge.pipeline import task
+from bridge.pipeline.flow import table
 from bridge.pipeline.flow.diversion import Diversion, keys_of
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq

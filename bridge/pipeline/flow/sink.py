@@ -22,7 +22,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StructType
 
 from bridge.mq.errors import MQError
-from bridge.pipeline.flow import refused, table, task
+from bridge.pipeline import task
+from bridge.pipeline.flow import refused, table
 from bridge.pipeline.flow.dead_letters import put_letters
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.flow.refusals import (
@@ -178,7 +179,7 @@ def _put_fit(target: MqTarget, identity: Identity, batches: list[Any], letters: 
 
 
 def _publish(target: MqttTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
-    row = f"{identity.query}/{identity.batch}/{identity.partition}"
+    row = identity.text
     if letters is None or letters.target is None:
         return _refused(publish_all(target, row, batches))
     # It leaves what is refused in a file, from which it is put on the queue.

@@ -49,6 +49,11 @@ class Identity(msgspec.Struct, frozen=True):
     #: of a batch write, which is not run again for ever
     passing: bool = False
 
+    @property
+    def text(self) -> str:
+        """It as one word."""
+        return f"{self.query}/{self.batch}/{self.partition}"
+
 
 class State(msgspec.Struct, array_like=True, frozen=True):
     """What a partition has put: all batches before `batch`, and of that one `parts` units of work, or all of it."""

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -25,6 +24,7 @@ from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
 from bridge.mq.outlet import Outlet, name_of
+from bridge.pipeline import task
 from bridge.pipeline.mq.marker import Identity, Marker, digest
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from bridge.pipeline.mq.rows import rows_of
@@ -56,12 +56,7 @@ class MqStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Put a partition of a batch."""
-        task = _task()
-        query = task.getLocalProperty("sql.streaming.queryId")
-        batch = task.getLocalProperty("streaming.sql.batchId")
-        if query is None or batch is None:
-            raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
-        return put_all(self._target, Identity(query, task.partitionId(), int(batch)), iterator)
+        return put_all(self._target, task.identity(), iterator)
 
 
 class MqWriter(DataSourceArrowWriter):
@@ -74,7 +69,7 @@ class MqWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Put a partition."""
-        return put_all(self._target, self._identity(_task().partitionId()), iterator)
+        return put_all(self._target, self._identity(task.partition()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All rows are put: without a `writeId` nobody asks again what was."""
@@ -94,13 +89,6 @@ class MqWriter(DataSourceArrowWriter):
 
     def _identity(self, partition: int) -> Identity:
         return Identity(self._query, partition, 0, passing=True)
-
-
-def _task() -> TaskContext:
-    task = TaskContext.get()
-    if task is None:
-        raise RuntimeError("not in a Spark task")
-    return task
 
 
 class Refusals(Protocol):

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -25,6 +24,8 @@ from pyspark.sql.datasource import (
 )
 
 from bridge.mqtt.link import LinkConnection, LinkLost, Refusal
+from bridge.pipeline import task
+from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mqtt.rows import Row, rows_of
 from bridge.pipeline.mqtt.target import Target
 
@@ -60,12 +61,7 @@ class MqttStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Publish a partition of a batch."""
-        task = _task()
-        query = task.getLocalProperty("sql.streaming.queryId")
-        batch = task.getLocalProperty("streaming.sql.batchId")
-        if query is None or batch is None:
-            raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
-        return publish_all(self._target, f"{query}/{batch}/{task.partitionId()}", iterator)
+        return publish_all(self._target, task.identity().text, iterator)
 
 
 class MqttWriter(DataSourceArrowWriter):
@@ -77,14 +73,7 @@ class MqttWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Publish a partition."""
-        return publish_all(self._target, f"{self._write_id}/0/{_task().partitionId()}", iterator)
-
-
-def _task() -> TaskContext:
-    task = TaskContext.get()
-    if task is None:
-        raise RuntimeError("not in a Spark task")
-    return task
+        return publish_all(self._target, Identity(self._write_id, task.partition(), 0).text, iterator)
 
 
 def publish_all(target: Target, identity: str, batches: Iterable[Any]) -> Published:

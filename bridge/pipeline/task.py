@@ -1,0 +1,28 @@
+"""Which query, batch and partition the code of a task works for."""
+
+from __future__ import annotations
+
+from pyspark import TaskContext
+
+from bridge.pipeline.mq.marker import Identity
+
+
+def identity(role: str = "") -> Identity:
+    """The identity of this task's rows in a streaming query; `role` tells apart what one query writes to several places."""
+    task = _task()
+    query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
+    if query is None or batch is None:
+        raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
+    return Identity(f"{query}-{role}" if role else query, task.partitionId(), int(batch))
+
+
+def partition() -> int:
+    """The number of this task's partition."""
+    return int(_task().partitionId())
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise RuntimeError("not in a Spark task")
+    return task
