@@ -20,13 +20,8 @@ import msgspec
 import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
     StringType,
     StructType,
 )
@@ -34,6 +29,17 @@ from pyspark.sql.types import (
 from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import KeptRequest
+from bridge.pipeline.column_type import (
+    BINARY,
+    BINARY_OR_STRING,
+    BOOLEAN,
+    INT,
+    STRING,
+    TEXT_MAP,
+    WHOLE,
+    ColumnType,
+    is_text_map,
+)
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.characters import field_of
 from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
@@ -43,43 +49,31 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 
-_WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
 _CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
 _GROUP_NAMES: Final = tuple(name for name, _ in GROUP_FIELDS)
 
 _KEPT_REQUEST: Final = [("queue", StringType), ("md", StructType), ("data", BinaryType)]
 
-#: Column -> (what it has to be, whether a type is that).
-_TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
-    "queue": ("string", lambda found: isinstance(found, StringType)),
-    "topic": ("string", lambda found: isinstance(found, StringType)),
+#: Column -> what it has to be.
+_TAKEN: Final[Mapping[str, ColumnType]] = {
+    "queue": STRING,
+    "topic": STRING,
     "md": ("a struct of fields of the MQMD", lambda found: isinstance(found, StructType)),
     "rfh2": (
         "map<string, map<string, string>>",
         lambda found: (
-            isinstance(found, MapType)
-            and isinstance(found.keyType, StringType)
-            and isinstance(found.valueType, MapType)
-            and isinstance(found.valueType.keyType, StringType)
-            and isinstance(found.valueType.valueType, StringType)
+            isinstance(found, MapType) and isinstance(found.keyType, StringType) and is_text_map(found.valueType)
         ),
     ),
-    "headers": ("binary", lambda found: isinstance(found, BinaryType)),
-    "body": ("binary or string", lambda found: isinstance(found, BinaryType | StringType)),
-    "format": ("string", lambda found: isinstance(found, StringType)),
-    "ccsid": ("int", lambda found: isinstance(found, _WHOLE)),
-    "encoding": ("int", lambda found: isinstance(found, _WHOLE)),
-    "queue_manager": ("string", lambda found: isinstance(found, StringType)),
-    "properties": (
-        "map<string, string>",
-        lambda found: (
-            isinstance(found, MapType)
-            and isinstance(found.keyType, StringType)
-            and isinstance(found.valueType, StringType)
-        ),
-    ),
-    "retain": ("boolean", lambda found: isinstance(found, BooleanType)),
-    "clear": ("boolean", lambda found: isinstance(found, BooleanType)),
+    "headers": BINARY,
+    "body": BINARY_OR_STRING,
+    "format": STRING,
+    "ccsid": INT,
+    "encoding": INT,
+    "queue_manager": STRING,
+    "properties": TEXT_MAP,
+    "retain": BOOLEAN,
+    "clear": BOOLEAN,
     "kept_request": (
         "a struct of queue (string), md (a struct of fields of the MQMD) and data (binary)",
         lambda found: (
@@ -132,7 +126,7 @@ def _wrong_fields(column: str, md: Any) -> list[str]:
         if code is None:
             wrong.append(f"column {column}.{field.name} is no field of the MQMD")
             continue
-        kinds: tuple[type[DataType], ...] = _WHOLE
+        kinds: tuple[type[DataType], ...] = WHOLE
         expected = "int"
         if code != "i":
             kinds, expected = ((StringType,), "string") if code.endswith("s") else ((BinaryType,), "binary")

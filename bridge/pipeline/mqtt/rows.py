@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
     StructType,
 )
 
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.template import Template
 from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.pipeline.column_type import (
+    BINARY,
+    BINARY_OR_STRING,
+    BOOLEAN,
+    INT,
+    STRING,
+    TEXT_MAP,
+    ColumnType,
+)
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
 from bridge.pipeline.refusal import Refusal, is_refusal
@@ -32,27 +33,19 @@ MSG_ID_PROPERTY: Final = "mqbridge-msgid"
 #: User property (MQTT 5): `query/batch/partition/row`, the same when a batch is published again.
 ROW_PROPERTY: Final = "mqbridge-row"
 
-_WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
-#: Column -> (what it has to be, whether a type is that).
-_TAKEN: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
-    "topic": ("string", lambda found: isinstance(found, StringType)),
-    "payload": ("binary or string", lambda found: isinstance(found, BinaryType | StringType)),
-    "qos": ("int", lambda found: isinstance(found, _WHOLE)),
-    "retain": ("boolean", lambda found: isinstance(found, BooleanType)),
-    "properties": (
-        "map<string, string>",
-        lambda found: (
-            isinstance(found, MapType)
-            and isinstance(found.keyType, StringType)
-            and isinstance(found.valueType, StringType)
-        ),
-    ),
-    "response_topic": ("string", lambda found: isinstance(found, StringType)),
-    "correlation_data": ("binary", lambda found: isinstance(found, BinaryType)),
-    "content_type": ("string", lambda found: isinstance(found, StringType)),
-    "payload_format": ("int", lambda found: isinstance(found, _WHOLE)),
-    "expiry": ("int", lambda found: isinstance(found, _WHOLE)),
-    "msg_id": ("binary", lambda found: isinstance(found, BinaryType)),
+#: Column -> what it has to be.
+_TAKEN: Final[Mapping[str, ColumnType]] = {
+    "topic": STRING,
+    "payload": BINARY_OR_STRING,
+    "qos": INT,
+    "retain": BOOLEAN,
+    "properties": TEXT_MAP,
+    "response_topic": STRING,
+    "correlation_data": BINARY,
+    "content_type": STRING,
+    "payload_format": INT,
+    "expiry": INT,
+    "msg_id": BINARY,
     "md": (
         "a struct with MsgId, binary",
         lambda found: (
