@@ -106,7 +106,7 @@ def scan(path: Path, *, whole: bool) -> tuple[list[Frame], list[SessionState], i
 def _state(path: Path, written: bytes) -> SessionState:
     try:
         return msgspec.msgpack.decode(written, type=SessionState)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise SpoolDamaged(
             f"{path}: the file was written by another version of mqbridge, in a format that this one cannot read ({error})."
             " Let that version take the query to its end, then delete the directory and begin with a new checkpoint"

@@ -76,7 +76,7 @@ class Spool:
         self._number = 0
         #: message ids of QoS 2 that are in the spool and not released
         self.received: frozenset[int] = frozenset()
-        #: of the rows with QoS 1 and 2; as `append` for one thread, and kept by it
+        #: of the rows with QoS 1 and 2; for the thread of `append`, which brings it to disk
         self.numbering = Numbering()
         #: those of the rows before the last file, as its first frame has them
         self._digests_before: list[bytes] = []
@@ -188,7 +188,7 @@ class Spool:
             self._changed.notify_all()
 
     def digest(self, behind: int) -> bytes | None:
-        """Of the row that so many others with QoS 1 and 2 are behind; None: it is not told any more. As `append`."""
+        """Of the row that so many others with QoS 1 and 2 are behind; None: it is not there. For the thread of `append`."""
         if self._digests is None:
             self._digests = self._newest_digests()[::-1]
         return self._digests[behind] if behind < len(self._digests) else None
@@ -198,13 +198,14 @@ class Spool:
         with self._changed:
             frames = [frame for frame in self._frames if frame.file == self._frames[-1].file and frame.rows]
         parts: list[list[bytes]] = []
-        missing = self.numbering.reach
+        missing = reach = self.numbering.reach
         while frames and missing > 0:
             frame = frames.pop()
             parts.append(digests_of(batch_of(frame, read_bytes(frame))))
             missing -= len(parts[-1])
         parts.append(self._digests_before)
-        return [digest for part in reversed(parts) for digest in part][-self.numbering.reach :]
+        digests = [digest for part in reversed(parts) for digest in part]
+        return digests[max(len(digests) - reach, 0) :]
 
     def wait_smaller(self, size: int, wait: float) -> bool:
         """Wait until less than `size` bytes are not committed, for so many seconds at most; whether they are."""
