@@ -40,14 +40,20 @@ def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
     [
         (2, [(SUBSCRIBE, 1, False), (PUBREC, 1, False), (PUBREC, 30, True), (PUBCOMP, 1, False), (PUBCOMP, 25, True)]),
         (1, [(SUBSCRIBE, 1, False), (PUBACK, 1, False), (PUBACK, 1, True), (PUBACK, 30, False), (PUBACK, 30, True)]),
+        (1, [(PUBACK, 1, False)]),
+        (1, [(PUBACK, 1, True)]),
     ],
 )
 def test_a_spool_whose_process_is_killed_at_each_step(
     qos: int, steps: list[tuple[int, int, bool]], mosquitto: Mosquitto, clients: Clients, tmp_path: Path
 ) -> None:
-    """Before, or after, the broker gets the n-th packet of a kind; QoS 1 once the broker is seen to number in sequence."""
-    topic = f"killed/{qos}"
-    sender = clients(f"sender {qos}")
+    """Before, or after, the broker gets the n-th packet of a kind; QoS 1 once the broker is seen to number in sequence.
+
+    Mosquitto to which a client has come back leaves more unacknowledged than Receive Maximum allows it: then publications
+    of QoS 1 may be rows twice.
+    """
+    topic = f"killed/{tmp_path.name}"
+    sender = clients(f"sender {tmp_path.name}")
     expected = [b"before %d" % index for index in range(IN_FLIGHT + 1)]
     with spooling(mosquitto.port, tmp_path, topic) as spool:
         sender.publish_all(*[Publication(topic=topic, payload=body, qos=qos) for body in expected])
@@ -75,7 +81,8 @@ def test_a_spool_whose_process_is_killed_at_each_step(
             break
         assert spool.wait_beyond(end, PATIENCE)
     subscriber.stop()
-    assert spooled() == [*expected, b"end"]
+    rows = spooled()
+    assert (rows if qos == 2 or len(steps) == 1 else list(dict.fromkeys(rows))) == [*expected, b"end"]
     spool.close()
 
 
