@@ -9,8 +9,8 @@ of this session in sequence, without a gap, than it may have unacknowledged (wit
 MQTT 3.1.1, where nothing limits it, 65,535), the message id is one of so many last, and the content is that of the row.
 Else it is a second row: with a broker that numbers otherwise, at the beginning of a session, after a gap, which a full
 queue leaves at mosquitto, and where more is unacknowledged than it may be: mosquitto sends on what it has to a client that
-came back without counting what it repeats. A broker that falls back to an earlier state of its own (killed, with a session that it
-wrote to disk a while ago) loses publications, and may number others as it did before.
+came back without counting what it repeats. A broker that falls back to an earlier state of its own (killed, with a session
+that it wrote to disk a while ago) loses publications, and may number others as it did before.
 """
 
 from __future__ import annotations
