@@ -49,13 +49,13 @@ def mapping(options: argparse.Namespace) -> Any:
 
 
 def queue(options: argparse.Namespace) -> Any:
-    """Between queue and Parquet, on one core and on two."""
+    """Between queue and Parquet, on one core and on all."""
     from tests.bench.pipeline_mq import drain, mq_to_parquet, parquet_to_mq
 
     ways = {"mq -> Parquet": mq_to_parquet, "Parquet -> mq": parquet_to_mq}
     found: dict[str, Any] = {way: measure(print, options.messages) for way, measure in ways.items()}
     for way, figures in found.items():
-        _judge(way, figures[f"{way}, partitions: 1"]["ratio"])
+        _judge(way, figures[f"{way}, one core"]["ratio"])
     found["drain"] = drain(print)
     return found
 

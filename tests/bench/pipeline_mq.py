@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ PAYLOAD = 1024
 ROUNDS = 3
 #: Puts of a unit of work, in the plain loop and in the writer of the source.
 UNIT = 5_000
-#: The least the source should reach, in multiples of the plain loop, with one partition.
+#: The least the source should reach, in multiples of the plain loop, on one core.
 TARGET = 0.7
 
 
@@ -125,6 +126,26 @@ class Place:
         return count
 
 
+@contextmanager
+def _on_one_core() -> Iterator[None]:
+    """While in it, this process and all below it, which are the queue manager's and Spark's, share one core."""
+    cores = os.sched_getaffinity(0)
+    _pin({min(cores)})
+    try:
+        yield
+    finally:
+        _pin(cores)
+
+
+def _pin(cores: set[int]) -> None:
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            for thread in process.threads():
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread.id, cores)
+
+
 def _cpu() -> dict[int, float]:
     """CPU seconds of this process and all below it; what one took that has ended meanwhile is lost."""
     own = psutil.Process()
@@ -185,7 +206,7 @@ def _spark() -> SparkSession:
 
 
 def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
-    """A queue browsed into Parquet, in one partition and in two, against a loop of MQGETs that browse."""
+    """A queue browsed into Parquet, on one core and on all, against a loop of MQGETs that browse, on one."""
     spark = _spark()
     with _place() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         queue = place.queue()
@@ -200,15 +221,17 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         write(2)  # Spark is warm
         assert spark.read.parquet(f"{name}/out").count() == count
         for _ in range(ROUNDS):
-            figures.measure("loop of MQGET", partial(_all, place.browse, queue, count))
-            figures.measure("loop of batches", partial(_all, partial(place.browse, batches=True), queue, count))
+            with _on_one_core():
+                figures.measure("loop of MQGET", partial(_all, place.browse, queue, count))
+                figures.measure("loop of batches", partial(_all, partial(place.browse, batches=True), queue, count))
+                figures.measure("mq -> Parquet, one core", partial(write, 1))
             for partitions in (1, 2):
-                figures.measure(f"mq -> Parquet, partitions: {partitions}", partial(write, partitions))
+                figures.measure(f"mq -> Parquet, all cores, partitions: {partitions}", partial(write, partitions))
         return figures.told("loop of MQGET")
 
 
 def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
-    """Parquet put to a queue, from one partition and from two, against a loop of MQPUTs."""
+    """Parquet put to a queue, on one core and on all, against a loop of MQPUTs, on one."""
     spark = _spark()
     with _place() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         for partitions in (1, 2):
@@ -224,10 +247,15 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         write(2, place.queue())
         for _ in range(ROUNDS):
             target = place.queue()
-            figures.measure("loop of MQPUT", partial(place.put, target, count))
-            place.command(f"CLEAR QLOCAL('{target}')")
+            with _on_one_core():
+                figures.measure("loop of MQPUT", partial(place.put, target, count))
+                place.command(f"CLEAR QLOCAL('{target}')")
+                figures.measure("Parquet -> mq, one core", partial(write, 1, target))
+                _all(place.browse, target, count)
+                place.command(f"CLEAR QLOCAL('{target}')")
             for partitions in (1, 2):
-                figures.measure(f"Parquet -> mq, partitions: {partitions}", partial(write, partitions, target))
+                way = f"Parquet -> mq, all cores, partitions: {partitions}"
+                figures.measure(way, partial(write, partitions, target))
                 _all(place.browse, target, count)
                 place.command(f"CLEAR QLOCAL('{target}')")
         return figures.told("loop of MQPUT")
