@@ -241,7 +241,9 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         def write(partitions: int, queue: str) -> None:
             frame = spark.read.parquet(f"{name}/{partitions}")
             assert frame.rdd.getNumPartitions() == partitions
-            frame.write.format("mq").options(**place.options(queue=queue)).mode("append").save()
+            # As the loop puts its messages.
+            options = place.options(queue=queue, persistence="not-persistent")
+            frame.write.format("mq").options(**options).mode("append").save()
 
         figures = Figures(place, count, report)
         write(2, place.queue())
