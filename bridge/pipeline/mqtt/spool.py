@@ -7,7 +7,6 @@ is there.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import threading
@@ -15,11 +14,12 @@ import time
 import uuid
 from collections import deque
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final
 
 import msgspec
 import pyarrow.compute as pc
 
+from bridge.mq.local.lock import Locked, lock
 from bridge.pipeline.mqtt.frame import (
     Frame,
     SessionState,
@@ -93,27 +93,18 @@ class Spool:
 
     # Whose it is -----------------------------------------------------------------------------------------------------
 
-    def _locked(self) -> BinaryIO:
-        file = (self.directory / _LOCK).open("a+b")
+    def _locked(self) -> IO[str]:
         before = time.monotonic() + LOCK_WAIT
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() < before:
-                    time.sleep(_LOCK_PAUSE)
-                    continue
-                file.seek(0)
-                process = file.read().decode(errors="replace")
-                file.close()
-                raise SpoolBusy(
-                    f"spool {self.directory} is in use by process {process}: each streaming query needs one of its own"
-                ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()).encode())
-        file.flush()
-        return file
+                return lock(self.directory / _LOCK)
+            except Locked as error:
+                if time.monotonic() >= before:
+                    raise SpoolBusy(
+                        f"spool {self.directory} is in use by process {error.process}: each streaming query needs one of its"
+                        " own"
+                    ) from error
+            time.sleep(_LOCK_PAUSE)
 
     def _identified(self, topic_filter: str) -> str:
         path = self.directory / _IDENTITY

@@ -66,6 +66,19 @@ class Bench:
         assert not self.runner(*names).run(), self.lines
 
 
+    def run_mended(self, command: str) -> list[str]:
+        """Run pipelines that go on after an MQSC command, which they get when they say that they try again; all lines."""
+        lines: list[str] = []
+
+        def tell(line: str) -> None:
+            lines.append(line)
+            if "tried again in" in line:
+                self.queues.mqsc(command)
+
+        assert self.runner(tell=tell).run() == []
+        return lines
+
+
 @pytest.fixture(scope="session")
 def pipelines_known(spark: SparkSession) -> None:
     register(spark)

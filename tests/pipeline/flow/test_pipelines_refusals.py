@@ -155,14 +155,7 @@ def test_refused_rows_of_a_destination_that_has_a_name_wait_for_it(bench: Bench)
         target=target,
     )
     bench.queues.put(source, b"1", b"too long", b"2")
-    lines: list[str] = []
-
-    def tell(line: str) -> None:
-        lines.append(line)
-        if "tried again in" in line:
-            bench.queues.mqsc(f"DEFINE QLOCAL('{target}') MAXMSGL(5)")
-
-    assert bench.runner(tell=tell).run() == []
+    lines = bench.run_mended(f"DEFINE QLOCAL('{target}') MAXMSGL(5)")
     assert "MQRC_UNKNOWN_OBJECT_NAME" in lines[1] and "to do: define it" in lines[1]
     assert sorted(bench.queues.bodies(target)) == [b"1", b"2"]
     rows = [row for file in (bench.directory / "bad").iterdir() for row in pq.read_table(file).to_pylist()]
@@ -213,14 +206,7 @@ def test_a_full_queue_is_waited_for(bench: Bench) -> None:
         target=target,
     )
     bench.queues.put(source, b"1", b"2", b"3")
-    lines: list[str] = []
-
-    def tell(line: str) -> None:
-        lines.append(line)
-        if "tried again in" in line:
-            bench.queues.mqsc(f"ALTER QLOCAL('{target}') MAXDEPTH(3)")
-
-    assert bench.runner(tell=tell).run() == []
+    lines = bench.run_mended(f"ALTER QLOCAL('{target}') MAXDEPTH(3)")
     assert "MQRC_Q_FULL" in lines[1] and "MAXDEPTH" in lines[1].partition("to do: ")[2]
     assert sorted(bench.queues.bodies(target)) == [b"1", b"2", b"3"]
 

@@ -76,15 +76,8 @@ def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
     source, target = queues_of(bench)
     bench.queues.put(source, *BODIES[:30])
     bench.queues.mqsc(f"ALTER QLOCAL('{target}') PUT(DISABLED)")
-    lines: list[str] = []
-
-    def tell(line: str) -> None:
-        lines.append(line)
-        if "tried again in" in line:
-            bench.queues.mqsc(f"ALTER QLOCAL('{target}') PUT(ENABLED)")
-
     # What a person can mend is no reason to give up: one attempt is for what nobody understands.
-    assert bench.runner(tell=tell, attempts=1).run() == []
+    lines = bench.run_mended(f"ALTER QLOCAL('{target}') PUT(ENABLED)")
     assert "MQRC_PUT_INHIBITED" in lines[1] and "PUT(ENABLED)" in lines[1] and lines[-1] == "move: done"
     assert sorted(bench.queues.bodies(target)) == BODIES[:30]
 
