@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -19,9 +17,22 @@ from tests.acceptance.mqtt_raw import RawClient
 class PahoClient:
     """A paho client with its network loop in a thread; what it receives is taken from `take`."""
 
-    def __init__(self, port: int, client_id: str, protocol: int, *, clean: bool = True, will: Any = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        client_id: str,
+        protocol: int,
+        *,
+        clean: bool = True,
+        will: Any = None,
+        reconnects: bool = True,
+    ) -> None:
         self.client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=clean, protocol=protocol
+            paho.CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=clean,
+            protocol=protocol,
+            reconnect_on_failure=reconnects,
         )
         self._connected: queue.Queue[Any] = queue.Queue()
         self._subscribed: queue.Queue[Any] = queue.Queue()
@@ -41,6 +52,13 @@ class PahoClient:
         flags, reason = self._connected.get(timeout=PATIENCE)
         assert not reason.is_failure, reason
         return bool(flags.session_present)
+
+    def reconnect(self) -> None:
+        """Connect again, once, with what the lost connection left unacknowledged."""
+        self.client.loop_stop()
+        self.client.reconnect()
+        self.client.loop_start()
+        self.wait_connected()
 
     def subscribe(self, *filters: tuple[str, int]) -> list[int]:
         self.client.subscribe(list(filters))
@@ -159,21 +177,14 @@ def test_publisher_outlives_a_kill(own_bridge: BridgeProcess, protocol: int) -> 
     count = 1_000
     with PahoClient(bridge.port, "keeper", protocol, clean=False) as keeper:
         keeper.subscribe(("n", 2))
-    with PahoClient(bridge.port, "sender", protocol, clean=False) as sender:
-        half = threading.Event()
-        infos = []
-        for number in range(count):
-            infos.append(sender.client.publish("n", b"%d" % number, 2))
-            if number == count // 2:
-                half.set()
-                bridge.kill()
-                bridge.start()
-                # What is published without a connection paho sends later, too, but its `info` tells nothing any more.
-                before = time.monotonic() + PATIENCE
-                while not sender.client.is_connected():
-                    assert time.monotonic() < before, "paho does not connect again"
-                    threading.Event().wait(0.01)
-        assert half.is_set()
+    # paho forgets a PUBREL at the second attempt to connect that fails (`_messages_reconnect_reset_out`), and publishes
+    # anew what was released: here it has one attempt, which succeeds.
+    with PahoClient(bridge.port, "sender", protocol, clean=False, reconnects=False) as sender:
+        infos = [sender.client.publish("n", b"%d" % number, 2) for number in range(count // 2)]
+        bridge.kill()
+        bridge.start()
+        sender.reconnect()
+        infos += [sender.client.publish("n", b"%d" % number, 2) for number in range(count // 2, count)]
         for info in infos:
             info.wait_for_publish(PATIENCE)
             assert info.is_published()
