@@ -219,10 +219,12 @@ class Session:
         if work.connection is not self.connection:
             replies = []
         elif work.repeated:
+            # A publication refused here may have come once more since: it is in a later unit of work, not committed yet.
+            awaited = self.received - (work.refused or set())
             replies += [
                 encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order)
                 for message_id in work.repeated
-                if message_id in self.received
+                if message_id in awaited
             ]
         for message_id, _, _ in work.released:
             replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
