@@ -15,6 +15,8 @@ EMBEDDED_ONLY: dict[str, str] = {
     "bridges on one queue manager",
     "test_from_own_clients_to_a_broker": "IBM MQ says of no publication that comes live that it is retained (as-published)",
     "test_the_audit_is_the_judge": "the audit sees records of clients and of the archive, which know of no queue manager",
+    "test_a_client_that_publishes_without_reading_its_acknowledgements": "a channel stops reading, whatever is behind it; "
+    "what fills the system's buffers before are some 100,000 publications",
     "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
     **dict.fromkeys(
         (
