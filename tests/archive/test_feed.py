@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bridge.archive.child import PIPE
 from bridge.archive.events import (
     Connected,
     Ended,
@@ -24,7 +25,7 @@ from bridge.archive.events import (
     now_us,
 )
 from bridge.archive.feed import Feed, Inlet
-from bridge.archive.writer import LOCK
+from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.archive import ArchiveConfig, RollConfig
 from tests.archive.made import read
 
@@ -81,6 +82,16 @@ def own(directory: Path) -> list[tuple[str, int]]:
     return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
 
 
+def sent(feed: Feed) -> int:
+    """Rows of the pieces that are with the process and in no finished file."""
+    return sum(one.rows for one in tuple(feed._pieces))
+
+
+def is_held_up(feed: Feed) -> bool:
+    """More is being sent than the pipe holds: what comes now goes with a later piece."""
+    return feed.child is not None and feed.child.sending and sum(tuple(feed._sizes)) > PIPE + 50 * ROW_BYTES
+
+
 def kill(feed: Feed) -> int:
     """Kill the process of the archive; its number."""
     assert feed.child is not None
@@ -134,9 +145,11 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
     until(lambda: feed.child is not None)
     os.kill(feed.child.pid, signal.SIGSTOP)
     for number in range(100):
+        if number == 30:  # before the memory is full: what is missed is told at once, when the process reads again
+            until(lambda: is_held_up(feed))
         hand(feed, f"{number}", size=100_000)
     assert inlet(feed).missed > 50 and feed.waiting <= 4 * 1024 * 1024
-    until(lambda: feed.child is not None and feed.child.sending)
+    assert is_held_up(feed)
     os.kill(feed.child.pid, signal.SIGCONT)
     feed.close(PATIENCE)
     came = 100 - inlet(feed).missed
@@ -155,7 +168,7 @@ def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplo
     inlet(feed).keep(Connected(now_us(), "d", "", False))
     inlet(feed).keep(Ended(now_us(), "d"))
     hand(feed, "lost", "lost too")
-    until(lambda: sum(one.rows for one in feed._pieces) == 2)
+    until(lambda: sent(feed) == 2)
     killed = kill(feed)
     until(lambda: feed.child.pid != killed)
     hand(feed, "of the next one")
@@ -173,7 +186,7 @@ def test_a_process_killed_before_its_first_file_loses_no_start(make: Any, direct
     feed = make()
     feed.start()
     hand(feed, "a")
-    until(lambda: feed.child is not None and bool(feed._pieces))
+    until(lambda: sent(feed) == 1)  # the start may have gone ahead in a piece of its own
     killed = kill(feed)
     until(lambda: feed.child.pid != killed)
     feed.close(PATIENCE)
@@ -184,10 +197,18 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
     feed = make()
     feed.start()
     hand(feed, "a")
-    until(lambda: feed.child is not None and bool(feed._pieces))
+    until(lambda: sent(feed) == 1)
     os.kill(feed.child.pid, signal.SIGSTOP)
-    threading.Timer(0.1, kill, (feed,)).start()
+    before = len(feed._pieces)
+
+    def kill_it() -> None:
+        until(lambda: len(feed._pieces) > before)  # that the service stops has been sent
+        kill(feed)
+
+    killer = threading.Thread(target=kill_it)
+    killer.start()
     assert feed.close(PATIENCE)
+    killer.join()
     assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
 
 

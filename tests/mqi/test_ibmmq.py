@@ -14,7 +14,7 @@ def consume(**call):
     if call['msg'] == b'answer me':
         mq.Queue(qmgr, queue + '.ANSWERS').put(b'answer')
 def wait(count):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while len(calls) < count and time.monotonic() < deadline:
         time.sleep(0.01)
 """
@@ -78,6 +78,33 @@ qmgr.disconnect()
         "stopped": [4, "after"],
         "deregistered": 2448,
     }
+
+
+def test_a_suspended_consumer_takes_nothing(manager: Manager, ibmmq: str, queue: str) -> None:
+    """From the moment that MQCTL has returned, although the consumer was just waiting for a message."""
+    found = manager.run(
+        ibmmq,
+        f"queue = {queue!r}\n{CONSUMER}"
+        + """
+other = mq.Queue(mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)'), queue,
+                 CMQC.MQOO_OUTPUT | CMQC.MQOO_INPUT_SHARED)
+into = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED)
+gmo = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_NO_SYNCPOINT, WaitInterval=CMQC.MQWI_UNLIMITED)
+into.cb(operation=CMQC.MQOP_REGISTER, cbd=mq.CBD(CallbackFunction=consume), md=mq.MD(), gmo=gmo)
+qmgr.ctl(CMQC.MQOP_START, mq.CTLO())
+for number in range(1, 21):
+    other.put(b'for the consumer')
+    wait(number)
+    qmgr.ctl(CMQC.MQOP_SUSPEND, mq.CTLO())
+    other.put(b'while suspended')
+    found[str(number)] = [reason(other.get), reason(into.get)]
+    qmgr.ctl(CMQC.MQOP_RESUME, mq.CTLO())
+found['calls'] = len(calls)
+qmgr.disconnect()
+""",
+    )
+    # The handle is the program's own again, and nothing is left for it.
+    assert found == {str(number): [0, 2033] for number in range(1, 21)} | {"calls": 20}
 
 
 def test_consumer_hears_that_there_is_nothing(manager: Manager, ibmmq: str, queue: str) -> None:

@@ -141,6 +141,7 @@ static struct connection *connection_make(struct connection values)
         connection->process = getpid();
         connection->owner = pthread_self();
         pthread_mutex_init(&connection->busy, NULL);
+        pthread_mutex_init(&connection->consuming, NULL);
     }
     pthread_mutex_unlock(&table);
     return connection;

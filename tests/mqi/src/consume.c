@@ -3,7 +3,8 @@
    A thread of its own, the dispatcher, gets messages for the consumers of one connection and calls them, one at a time.
    As in IBM's client nobody else may use the connection meanwhile: other threads get MQRC_HCONN_ASYNC_ACTIVE, but for
    MQCTL and MQDISC (connection.c). It asks each consumer's queue in turn, and waits a moment on one of them when all
-   are empty. */
+   are empty. MQCTL that stops or suspends returns when the get that is under way is over, and the callback for what it
+   got ("MQCTL - Control callbacks"). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -167,6 +168,15 @@ static bool is_served(const struct connection *connection, const struct consumer
     return connection->started && !connection->suspended && !one->gone && !one->suspended && one->object != MQHO_NONE;
 }
 
+/* Serve a consumer unless it, or the connection, is suspended; whether it was called. */
+static bool serve_if_wanted(struct connection *connection, struct consumer *one, MQLONG wait, struct buffer *buffer)
+{
+    pthread_mutex_lock(&connection->consuming);
+    bool called = is_served(connection, one) && serve(connection, one, wait, buffer);
+    pthread_mutex_unlock(&connection->consuming);
+    return called;
+}
+
 static void *dispatch(void *argument)
 {
     struct connection *connection = argument;
@@ -180,7 +190,7 @@ static void *dispatch(void *argument)
         unsigned count = 0;
         for (struct consumer *one = connection->consumers; one; one = one->next) {
             if (!is_served(connection, one)) continue;
-            any = serve(connection, one, 0, &buffer) || any;
+            any = serve_if_wanted(connection, one, 0, &buffer) || any;
             count++;
         }
         if (any) continue;
@@ -191,7 +201,7 @@ static void *dispatch(void *argument)
         unsigned wanted = turn++ % count;
         for (struct consumer *one = connection->consumers; one; one = one->next)
             if (is_served(connection, one) && !wanted--) {
-                serve(connection, one, MOMENT_MS, &buffer);
+                serve_if_wanted(connection, one, MOMENT_MS, &buffer);
                 break;
             }
     }
@@ -211,6 +221,15 @@ void consumers_stop(struct connection *connection)
 {
     connection->started = false;
     dispatcher_join(connection);
+}
+
+/* From within a callback it takes effect when that returns. */
+static void consumers_suspend(struct connection *connection)
+{
+    connection->suspended = true;
+    if (connection->dispatcher_made && pthread_equal(connection->dispatcher, pthread_self())) return;
+    pthread_mutex_lock(&connection->consuming);
+    pthread_mutex_unlock(&connection->consuming);
 }
 
 /* ---- MQCB, MQCTL ------------------------------------------------------------------------------------------------- */
@@ -315,7 +334,7 @@ void MQCTL(MQHCONN Hconn, MQLONG Operation, PMQVOID pControlOpts, MQRESULT)
     case MQOP_START:
     case MQOP_START_WAIT: reason = start(connection, pControlOpts, Operation == MQOP_START_WAIT); break;
     case MQOP_STOP: consumers_stop(connection); break;
-    case MQOP_SUSPEND: connection->suspended = true; break;
+    case MQOP_SUSPEND: consumers_suspend(connection); break;
     case MQOP_RESUME: connection->suspended = false; break;
     default: reason = MQRC_OPERATION_ERROR;
     }

@@ -103,6 +103,7 @@ struct connection {
     /* asynchronous consume */
     struct consumer *consumers;
     pthread_t dispatcher;
+    pthread_mutex_t consuming; /* held by the dispatcher from an MQGET to the end of the callback */
     bool started, suspended, dispatcher_made;
     MQPTR connection_area;
 };
