@@ -17,7 +17,8 @@ from typing import Any, Self
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from tests.acceptance.line_process import PATIENCE, LineProcess
+from tests.acceptance.line_process import LineProcess
+from tests.patience import PATIENCE
 
 #: The command as it is installed beside the Python that runs the tests.
 MQBRIDGE = Path(sys.executable).with_name("mqbridge")

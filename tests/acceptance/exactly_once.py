@@ -10,8 +10,8 @@ import contextlib
 from collections import Counter, deque
 
 from bridge.wire.mqtt import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
+from tests.patience import PATIENCE
 
 #: Message ids are taken in turn from so many, so that each is used again and again.
 MESSAGE_IDS = 1_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import threading
@@ -11,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-#: Seconds that something may take which ought to happen at once; long, because a busy machine is no error.
-PATIENCE = float(os.environ.get("MQBRIDGE_TEST_PATIENCE") or 30)
+from tests.patience import PATIENCE
 
 
 class LineProcess:

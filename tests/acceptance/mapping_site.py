@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from bridge.cli.program import program
 from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mosquitto import publish
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.acceptance.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.patience import PATIENCE
 
 DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
 

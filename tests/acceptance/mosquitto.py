@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import pytest
 
-from tests.acceptance.line_process import PATIENCE, LineProcess
+from tests.acceptance.line_process import LineProcess
+from tests.patience import PATIENCE
 
 
 def _command(name: str) -> str:

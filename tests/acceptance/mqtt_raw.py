@@ -27,7 +27,7 @@ from bridge.wire.mqtt import (
     Will,
     encode,
 )
-from tests.acceptance.line_process import PATIENCE
+from tests.patience import PATIENCE
 
 P = TypeVar("P", bound=Packet)
 

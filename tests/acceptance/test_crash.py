@@ -25,10 +25,10 @@ from bridge.pipeline.audit.audit import audit
 from tests.acceptance.bridge_process import BridgeProcess
 from tests.acceptance.client_records import ClientRecords, PlainPublisher
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mqtt_raw import ConnectionClosed
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
 from tests.archive.made import read, write
+from tests.patience import PATIENCE
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
 COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 3_000, PYMQI: 2_000}, {EMBEDDED: 6, IBMMQ: 3, PYMQI: 2}

@@ -15,10 +15,10 @@ import pytest
 from bridge.wire.mqtt import Publish
 from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mosquitto import Subscriber
 from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
 from tests.acceptance.queue_managers import EMBEDDED
+from tests.patience import PATIENCE
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

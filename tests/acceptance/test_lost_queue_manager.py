@@ -20,10 +20,11 @@ import pytest
 from bridge.wire.mqtt import Publish, encode
 from tests.acceptance.bridge_process import MQBRIDGE
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher
-from tests.acceptance.line_process import PATIENCE, LineProcess
+from tests.acceptance.line_process import LineProcess
 from tests.acceptance.mqtt_raw import RawClient
 from tests.acceptance.remote_bridge import RemoteBridgeProcess
 from tests.acceptance.test_crash import TOPICS, verify
+from tests.patience import PATIENCE
 
 COUNT = 2_000
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"

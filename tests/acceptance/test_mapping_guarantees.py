@@ -25,12 +25,12 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.bridge_process import BridgeProcess
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mosquitto import Subscriber
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.acceptance.remote_bridge import RemoteBridgeProcess
 from tests.acceptance.test_crash import Restless
 from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.patience import PATIENCE
 
 COUNT = {EMBEDDED: 2_000, "ibmmq": 500}
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mqtt_raw import RawClient
+from tests.patience import PATIENCE
 
 BEFORE = """
 mappings:

@@ -10,8 +10,8 @@ import paho.mqtt.client as paho
 import pytest
 
 from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mqtt_raw import RawClient
+from tests.patience import PATIENCE
 
 
 class PahoClient:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.acceptance.bridge_process import MQBRIDGE
-from tests.acceptance.line_process import PATIENCE
+from tests.patience import PATIENCE
 
 HOST = "broker.example.com"
 _MARK = "--- ended with "

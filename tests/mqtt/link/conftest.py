@@ -20,9 +20,9 @@ ROOT = str(Path(__file__).resolve().parents[3])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from tests.acceptance.line_process import PATIENCE  # noqa: E402
 from tests.mqtt.link.fake_broker import FakeBroker  # noqa: E402
 from tests.mqtt.link.mosquitto_broker import Mosquitto  # noqa: E402
+from tests.patience import PATIENCE  # noqa: E402
 
 
 class TestedLink(LinkConnection):

@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from tests.acceptance.line_process import PATIENCE
+from tests.patience import PATIENCE
 
 
 def free_port() -> int:

@@ -13,7 +13,6 @@ from paho.mqtt.properties import Properties
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkPhase
 from bridge.mqtt.link import network as link_network
-from tests.acceptance.line_process import PATIENCE
 from tests.mqtt.link.conftest import LinkFactory
 from tests.mqtt.link.fake_broker import (
     DISCONNECT,
@@ -27,6 +26,7 @@ from tests.mqtt.link.fake_broker import (
     properties_of,
 )
 from tests.mqtt.link.mosquitto_broker import free_port
+from tests.patience import PATIENCE
 
 CLEAN, PASSWORD, USER = 0x02, 0x40, 0x80
 

@@ -12,11 +12,11 @@ import pytest
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase
 from bridge.mqtt.link import network as link_network
-from tests.acceptance.line_process import PATIENCE
 from tests.acceptance.mosquitto import Subscriber, publish
 from tests.mqtt.link.certificates import make, tls_settings
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
 from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.patience import PATIENCE
 
 MosquittoFactory = Callable[..., Mosquitto]
 

@@ -11,7 +11,6 @@ from paho.mqtt.packettypes import PacketTypes
 
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase
-from tests.acceptance.line_process import PATIENCE
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
 from tests.mqtt.link.fake_broker import (
     PUBACK,
@@ -23,6 +22,7 @@ from tests.mqtt.link.fake_broker import (
     answer,
     properties_of,
 )
+from tests.patience import PATIENCE
 
 
 def publications(number: int, qos: int) -> list[Publication]:

@@ -24,9 +24,9 @@ from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import Status
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
-from tests.acceptance.line_process import PATIENCE
 from tests.mq.test_threaded import BreakableConnection
 from tests.mq.test_threaded import Fault as OneFault
+from tests.patience import PATIENCE
 from tests.service.mappings.broker import Broker, FakeLink, Killed, LinkFault
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"

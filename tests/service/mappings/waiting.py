@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.acceptance.line_process import PATIENCE
+from tests.patience import PATIENCE
 
 
 def until(condition: Callable[[], bool]) -> None:
