@@ -9,36 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.failures import FAILED, Commands, Failure
+from bridge.cli.failures import FAILED, Failure
 
 # What belongs to MQ is imported by the functions that use it: `mqbridge --help` and `version` do without.
 if TYPE_CHECKING:
     from bridge.mq.interface import MQOD, MQSD, Connection, Got
     from bridge.wire.mq import MQMD
 
-_EXAMPLES = """
-Examples, the bridge running in another terminal:
 
-\b
-  mqbridge mq sub 'sensors/#'                      print what is published, until Ctrl-C
-  mqbridge mq pub sensors/1 21.5 --retain          publish
-  mqbridge mq put commands/reset now --to dev-1    send to the MQTT client dev-1
-  mqbridge mq put COMMANDS now --property device=7 put to a queue, with a property
-  mqbridge mq get ORDERS --wait 5 --json           take a message, with its MQMD and RFH2
-  mqbridge mq display 'QLOCAL(*)' CURDEPTH         ask as an administrator does
-"""
-
-mq = typer.Typer(
-    cls=Commands,
-    help="Be an MQ application at the bridge's queue manager, from another process.",
-    short_help="Be an MQ application: put, get, pub, sub, run, display.",
-    epilog=_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-
-@mq.command()
 def put(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
     body: options.Body = None,
@@ -90,7 +68,6 @@ def put(
         _put(connection, MQOD(ObjectName=queue, ObjectQMgrName=to or ""), md, data, cmqc.MQPMO_NONE, beside, json)
 
 
-@mq.command()
 def pub(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic string to publish to.")],
     body: options.Body = None,
@@ -138,7 +115,6 @@ def _put(
         write(md.MsgId.hex().upper())
 
 
-@mq.command()
 def get(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
     wait: options.Wait = 0,
@@ -165,7 +141,6 @@ def get(
             raise _no_message(f"queue {queue!r}")
 
 
-@mq.command()
 def sub(
     topic_filter: Annotated[
         str, typer.Argument(metavar="FILTER", help="Topic string, + for one level, # for any number of levels.")
@@ -288,7 +263,6 @@ def _messages(
         left = None if left is None else left - 1
 
 
-@mq.command()
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT.mqsc", help="File with MQSC commands; - is standard input.")],
     data_dir: options.DataDirectory = None,
@@ -326,7 +300,6 @@ def _script(script: str) -> str:
         raise Failure(f"{script}:{line}: expected text in UTF-8, found the byte 0x{data[error.start]:02x}") from error
 
 
-@mq.command()
 def display(
     words: Annotated[
         list[str], typer.Argument(metavar="WORDS", help="What follows DISPLAY, such as 'QLOCAL(*)' CURDEPTH.")

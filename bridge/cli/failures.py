@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
-
-import typer
-import typer.core
 
 #: A command could not do what it was asked for.
 FAILED = 1
@@ -21,21 +17,6 @@ class Failure(Exception):
         super().__init__(text)
         self.text = text
         self.status = status
-
-
-class Commands(typer.core.TyperGroup):
-    """Commands whose expected errors are told, not thrown at the user."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            failure = failure_of(error)
-            if failure is None:
-                raise
-            if failure.text:
-                typer.echo(failure.text, err=True)
-            raise typer.Exit(failure.status) from error
 
 
 def failure_of(error: Exception) -> Failure | None:

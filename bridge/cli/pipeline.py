@@ -13,7 +13,7 @@ import typer
 
 from bridge.cli import options
 from bridge.cli.archive import Master
-from bridge.cli.failures import FAILED, WRONG_USAGE, Commands, Failure
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.output import note, write
 
 if TYPE_CHECKING:
@@ -26,15 +26,7 @@ Names = Annotated[
     typer.Argument(metavar="NAME…", help="Pipelines; without any, all that are enabled.", show_default=False),
 ]
 
-pipeline = typer.Typer(
-    cls=Commands,
-    help="Run pipelines of the configuration file on Spark.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
-
-@pipeline.command("list")
 def list_(config: options.ConfigurationFile = None) -> None:
     """Say what the pipelines read and write, and how often."""
     from bridge.config.pipeline_description import describe_pipeline
@@ -47,7 +39,6 @@ def list_(config: options.ConfigurationFile = None) -> None:
         write("the configuration file has no pipelines")
 
 
-@pipeline.command()
 def check(
     names: Names = None,
     master: Master = None,
@@ -67,7 +58,6 @@ def check(
         write(f"pipeline {name} is OK")
 
 
-@pipeline.command()
 def run(
     names: Names = None,
     master: Master = None,

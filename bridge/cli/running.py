@@ -77,8 +77,8 @@ def _cells(row: tuple[str, ...], widths: list[int]) -> enumerate[tuple[str, int]
 
 
 def _asked(command: str, config: Path | None, data_dir: Path | None) -> Answer:
-    from bridge.cli.program import configured
     from bridge.cli.queue_manager import configuration_in
+    from bridge.cli.service import configured
     from bridge.service.control import NoBridge, Request, ask
 
     file = configuration_in(config) if config is not None else None

@@ -1,0 +1,53 @@
+"""A group of commands: each is imported when it is asked for, and its expected errors are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+import typer.core
+import typer.main
+
+from bridge.cli.failures import failure_of
+
+
+class Commands(typer.core.TyperGroup):
+    """Commands whose expected errors are told, not thrown at the user.
+
+    One of them is run: the others, and what they would import, only cost time. So their functions are named here, in the
+    order in which the help lists them, and made into commands when somebody asks for them.
+    """
+
+    #: name of a command -> where its function is, as "module:name"
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list({**self.FUNCTIONS, **self.commands})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # Of a name that is none typer says which it is like, of those that are there.
+        wanted = self.FUNCTIONS if cmd_name not in self.FUNCTIONS else (cmd_name,)
+        for name in wanted:
+            if name not in self.commands:
+                self.commands[name] = _command(name, self.FUNCTIONS[name])
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            if failure.text:
+                typer.echo(failure.text, err=True)
+            raise typer.Exit(failure.status) from error
+
+
+def _command(name: str, place: str) -> Any:
+    module, function = place.split(":")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name)(getattr(import_module(module), function))
+    return typer.main.get_command(alone)

@@ -1,0 +1,132 @@
+"""The bridge itself: `mqbridge run`, `check`, `schema` and `version`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.failures import WRONG_USAGE, Failure
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+
+
+def run(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG", help="Configuration file; without it, all is as by default."),
+    ] = None,
+    data_dir: options.DataDirectory = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="TCP port of the first channel; 0: any free one.", show_default=False
+        ),
+    ] = None,
+    log_level: Annotated[
+        options.LogLevel | None, typer.Option(help="Least severe entries of the log.", show_default=False)
+    ] = None,
+) -> None:
+    """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
+    from bridge.cli.queue_manager import configuration_in, read
+
+    file = configuration_in(config) if config is not None else None
+    configuration = configured(file, data_dir, port, log_level.value if log_level else None)
+    from bridge.service.lifecycle import run as serve
+    from bridge.service.reload import ConfigurationSource
+
+    source = ConfigurationSource(config, file, read) if config is not None and file is not None else None
+    raise typer.Exit(serve(configuration, source))
+
+
+def configured(
+    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
+) -> Configuration:
+    """The configuration that a file (None: there is none) and the options of `mqbridge run` give together."""
+    from bridge.cli.queue_manager import data_directory
+    from bridge.config import default_configuration
+    from bridge.config.models import clashes
+
+    base = file or default_configuration()
+    changes: dict[str, object] = {}
+    if base.queue_manager.type == "embedded":
+        directory = {"data_directory": data_directory(data_dir, file)}
+        changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
+    elif data_dir is not None:
+        raise Failure(f"--data-dir {data_dir}: a queue manager of IBM MQ has no data directory here", WRONG_USAGE)
+    if log_level is not None:
+        changes["log"] = base.log.model_copy(update={"level": log_level})
+    if port is not None:
+        if not base.channels:
+            raise typer.BadParameter(
+                "the configuration file has no channel whose port it could be", param_hint="--port"
+            )
+        changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
+    configuration = base.model_copy(update=changes)
+    if port is not None and (found := clashes(configuration.model_dump(by_alias=True, exclude_none=True))):
+        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
+        raise Failure(f"--port {port}: {text}", WRONG_USAGE)
+    return configuration
+
+
+def check(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.", show_default=False)],
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect", help="Connect to its queue manager as well, and see whether it has all that is needed."
+        ),
+    ] = False,
+) -> None:
+    """Check a configuration file, and say what it makes the bridge do.
+
+    Exit status 2 when it has mistakes; each is one line on standard error: file, line, key, what was expected
+    and what was found.
+
+    With --connect, exit status 1 when the queue manager cannot be reached, or lacks something; each thing is one
+    line on standard error: what is missing, and the MQSC that would create it.
+    """
+    from bridge.cli.queue_manager import configuration_in
+    from bridge.config import describe
+    from bridge.mapping.check import loops_of
+
+    configuration = configuration_in(config)
+    for line in describe(configuration):
+        typer.echo(line)
+    for loop in loops_of(configuration):
+        typer.echo(f"loop: {loop}")
+    if connect:
+        from bridge.cli.requirements import check_queue_manager
+
+        check_queue_manager(configuration)
+    typer.echo(f"{config} is OK")
+
+
+def schema(
+    mapping_file: Annotated[
+        bool, typer.Option("--mapping-file", help="That of a mapping file, which `mappings:` may name.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of the configuration file, for editors.
+
+    Save it and let the first line of the file name it: # yaml-language-server: $schema=mqbridge.schema.json
+    """
+    import json
+
+    from bridge.config.json_schema import json_schema, mapping_file_schema
+
+    typer.echo(json.dumps(mapping_file_schema() if mapping_file else json_schema(), indent=2))
+
+
+def version() -> None:
+    """Print the versions of the bridge, Python and the platform."""
+    import platform
+
+    import bridge
+
+    typer.echo(f"mqbridge {bridge.__version__}")
+    typer.echo(f"Python {platform.python_version()} ({platform.python_implementation()})")
+    typer.echo(platform.platform())
