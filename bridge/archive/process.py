@@ -96,6 +96,8 @@ class Pieces:
 def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
     """Write until the input ends; the exit status."""
     writer = ArchiveWriter(config, reports.progress)
+    # Not before: until it has started nothing is taken, and what waits meanwhile may be more than there is memory for.
+    os.nice(NICENESS)
     closed_at = 0.0
 
     def give_up() -> bool:
@@ -123,7 +125,6 @@ def main() -> int:
     """Run it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
     # Rows are made and forgotten by the thousand, and none is in a cycle.
     gc.set_threshold(100_000, 50, 100)
     # Nothing but reports is to go where they go.
