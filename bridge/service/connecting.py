@@ -74,6 +74,9 @@ def _arrive(service: TelemetryService, connection: Connection, identity: ClientI
     session.arriving = connection
 
     def committed(unit: UnitOfWork) -> None:
+        if unit.failure:
+            # What it was to put on record is still to be.
+            session.record = session.outbox.record = durable
         if session.arriving is not connection:
             return  # taken over by another connection before this one was answered
         if unit.failure:

@@ -674,6 +674,26 @@ def test_long_ways(kind: type[Delivery], part: int) -> None:
             raise
 
 
+def test_a_connect_that_is_not_committed_leaves_its_record_to_the_next() -> None:
+    """A message id is forgotten on disk before PUBCOMP, also where the unit of work of a CONNECT was to do it and failed."""
+    machine: Delivery = object.__new__(Delivery)
+    machine.begin(window=1, level=4)
+    machine.reconnect()
+    machine.commit(1)
+    machine.client_reads(1)
+    machine.client_publishes(2)
+    machine.bridge_reads(1)
+    machine.commit(1)
+    machine.client_reads(1)
+    machine.bridge_reads(1)
+    machine.commit_fails()  # what PUBREL asks for
+    machine.commit_fails()  # what is put on record because that failed
+    machine.reconnect()
+    machine.commit_fails()
+    assert machine.manager.received_ids() == [1]
+    machine.teardown()
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> Any:
     logging.disable(logging.CRITICAL)
