@@ -1,44 +1,49 @@
 """The bridge's configuration: the YAML file as typed models, and errors that name file, line and what was expected."""
 
-from bridge.config.description import describe
-from bridge.config.document import default_configuration, load
-from bridge.config.link import LOCAL, LinkConfig, LinkTlsConfig
-from bridge.config.mapping import (
-    AnyMapping,
-    FilterConfig,
-    MappingBatchConfig,
-    MessageAttributes,
-    MqDestination,
-    MqSource,
-    MqttDestination,
-    MqttSource,
-    PublicationAttributes,
-    TextPayload,
-    ToMqMapping,
-    ToMqttMapping,
-)
-from bridge.config.models import (
-    ByteOrder,
-    ChannelConfig,
-    Configuration,
-    LimitsConfig,
-    LogConfig,
-    LogFormat,
-    LogLevel,
-    Protocol,
-)
-from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineDestination, PipelineSource
-from bridge.config.problems import ConfigurationError, Problem
-from bridge.config.queue_manager import (
-    BatchConfig,
-    EmbeddedQueueManagerConfig,
-    IbmQueueManagerConfig,
-    ListenerConfig,
-    QueueManagerConfig,
-    TlsConfig,
-)
-from bridge.config.references import Clash
-from bridge.config.standard import StandardProfile, standard_profile
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bridge.config.description import describe
+    from bridge.config.document import load
+    from bridge.config.link import LOCAL, LinkConfig, LinkTlsConfig
+    from bridge.config.mapping import (
+        AnyMapping,
+        FilterConfig,
+        MappingBatchConfig,
+        MessageAttributes,
+        MqDestination,
+        MqSource,
+        MqttDestination,
+        MqttSource,
+        PublicationAttributes,
+        TextPayload,
+        ToMqMapping,
+        ToMqttMapping,
+    )
+    from bridge.config.models import (
+        ByteOrder,
+        ChannelConfig,
+        Configuration,
+        LimitsConfig,
+        LogConfig,
+        LogFormat,
+        LogLevel,
+        Protocol,
+        default_configuration,
+    )
+    from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineDestination, PipelineSource
+    from bridge.config.problems import ConfigurationError, Problem
+    from bridge.config.queue_manager import (
+        BatchConfig,
+        EmbeddedQueueManagerConfig,
+        IbmQueueManagerConfig,
+        ListenerConfig,
+        QueueManagerConfig,
+        TlsConfig,
+    )
+    from bridge.config.references import Clash
+    from bridge.config.standard import StandardProfile, standard_profile
 
 __all__ = [
     "LOCAL",
@@ -83,3 +88,58 @@ __all__ = [
     "load",
     "standard_profile",
 ]
+
+# Each module is imported when a name of it is asked for: to run a bridge takes no YAML and no description of a file, and its
+# archive's process needs one section.
+_NAMES = {
+    "description": ("describe",),
+    "document": ("load",),
+    "link": ("LOCAL", "LinkConfig", "LinkTlsConfig"),
+    "mapping": (
+        "AnyMapping",
+        "FilterConfig",
+        "MappingBatchConfig",
+        "MessageAttributes",
+        "MqDestination",
+        "MqSource",
+        "MqttDestination",
+        "MqttSource",
+        "PublicationAttributes",
+        "TextPayload",
+        "ToMqMapping",
+        "ToMqttMapping",
+    ),
+    "models": (
+        "ByteOrder",
+        "ChannelConfig",
+        "Configuration",
+        "LimitsConfig",
+        "LogConfig",
+        "LogFormat",
+        "LogLevel",
+        "Protocol",
+        "default_configuration",
+    ),
+    "pipeline": ("ChangesConfig", "PipelineConfig", "PipelineDestination", "PipelineSource"),
+    "problems": ("ConfigurationError", "Problem"),
+    "queue_manager": (
+        "BatchConfig",
+        "EmbeddedQueueManagerConfig",
+        "IbmQueueManagerConfig",
+        "ListenerConfig",
+        "QueueManagerConfig",
+        "TlsConfig",
+    ),
+    "references": ("Clash",),
+    "standard": ("StandardProfile", "standard_profile"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:  # which would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -58,11 +58,6 @@ def _right_ones(data: Mapping[str, Any], context: Any) -> tuple[dict[str, AnyMap
     return right("mappings", TypeAdapter(dict[Name, AnyMapping])), right("links", TypeAdapter(dict[LinkName, LinkConfig]))
 
 
-def default_configuration() -> Configuration:
-    """The configuration of an empty file."""
-    return Configuration()
-
-
 def _problems(collection: Collection, error: ValidationError) -> list[Problem]:
     problems = []
     for detail in error.errors(include_url=False, include_input=False):

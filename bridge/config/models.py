@@ -169,6 +169,11 @@ class Configuration(Section):
         return self
 
 
+def default_configuration() -> Configuration:
+    """The configuration of an empty file."""
+    return Configuration()
+
+
 def clashes(data: Mapping[str, Any]) -> list[Clash]:
     """The channels in `data` (plain values of a file) that share a name, the listeners that share address and port, and
     the mappings and pipelines that do not go with each other, their link or queue manager.
