@@ -21,7 +21,6 @@ from bridge.archive.events import (
     encode,
     now_us,
 )
-from bridge.archive.feed import Feed
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.mapping.message import PublicationMessage
@@ -48,6 +47,9 @@ class Recorder:
     """
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
+        # Imported by a bridge that has an archive only: what it takes to start a process, and what its rows are.
+        from bridge.archive.feed import Feed
+
         self._archive = Feed(config)
         self._feed = self._archive.inlet()
         self._mappings: dict[str, MappingRecorder] = {}

@@ -13,7 +13,6 @@ import uvloop
 
 from bridge import __version__
 from bridge.archive.recorder import Recorder
-from bridge.archive.writer import ArchiveError
 from bridge.config import Configuration
 from bridge.config.password import NoPassword
 from bridge.mq.errors import MQError
@@ -69,8 +68,7 @@ class Bridge:
             self.host = host_of(self.configuration, loop)
             for line in await self.host.start(self._failed):
                 self.announce(line)
-            if self.configuration.archive.directory is not None:
-                self.archive = Recorder(self.configuration.archive, loop.time)
+            self.archive = self._recorder()
             self.service = TelemetryService(
                 self.host.agent,
                 self.configuration.limits,
@@ -81,7 +79,7 @@ class Bridge:
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError, ArchiveError) as error:
+        except (HostError, MQError) as error:
             raise StartError(str(error)) from error
         self.mappings = Mappings(Site(self.host, self.configuration.transmission_queue, self.archive))
         self.reload = Reload(self._source, self.mappings)
@@ -93,6 +91,17 @@ class Bridge:
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()
+
+    def _recorder(self) -> Recorder | None:
+        if self.configuration.archive.directory is None:
+            return None
+        # Imported only where there is an archive: with it come the rows and the process that writes them.
+        from bridge.archive.writer import ArchiveError
+
+        try:
+            return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
+        except ArchiveError as error:
+            raise StartError(str(error)) from error
 
     async def _let_control_in(self) -> None:
         path = self.configuration.control_socket_path

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
-from bridge.service.mappings.link_session import password_of
-from bridge.service.mappings.runner import Runner
-from bridge.service.mappings.runners import runner_of
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status
+
+# What runs a mapping, and the client of brokers, are imported by the functions that need them: many a bridge has no mapping.
+if TYPE_CHECKING:
+    from bridge.service.mappings.runner import Runner
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,11 @@ class Mappings:
 
         Raises NoPassword, before anything has changed, where a link's password cannot be had.
         """
-        for name in {link_name(config) for config in mappings.values()} & set(links):
-            password_of(name, links[name])
+        if used := {link_name(config) for config in mappings.values()} & set(links):
+            from bridge.service.mappings.link_session import password_of
+
+            for name in used:
+                password_of(name, links[name])
         async with self._changing:
             self._site.guard = LoopGuard(mappings, self._site.queue_manager, links)
             lines = []
@@ -79,7 +84,7 @@ class Mappings:
             entry.status.state = State.DISABLED
             return
         entry.status.state = State.STARTING
-        entry.runner = runner_of(name, config, link, self._site, entry.status)
+        entry.runner = self._runner(name, entry)
         entry.runner.start()
 
     async def _remove(self, name: str) -> None:
@@ -89,8 +94,13 @@ class Mappings:
 
     async def _leave(self, name: str, entry: Entry) -> None:
         """End what takes messages for a mapping, where it took them until now."""
-        runner = entry.runner or runner_of(name, entry.config, entry.link, self._site, entry.status)
+        runner = entry.runner or self._runner(name, entry)
         await asyncio.to_thread(runner.leave)
+
+    def _runner(self, name: str, entry: Entry) -> Runner:
+        from bridge.service.mappings.runners import runner_of
+
+        return runner_of(name, entry.config, entry.link, self._site, entry.status)
 
     @staticmethod
     async def _stop(name: str, entry: Entry) -> None:
