@@ -15,9 +15,8 @@ Source: IBM MQ, "API completion and reason codes" and "Constants".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
-
-from bridge.wire import cmqcfc
 
 # Completion codes.
 MQCC_OK: Final = 0
@@ -1627,8 +1626,17 @@ def _names(constants: Mapping[str, object], prefix: str) -> dict[int, str]:
     return names
 
 
-_REASON_NAMES: Final = _names(vars(cmqcfc), "MQRCCF_") | _names(globals(), "MQRC_")
-_COMPLETION_NAMES: Final = _names(globals(), "MQCC_")
+@cache
+def _reason_names() -> dict[int, str]:
+    # Imported and sorted out for the first failure: most applications have none.
+    from bridge.wire import cmqcfc
+
+    return _names(vars(cmqcfc), "MQRCCF_") | _names(globals(), "MQRC_")
+
+
+@cache
+def _completion_names() -> dict[int, str]:
+    return _names(globals(), "MQCC_")
 
 
 def reason_name(code: int) -> str:
@@ -1637,9 +1645,9 @@ def reason_name(code: int) -> str:
     The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. Any other
     number gives ``"MQRC_<number>"``, so that a log line always says which code it was.
     """
-    return _REASON_NAMES.get(code) or f"MQRC_{code}"
+    return _reason_names().get(code) or f"MQRC_{code}"
 
 
 def completion_name(code: int) -> str:
     """The name of a completion code: ``completion_name(2) == "MQCC_FAILED"``; unknown: ``"MQCC_<number>"``."""
-    return _COMPLETION_NAMES.get(code) or f"MQCC_{code}"
+    return _completion_names().get(code) or f"MQCC_{code}"
