@@ -8,11 +8,12 @@ import subprocess
 import sys
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 from bridge.pipeline.errors import SparkMissing
-from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
+from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, SETTINGS, session
 
 
 def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
@@ -59,6 +60,17 @@ def test_workers_import_what_is_installed() -> None:
         check=True,
     )
     assert printed.stdout == "/mine:/yours\n"
+
+
+def test_what_forks_workers_has_imported_all_and_started_no_thread() -> None:
+    """Else it were Spark's own daemon by the time that it says where it listens."""
+    command = [sys.executable, "-m", SETTINGS["spark.python.daemon.module"], "pyspark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdin is not None and daemon.stdout is not None
+        assert int.from_bytes(daemon.stdout.read(4), "big") > 0  # the port
+        assert command[2] in psutil.Process(daemon.pid).cmdline()
+        assert psutil.Process(daemon.pid).num_threads() == 1
+        daemon.stdin.close()
 
 
 def test_programs_import_mqbridge() -> None:

@@ -26,16 +26,12 @@ from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.mistake import Mistake, told
+from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_origin
+from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_origin
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, text_of, wrong_type
 from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
 from bridge.pipeline.flow.site import Site
-from bridge.pipeline.flow.source import (
-    STOP,
-    PipelineMqSource,
-    PipelineMqttSource,
-    mq_origin,
-    mqtt_origin,
-)
+from bridge.pipeline.flow.valve import STOP
 
 INPUT: Final = "input"
 #: Names of observations: what came in, and what goes out.

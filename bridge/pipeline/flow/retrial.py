@@ -14,11 +14,12 @@ from bridge.config import PipelineConfig
 from bridge.pipeline.flow.columns import routed
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.diversion import Diversion, keys_of, load, save
+from bridge.pipeline.flow.mq_source import PipelineMqSource
+from bridge.pipeline.flow.mqtt_source import PipelineMqttSource
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, source_options, table_of
 from bridge.pipeline.flow.search import at_fault, last_batch, tried
 from bridge.pipeline.flow.site import Site
-from bridge.pipeline.flow.source import PipelineMqSource, PipelineMqttSource
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQ_SCHEMA, MQTT_ARROW_SCHEMA, MQTT_SCHEMA
 
 _SOURCES: Final = {

@@ -22,8 +22,8 @@ from bridge.pipeline.flow.plan import Plan
 from bridge.pipeline.flow.progress import Batch, batch_of
 from bridge.pipeline.flow.retrial import Retrial
 from bridge.pipeline.flow.sink import DIRECTORY, ROUTES, PipelineSink
-from bridge.pipeline.flow.source import Valve
 from bridge.pipeline.flow.trouble import Trouble, trouble_of
+from bridge.pipeline.flow.valve import Valve
 from bridge.pipeline.session import has_ended
 
 #: Seconds between two looks at a query.

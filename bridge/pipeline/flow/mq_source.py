@@ -1,0 +1,58 @@
+"""The source `mq` as pipelines have it: it can be told to end. (Its workers import nothing of MQTT.)"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from bridge.pipeline.flow.valve import STOP, Valve
+from bridge.pipeline.mq.origin import READ_OPTIONS, Origin, origin_of
+from bridge.pipeline.mq.stream import MqStreamReader
+from bridge.pipeline.options import Options
+from bridge.pipeline.schema import MQ_SCHEMA
+
+
+class _MqReader(MqStreamReader):
+    def __init__(self, origin: Origin, directory: str) -> None:
+        super().__init__(origin)
+        self._valve = Valve(Path(directory))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if not self._valve.closed:
+            return super().latestOffset(start, limit)
+        self._target = deque()  # nothing is left to plan
+        end = super().latestOffset(start, limit)
+        self._valve.answer()
+        return end
+
+
+class PipelineMqSource(DataSource):
+    """The source `mq` of a pipeline."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """For `format`."""
+        return "mqbridge_mq"
+
+    def schema(self) -> StructType:
+        """The envelope of an MQ message."""
+        return MQ_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read. Raises OptionError."""
+        given = dict(self.options)
+        return _MqReader(mq_origin(given), given[STOP])
+
+
+def mq_origin(given: dict[str, str]) -> Origin:
+    """What options of `mqbridge_mq` say is to be read. Raises OptionError."""
+    return origin_of(Options("from: mq", {name: one for name, one in given.items() if name != STOP}, READ_OPTIONS))

@@ -1,0 +1,56 @@
+"""The source `mqtt` as pipelines have it: it can be told to end."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from bridge.pipeline.flow.valve import STOP, Valve
+from bridge.pipeline.mqtt.origin import READ_OPTIONS, Origin, origin_of
+from bridge.pipeline.mqtt.stream import MqttStreamReader
+from bridge.pipeline.options import Options
+from bridge.pipeline.schema import MQTT_SCHEMA
+
+
+class _MqttReader(MqttStreamReader):
+    def __init__(self, origin: Origin, directory: str) -> None:
+        super().__init__(origin)
+        self._valve = Valve(Path(directory))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if not self._valve.closed:
+            return super().latestOffset(start, limit)
+        self._forget(start)
+        self._valve.answer()
+        return start
+
+
+class PipelineMqttSource(DataSource):
+    """The source `mqtt` of a pipeline."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """For `format`."""
+        return "mqbridge_mqtt"
+
+    def schema(self) -> StructType:
+        """The envelope of an MQTT publication."""
+        return MQTT_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read. Raises OptionError."""
+        given = dict(self.options)
+        return _MqttReader(mqtt_origin(given), given[STOP])
+
+
+def mqtt_origin(given: dict[str, str]) -> Origin:
+    """What options of `mqbridge_mqtt` say is to be read. Raises OptionError."""
+    return origin_of(Options("from: mqtt", {name: one for name, one in given.items() if name != STOP}, READ_OPTIONS))
