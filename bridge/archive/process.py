@@ -136,4 +136,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # All is written and said. To take the interpreter apart, pandas with it, takes longer than to write a file.
+    os._exit(status)

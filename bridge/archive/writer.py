@@ -85,6 +85,8 @@ class ArchiveWriter:
         import bridge.archive.parquet as parquet
 
         assert config.directory is not None
+        # The first array makes pyarrow import pandas, where it is installed: that belongs to the start.
+        parquet.record_batch([])
         self._parquet = parquet
         self.config = config
         self.directory: Path = config.directory

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,9 @@ from bridge.archive.feed import Feed, Inlet
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.archive import ArchiveConfig, RollConfig
 from tests.archive.made import read
+from tests.patience import PATIENCE
 
 _PUBLISHED = Published.__struct_config__.tag
-#: Seconds: a process starts in one or two, on a busy machine in more.
-PATIENCE = 60
 
 
 @pytest.fixture
@@ -66,12 +66,10 @@ def hand(feed: Feed, *topics: str, size: int = 0, by: Inlet | None = None) -> No
 
 
 def until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(PATIENCE * 200):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not come about")
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
 
 
 def topics(directory: Path) -> list[str]:
