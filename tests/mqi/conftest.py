@@ -7,6 +7,7 @@ by PYTHONPATH and the queue manager by MQI_STANDIN.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -14,19 +15,22 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridge.mq.interface import CommandResponse
+from bridge.mapping.message import Message
+from bridge.mq.interface import MQOD, CommandResponse
 from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.mqi import frames
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
 from bridge.mq.local.server import ApplicationServer
+from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
 PACKAGES = ("pymqi", "ibmmq")
@@ -54,6 +58,14 @@ def environment(package: str, **variables: str) -> dict[str, str]:
     return os.environ | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / package)} | variables
 
 
+def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
+
+
 class Manager:
     """The embedded queue manager, served to other processes."""
 
@@ -67,7 +79,7 @@ class Manager:
         self.itself.journal.dispatch = self._loop.call_soon_threadsafe
         CommandServer(self.itself).start()
         self._server = ApplicationServer(self.itself)
-        asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(PATIENCE)
         self.port = self._server.port
         self._connection = LocalConnection(self.itself, "tests")
 
@@ -87,10 +99,30 @@ class Manager:
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
         """A connection that breaks is backed out when the queue manager has seen it."""
-        deadline = time.monotonic() + 5
-        while self.attribute(f"QLOCAL({queue})", "CURDEPTH") != depth:
-            assert time.monotonic() < deadline, self.attribute(f"QLOCAL({queue})", "CURDEPTH")
-            time.sleep(0.02)
+        until(lambda: self.attribute(f"QLOCAL({queue})", "CURDEPTH") == depth)
+
+    @contextlib.contextmanager
+    def signal(self, queue: str) -> Iterator[None]:
+        """Meanwhile: as soon as a get waits for a message of a queue, there is one on QUEUE.GO."""
+        self.command(f"DEFINE QLOCAL({queue}.GO)")
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not self.itself.queues[queue].waiters:
+                if ended.wait(0.005):
+                    return
+            connection = LocalConnection(self.itself, "tests")
+            connection.put1(MQOD(ObjectName=f"{queue}.GO"), Message(MQMD(), b"go"))
+            connection.disconnect()
+
+        watcher = threading.Thread(target=watch, name="signal")
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+            self.command(f"DELETE QLOCAL({queue}.GO) PURGE")
 
     def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
         """Run a program to its end; what it put in `found`."""
@@ -100,7 +132,7 @@ class Manager:
             env=environment(package, **{"MQI_STANDIN": self.place} | variables),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -109,10 +141,10 @@ class Manager:
         return result
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(PATIENCE)
         self.itself.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
 
