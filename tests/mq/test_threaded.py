@@ -28,6 +28,7 @@ from bridge.mq.subscriber import Subscriber
 from bridge.mq.threaded import ThreadedAgent
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
@@ -135,13 +136,13 @@ async def ended(agent: ThreadedAgent, fill: Callable[[UnitOfWork], None]) -> Uni
     unit = UnitOfWork(done.set_result)
     fill(unit)
     agent.execute(unit)
-    return await asyncio.wait_for(done, 20)
+    return await asyncio.wait_for(done, PATIENCE)
 
 
 async def stop(agent: ThreadedAgent) -> None:
     stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     agent.stop(lambda: stopped.set_result(None))
-    await asyncio.wait_for(stopped, 20)
+    await asyncio.wait_for(stopped, PATIENCE)
 
 
 def drain(manager: QueueManager, queue: str) -> list[Message]:
@@ -169,7 +170,7 @@ def payloads(manager: QueueManager) -> dict[str, list[int]]:
 async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, bytes]:
     """Three clients publish in units of work given without waiting; returns the records after a restart."""
     agent = agent_of(manager, fault)
-    await asyncio.wait_for(agent.open(), 20)
+    await asyncio.wait_for(agent.open(), PATIENCE)
     agent.start(lambda _batch: None)
     units = []
     for round_ in range(4):
@@ -185,7 +186,7 @@ async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, byt
         assert unit.refusals == {}
     await stop(agent)
     after = agent_of(manager, Fault("none", 0, after=False))
-    recovered = await asyncio.wait_for(after.open(), 20)
+    recovered = await asyncio.wait_for(after.open(), PATIENCE)
     await stop(after)
     return recovered.states
 
@@ -221,7 +222,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
         sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
     sender.disconnect()
     agent = agent_of(manager, fault)
-    await asyncio.wait_for(agent.open(), 20)
+    await asyncio.wait_for(agent.open(), PATIENCE)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
 
     def consumer(batch: Any) -> None:
@@ -232,7 +233,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
     seen = []
     units = []
     for number in range(6):
-        transmission = await asyncio.wait_for(arrived.get(), 20)
+        transmission = await asyncio.wait_for(arrived.get(), PATIENCE)
         seen.append(transmission.message.data)
 
         def fill(unit: UnitOfWork, transmission: Any = transmission, number: int = number) -> None:
@@ -246,7 +247,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
     await stop(agent)
     assert arrived.empty(), "a message was handed over twice"
     after = agent_of(manager, Fault("none", 0, after=False))
-    recovered = await asyncio.wait_for(after.open(), 20)
+    recovered = await asyncio.wait_for(after.open(), PATIENCE)
     assert recovered.states[StateKey(Side.SENT, "dev")] == b"5"
     await stop(after)
     assert drain(manager, TRANSMIT) == []
@@ -288,12 +289,12 @@ def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: Queue
     async def run() -> None:
         none = Fault("none", 0, after=False)
         first, second = agent_of(queue_manager, none), agent_of(queue_manager, none)
-        await asyncio.wait_for(first.open(), 20)
+        await asyncio.wait_for(first.open(), PATIENCE)
         waiting = asyncio.ensure_future(second.open())
         done, _ = await asyncio.wait((waiting,), timeout=0.3)
         assert not done
         await stop(first)
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, PATIENCE)
         await stop(second)
 
     asyncio.run(run())
@@ -308,7 +309,7 @@ def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
     async def run() -> None:
         agent = agent_of(queue_manager, Fault("none", 0, after=False))
         with pytest.raises(MQError) as caught:
-            await asyncio.wait_for(agent.open(), 20)
+            await asyncio.wait_for(agent.open(), PATIENCE)
         assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
         assert TRANSMIT in str(caught.value)
         await stop(agent)
@@ -419,7 +420,7 @@ def test_authority_is_asked_for_the_client(
                 identity = ClientIdentity("c", user.encode())
                 unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
 
-            reasons = await asyncio.wait_for(admitted, 20), (await asyncio.wait_for(subscribed, 20))[0]
+            reasons = await asyncio.wait_for(admitted, PATIENCE), (await asyncio.wait_for(subscribed, PATIENCE))[0]
             found[user] = (*reasons, (await ended(agent, fill)).refusals.get(0, 0))
         await stop(agent)
         return found
@@ -449,7 +450,7 @@ def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
         for user in ("alice", "carol", "bob"):
             agent.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
         agent.admit("c", "", last.set_result)
-        await asyncio.wait_for(last, 20)
+        await asyncio.wait_for(last, PATIENCE)
         await stop(agent)
         return answers
 
@@ -467,7 +468,7 @@ def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
         for number in range(100):
             agent.admit(f"c{number}", "alice", answers.append)
         agent.admit("last", "alice", last.set_result)
-        await asyncio.wait_for(last, 20)
+        await asyncio.wait_for(last, PATIENCE)
         await stop(agent)
         assert answers == [0] * 100
         return opened.calls - before

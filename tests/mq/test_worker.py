@@ -11,6 +11,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
+from tests.patience import PATIENCE
 
 
 class FakeConnection:
@@ -53,9 +54,9 @@ def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog:
     caplog.set_level(logging.INFO)
     worker = Serving()
     worker.start()
-    assert worker.served.wait(10)
+    assert worker.served.wait(PATIENCE)
     worker.stop()
-    assert worker.join(10)
+    assert worker.join(PATIENCE)
     said = [record.getMessage().partition(": MQRC")[0] for record in caplog.records]
     assert said == [
         "worker: the queue manager is lost",

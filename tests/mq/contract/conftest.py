@@ -32,6 +32,7 @@ from bridge.mq.local.server import ApplicationServer
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
+from tests.patience import PATIENCE
 
 Connect = Callable[[], Connection]
 
@@ -65,13 +66,13 @@ def served(directory: Path, *, commands: bool = False) -> Iterator[None]:
         CommandServer(queue_manager).start()
     server = ApplicationServer(queue_manager)
     try:
-        asyncio.run_coroutine_threadsafe(server.listen(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.listen(), loop).result(PATIENCE)
         yield
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(PATIENCE)
     finally:
         queue_manager.close()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(PATIENCE)
         loop.close()
 
 

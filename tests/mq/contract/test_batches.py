@@ -17,6 +17,7 @@ from bridge.mq.local import batches
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.mq.contract.conftest import INPUT, Application, Workplace
+from tests.patience import PATIENCE
 
 Refused = Callable[[int], AbstractContextManager[None]]
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
@@ -142,7 +143,7 @@ def test_only_the_first_is_waited_for(mq: Workplace, app: Application, other: Ap
         waiting = threading.Thread(target=get)
         waiting.start()
         other.put(queue, b"1")
-        waiting.join(20)
+        waiting.join(PATIENCE)
         assert not waiting.is_alive()
     else:
         other.put(queue, b"1")

@@ -9,6 +9,7 @@ import pytest
 
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.queuemanager import QueueManager
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import Manager
@@ -48,7 +49,7 @@ def test_definitions_take_effect_when_their_unit_of_work_ends(manager: Manager, 
     unit.done = lambda _reason: ended.set()
     with manager.itself.lock:
         manager.itself.journal.submit(unit)
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE)
     assert [response.objects for response in manager.connection.command(everything)] != before
 
 

@@ -29,6 +29,7 @@ from bridge.mq.local.data_directory import DataDirectoryInUse
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 PERSISTENT = MQMD(Persistence=1)
 SYNC = cmqc.MQPMO_SYNCPOINT
@@ -90,7 +91,7 @@ class Child:
     def kill(self) -> None:
         """kill -9; what it had written before counts."""
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(PATIENCE)
         # A line without its end was not written in full.
         self.lines += [line.split() for line in self._output if line.endswith("\n")]
         self._output.close()
@@ -633,7 +634,7 @@ def test_many_threads_share_few_writes(disk):
     def write(*arguments):
         writes.append(arguments)
         first.set()
-        assert release.wait(20)
+        assert release.wait(PATIENCE)
         return real(*arguments)
 
     store.write = write
@@ -642,7 +643,7 @@ def test_many_threads_share_few_writes(disk):
         for number in range(20)
     ]
     threads[0].start()
-    assert first.wait(20)
+    assert first.wait(PATIENCE)
     for thread in threads[1:]:
         thread.start()
     while True:
@@ -652,6 +653,6 @@ def test_many_threads_share_few_writes(disk):
     assert drained(LocalConnection(disk.manager), "Q") == [], "nothing is visible before it is on disk"
     release.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert len(writes) == 2
     assert len(drained(disk.connection, "Q")) == 20

@@ -29,6 +29,7 @@ from bridge.mq.local.store import Batch
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 QUEUES = ("A", "B", "C")
 TOPICS = ("t/1", "t/2")
@@ -146,7 +147,7 @@ class JournalMachine(RuleBasedStateMachine):
                 done.append(work)
                 self.manager.journal.submit(work.unit)
         for _ in done:
-            assert ended.acquire(timeout=20)
+            assert ended.acquire(timeout=PATIENCE)
         self.idle()
         store.write = real
         for work in done:
@@ -203,7 +204,7 @@ class JournalMachine(RuleBasedStateMachine):
             last = Unit()
             last.done = lambda _reason: ended.set()
             self.manager.journal.submit(last)
-        assert ended.wait(20)
+        assert ended.wait(PATIENCE)
         while True:
             with self.manager.lock:
                 if not self.manager.journal._busy:

@@ -18,6 +18,7 @@ from bridge.mq.local.connection import LocalConnection
 from bridge.mq.outlet import Outlet
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
+from tests.patience import PATIENCE
 
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 
@@ -218,7 +219,7 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manag
     finally:
         ended.set()
         room.release()
-        thread.join(10)
+        thread.join(PATIENCE)
     while move():
         pass
     assert taken == [number // 2 for number in range(1, published + 1)]
