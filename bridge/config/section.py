@@ -25,7 +25,7 @@ FilePath = Annotated[Path, values.path()]
 class Section(BaseModel):
     """A mapping of the YAML file: it cannot be changed once read, and every key it does not know is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Keys that somebody may well write here, and must not: what is expected instead of each."""

@@ -7,13 +7,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
-
-import tenacity
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
 from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    import tenacity
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +159,8 @@ class Worker(ABC, Generic[Job]):
 
     def _reconnect(self) -> Connection:
         """Connect, as often as it takes: at once, then after pauses that double, with jitter."""
+        # Imported by what connects: the embedded queue manager's process takes only names from this module.
+        import tenacity
 
         def told(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None

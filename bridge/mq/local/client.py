@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,25 +24,11 @@ from bridge.mq.interface import (
     TruncatedMessage,
 )
 from bridge.mq.local import protocol
+from bridge.mq.local.socket_address import socket_address
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 Result = TypeVar("Result")
-#: sun_path of a Unix socket address has room for 108 bytes; a longer path goes by way of the directory's descriptor.
-SUN_PATH = 100
-
-
-@contextmanager
-def socket_address(path: Path) -> Iterator[str]:
-    """An address for a Unix socket at `path`, however long the path is."""
-    if len(os.fsencode(path)) <= SUN_PATH:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
 
 
 class RemoteConnection:

@@ -17,12 +17,11 @@ import bridge
 from bridge.mq.errors import MQError
 from bridge.mq.local import protocol
 from bridge.mq.local.batches import get_each, get_many, look_many, put_many, take_each
-from bridge.mq.local.client import socket_address
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.conversation import Conversation, Malformed
 from bridge.mq.local.mqi import frames
-from bridge.mq.local.mqi.door import MqiConversation
 from bridge.mq.local.queuemanager import QueueManager
+from bridge.mq.local.socket_address import socket_address
 from bridge.wire import cmqc
 
 
@@ -42,7 +41,7 @@ class ApplicationServer:
         loop = asyncio.get_running_loop()
         places = [
             await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self)),
-            await self._listen_at(frames.SOCKET_NAME, lambda: MqiConversation(self)),
+            await self._listen_at(frames.SOCKET_NAME, lambda: _for_programs_in_c(self)),
         ]
         if address is not None:
             server = await loop.create_server(lambda: _Doorkeeper(self), *address)
@@ -75,6 +74,13 @@ class ApplicationServer:
                 path.unlink()
 
 
+def _for_programs_in_c(server: ApplicationServer) -> Conversation:
+    # Imported for the first of them: few bridges have any.
+    from bridge.mq.local.mqi.door import MqiConversation
+
+    return MqiConversation(server)
+
+
 class _Doorkeeper(asyncio.Protocol):
     """Finds out by the first bytes of a TCP connection which language it speaks."""
 
@@ -89,7 +95,7 @@ class _Doorkeeper(asyncio.Protocol):
         assert self._transport is not None
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
         mqi = data[0] == frames.GREETING[0]
-        conversation = MqiConversation(self._server) if mqi else ApplicationProtocol(self._server)
+        conversation = _for_programs_in_c(self._server) if mqi else ApplicationProtocol(self._server)
         self._transport.set_protocol(conversation)
         conversation.connection_made(self._transport)
         conversation.data_received(data)
