@@ -15,9 +15,6 @@ import bridge
 from bridge.mapping.message import Message
 from bridge.wire.mq import MQMD
 
-#: Modules that take long to import.
-HEAVY = ("asyncio", "bridge.config", "bridge.mq.local.queuemanager", "bridge.service", "rich", "uvloop", "yaml")
-
 
 def ended(process: Any, given: bytes = b"") -> tuple[int, str, str]:
     output, errors = process.communicate(given, timeout=20)
@@ -36,18 +33,6 @@ def test_version(start: Any) -> None:
 def test_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "bridge", "version"], capture_output=True, timeout=20, check=True)
     assert done.stdout.startswith(b"mqbridge ")
-
-
-@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["mq", "put", "--help"], ["mq", "get", "Q"]])
-def test_no_command_imports_what_it_does_not_need(arguments: list[str], tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom bridge.cli import main\n"
-        f"sys.argv[1:] = {arguments!r}\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        f"print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=20, cwd=tmp_path, check=True)
-    assert done.stderr.decode().splitlines()[-1] == ""
 
 
 @pytest.mark.parametrize(
