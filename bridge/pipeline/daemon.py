@@ -1,9 +1,9 @@
 """What forks Python workers for Spark: its own `pyspark.daemon`, which has imported beforehand what they all import.
 
 A worker that Spark's daemon forks imports Arrow, pandas and this package after the fork: 1.2 s of a processor for each,
-before a query's first batch and after each task that failed. One that this daemon forks has them. Spark's rule, that a
-daemon has no thread when it forks, is kept: where an import has started one after all, this becomes Spark's
-plain daemon.
+before a query's first batch and after each task that failed, and 1 s for each of the steps in which Spark plans a query.
+One that this daemon forks has them. Spark's rule, that a daemon has no thread when it forks, is kept: where an import has
+started one after all, this becomes Spark's plain daemon. `python-worker` runs it in place of that.
 """
 
 from __future__ import annotations
@@ -14,29 +14,35 @@ import sys
 from pathlib import Path
 from typing import Final
 
-#: What workers import, of Spark and of this package, with all that these import.
-_MODULES: Final = (
-    "pyspark.worker",
+#: What workers of data sources import, with all that these import.
+_SOURCES: Final = (
+    "bridge.pipeline.flow.sink",
+    "bridge.pipeline.flow.mq_source",
+    "bridge.pipeline.flow.mqtt_source",
+    "bridge.pipeline.registration",
+)
+#: Those of tasks, more.
+_TASKS: Final = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.worker.plan_data_source_read",
     "pandas",
     "pyarrow.compute",
-    "bridge.pipeline.flow.sink",
-    "bridge.pipeline.flow.mq_source",
-    "bridge.pipeline.flow.mqtt_source",
     "bridge.pipeline.mapping",
-    "bridge.pipeline.registration",
 )
+#: What Spark has its daemon fork, by the module that it names: workers of tasks, and one that looks for packages only.
+_TASK: Final = "pyspark.worker"
+_LOOKUP: Final = "pyspark.sql.worker.lookup_data_sources"
 #: What keeps libraries from starting threads when they are imported: Arrow's allocator, and numpy's linear algebra.
 _NO_THREADS: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
 #: A directory of each thread of this process, on Linux.
 _THREADS: Final = Path("/proc/self/task")
 
 
-def import_all() -> bool:
-    """Import what workers do; whether this process still has one thread."""
-    for name in _MODULES:
-        importlib.import_module(name)
+def import_all(worker: str) -> bool:
+    """Import what workers of a module of Spark do; whether this process still has one thread."""
+    if worker != _LOOKUP:
+        for name in (worker, *_SOURCES, *(_TASKS if worker == _TASK else ())):
+            importlib.import_module(name)
     return len(list(_THREADS.iterdir())) == 1
 
 
@@ -44,7 +50,8 @@ def main() -> None:
     """Serve Spark, as `python -m pyspark.daemon` does."""
     for name, value in _NO_THREADS.items():
         os.environ.setdefault(name, value)
-    if not _THREADS.exists() or not import_all():
+    worker = sys.argv[1] if sys.argv[1:] else _TASK
+    if not _THREADS.exists() or not import_all(worker):
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     from pyspark import daemon
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
 #: What Spark logs where nobody has said it: warnings, and nothing of itself.
 SPARK_CONFIGURATION: Final = Path(__file__).with_name("spark_configuration")
-#: What runs Python for Spark: the interpreter that PYTHON_VARIABLE names, without Spark's own archives on its path.
+#: What runs Python for Spark: the interpreter that PYTHON_VARIABLE names, without Spark's own archives on its path; and for
+#: Spark's daemon, `bridge.pipeline.daemon`.
 PYTHON_WORKER: Final = Path(__file__).with_name("python-worker")
 PYTHON_VARIABLE: Final = "MQBRIDGE_PYTHON"
 
@@ -44,8 +45,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.debug.maxToStringFields": "1000",
     # A table that somebody saves without a path is not left in the working directory.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "mqbridge-spark-warehouse"),
-    # Workers begin with what they need: 0.4 s of a processor for the first batch of a query in place of 1.7 s.
-    "spark.python.daemon.module": "bridge.pipeline.daemon",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.pipeline.errors import SparkMissing
-from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, SETTINGS, session
+from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
 
 
 def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
@@ -62,13 +62,15 @@ def test_workers_import_what_is_installed() -> None:
     assert printed.stdout == "/mine:/yours\n"
 
 
-def test_what_forks_workers_has_imported_all_and_started_no_thread() -> None:
+@pytest.mark.parametrize("worker", ["pyspark.worker", "pyspark.sql.worker.create_data_source"])
+def test_what_forks_workers_has_imported_all_and_started_no_thread(worker: str) -> None:
     """Else it were Spark's own daemon by the time that it says where it listens."""
-    command = [sys.executable, "-m", SETTINGS["spark.python.daemon.module"], "pyspark.worker"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+    command = [PYTHON_WORKER, "-m", "pyspark.daemon", worker]
+    given = os.environ | {PYTHON_VARIABLE: sys.executable}
+    with subprocess.Popen(command, env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdin is not None and daemon.stdout is not None
         assert int.from_bytes(daemon.stdout.read(4), "big") > 0  # the port
-        assert command[2] in psutil.Process(daemon.pid).cmdline()
+        assert "bridge.pipeline.daemon" in psutil.Process(daemon.pid).cmdline()
         assert psutil.Process(daemon.pid).num_threads() == 1
         daemon.stdin.close()
 

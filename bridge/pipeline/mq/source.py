@@ -18,8 +18,6 @@ from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.origin import READ_OPTIONS, origin_of
 from bridge.pipeline.mq.reader import MqReader
 from bridge.pipeline.mq.stream import MqStreamReader
-from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
-from bridge.pipeline.mq.writer import MqStreamWriter, MqWriter
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQ_SCHEMA
 
@@ -81,6 +79,10 @@ class MqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write: messages are added, whatever the mode. Raises OptionError."""
+        # Here, lest whoever reads only imports it: a streaming read starts a process, and this is a third of its imports.
+        from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
+        from bridge.pipeline.mq.writer import MqWriter
+
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if overwrite:
             raise OptionError(f"{SOURCE} adds messages, and overwrites none: write with mode append")
@@ -88,6 +90,9 @@ class MqDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write. Raises OptionError."""
+        from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
+        from bridge.pipeline.mq.writer import MqStreamWriter
+
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if "writeId" in options:
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
