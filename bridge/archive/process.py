@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from importlib.abc import MetaPathFinder
 
 import msgspec
 
@@ -121,8 +122,17 @@ def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
     return 0
 
 
+class WithoutPandas(MetaPathFinder):
+    """Finds no pandas: pyarrow imports it, where it is installed, to know its arrays from others. None come here."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("the archive's process does without pandas", name=name)
+
+
 def main() -> int:
     """Run it."""
+    sys.meta_path.insert(0, WithoutPandas())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # Rows are made and forgotten by the thousand, and none is in a cycle.
@@ -137,5 +147,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
-    # All is written and said. To take the interpreter apart, pandas with it, takes longer than to write a file.
+    # All is written and said. To take the interpreter apart takes longer than to write a file.
     os._exit(status)

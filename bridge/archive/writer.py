@@ -85,7 +85,7 @@ class ArchiveWriter:
         import bridge.archive.parquet as parquet
 
         assert config.directory is not None
-        # The first array makes pyarrow import pandas, where it is installed: that belongs to the start.
+        # The first array makes pyarrow look for pandas: that belongs to the start.
         parquet.record_batch([])
         self._parquet = parquet
         self.config = config

@@ -102,8 +102,20 @@ def test_a_bridge_without_mappings(tmp_path: Path) -> None:
 
 
 def test_the_process_of_the_archive(tmp_path: Path) -> None:
-    names = ("asyncio", "bridge.config.models", "bridge.mq", "bridge.service", "pyspark", "typer", "uvloop", "yaml")
-    assert imported("import bridge.archive.process, bridge.archive.parquet\nstatus = 0", names, tmp_path) == []
+    names = ("asyncio", "bridge.config.models", "bridge.mq", "bridge.service", "pandas", "typer", "uvloop", "yaml")
+    program = """
+import os, sys
+import bridge.archive.process as process
+def stop(config, *_):
+    import bridge.archive.parquet
+    assert bridge.archive.parquet.record_batch([]).num_columns
+    return 0
+process.write = stop
+sys.argv[1:] = ['{}']
+os.dup2(2, 1)
+status = process.main()
+"""
+    assert imported(program, names, tmp_path) == []
 
 
 def test_the_names_of_the_configuration() -> None:
