@@ -5,6 +5,8 @@
 set -u
 python=$1
 shift
+# The tests' processes are as a user's: what one has compiled, the next one loads.
+unset PYTHONDONTWRITEBYTECODE
 [ $# -eq 0 ] || exec "$python" -m pytest "$@"
 printed=$(mktemp -d)
 trap 'rm -rf "$printed"' EXIT

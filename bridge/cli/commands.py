@@ -11,16 +11,6 @@ import typer.core
 import typer.main
 
 from bridge.cli.failures import failure_of
-from bridge.cli.parameters import shorten
-
-
-class Command(typer.core.TyperCommand):
-    """One command."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        parameters = super().get_params(ctx)
-        shorten(parameters)
-        return parameters
 
 
 class Commands(typer.core.TyperGroup):
@@ -32,11 +22,6 @@ class Commands(typer.core.TyperGroup):
 
     #: name of a command -> where its function is, as "module:name"
     FUNCTIONS: ClassVar[Mapping[str, str]] = {}
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        parameters = super().get_params(ctx)
-        shorten(parameters)
-        return parameters
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list({**self.FUNCTIONS, **self.commands})
@@ -64,5 +49,5 @@ class Commands(typer.core.TyperGroup):
 def _command(name: str, place: str) -> Any:
     module, function = place.split(":")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, cls=Command)(getattr(import_module(module), function))
+    alone.command(name)(getattr(import_module(module), function))
     return typer.main.get_command(alone)
