@@ -23,9 +23,7 @@ from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
 from bridge.mq.local.server import ApplicationServer
-
-#: Seconds until a test gives up waiting for something that has to happen.
-PATIENCE = 20.0
+from tests.patience import PATIENCE
 
 
 class RunningQueueManager:

@@ -14,10 +14,11 @@ import pytest
 import bridge
 from bridge.mapping.message import Message
 from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 
 def ended(process: Any, given: bytes = b"") -> tuple[int, str, str]:
-    output, errors = process.communicate(given, timeout=20)
+    output, errors = process.communicate(given, timeout=PATIENCE)
     return process.returncode, output.decode(), errors.decode()
 
 
@@ -31,7 +32,7 @@ def test_version(start: Any) -> None:
 
 
 def test_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "bridge", "version"], capture_output=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-m", "bridge", "version"], capture_output=True, timeout=PATIENCE, check=True)
     assert done.stdout.startswith(b"mqbridge ")
 
 
@@ -129,7 +130,7 @@ def test_a_message_that_was_not_printed_stays(start: Any, queue_manager: Any) ->
     os.close(reading)
     process = start("mq", "get", queue, "--data-dir", queue_manager.directory, stdout=writing)
     os.close(writing)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert b"Traceback" not in errors
     queue_manager.until(lambda: ended(start("mq", "get", queue, MQBRIDGE_DATA_DIR=queue_manager.directory))[0] == 0)

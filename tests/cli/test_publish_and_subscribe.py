@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
+
 
 def objects(result: Any) -> list[dict[str, Any]]:
     assert result.exit_code == 0, result.stderr
@@ -124,6 +126,6 @@ def test_ctrl_c(start: Any, queue_manager: Any, topic: str, durable: bool, remov
     process = start("mq", "sub", topic, *options, "--data-dir", queue_manager.directory)
     subscribed(process, topic)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output, errors.strip()) == (130, b"", b"")
     queue_manager.until(lambda: subscriptions(queue_manager, topic) == (durable and not remove))

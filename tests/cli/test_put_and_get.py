@@ -12,6 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 NO_MESSAGE = "MQRC_NO_MSG_AVAILABLE (2033)"
 
@@ -167,7 +168,7 @@ def test_get_waits_for_a_message(start: Any, queue_manager: Any) -> None:
     process = start("mq", "get", queue, "--wait", 20, "--data-dir", queue_manager.directory)
     queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 1)
     queue_manager.put(queue, Message(MQMD(), b"late"))
-    assert process.communicate(timeout=20) == (b"late\n", b"")
+    assert process.communicate(timeout=PATIENCE) == (b"late\n", b"")
     assert process.returncode == 0
     assert queue_manager.depth(queue) == 0
 

@@ -20,10 +20,10 @@ from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh
+from tests.patience import PATIENCE
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
-PATIENCE = 20
 
 
 class Service:
