@@ -98,8 +98,9 @@ def test_a_worker_and_the_driver_killed(
         session_made(mosquitto.port, tmp_path / topic, topic)
         sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
     driver = process("tests.pipeline.mqtt.driver", mosquitto.port, queues.directory, queue, tmp_path)
-    # The worker in the middle of the first batch, and the driver after the second is put, which Spark has not noted then.
-    worker = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 10, action=kill(signal.SIGKILL))
+    # The worker in the first batch, which has what has come by then, one publication at least; and the driver after the
+    # second is put, which Spark has not noted then.
+    worker = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), action=kill(signal.SIGKILL))
     committed = Fault(
         lambda verb, request: verb == "MQCMIT",
         2,
