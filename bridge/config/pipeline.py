@@ -211,8 +211,8 @@ class PipelineConfig(Section):
     source: PipelineSource = Field(alias="from")
     """Where it reads."""
     payload: Annotated[PipelinePayload, values.choice(PipelinePayload)] = "json"
-    """What the column `payload` is: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. (With `mapping` and neither
-    `select` nor `schema`, nobody looks at it before the mapping does: then `bytes` is the default.)"""
+    """What the column `payload` is: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. (Where neither this nor
+    `schema` is there, and `select` does not read the column, nobody looks whether it is JSON: `bytes` is the default.)"""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
     """Fields of JSON payloads and their types. What has another type is a dead letter, as is what `::` cannot cast."""
     tables: dict[TableName, FilePath] = Field(default_factory=dict)

@@ -10,6 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
 #: The column of `input` that a SELECT has payloads in, and that of their bytes.
 PAYLOAD: Final = "payload"
 BODY: Final = "body"
@@ -24,6 +28,8 @@ _GET: Final = re.compile(r"(?<![a-z_])variant_get\(payload#\d+, (?P<path>\$.*?),
 _TYPES: Final = frozenset(
     ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date")
 )
+#: What stands for the payload in a plan that tells whether it is read.
+_MARK: Final = "the payload of a probe"
 #: Types whose name in plans is not that in SQL.
 _SQL_NAMES: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
@@ -68,3 +74,19 @@ def wrong_type(column: str, fields: Mapping[tuple[str, str], None]) -> str:
 def _literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def is_read(spark: SparkSession, source: DataFrame, column: str, select: str, view: str) -> bool:
+    """Whether a SELECT over `view` reads the column `payload` of a source, rather than `column` (as `body`) or neither.
+
+    Spark's optimizer knows: it leaves out what nobody reads. Of a stream it gives no plan, so the plan is of rows that are
+    made up. Where there is none, for a SELECT with a mistake or columns that cannot be made up, it may be read.
+    """
+    document = f.expr(f"try_parse_json(concat({_literal(_MARK)}, {text_of(column)}))")
+    try:
+        rows = spark.range(1).select(f.from_json(f.col("id").cast("string"), source.schema).alias("row")).select("row.*")
+        rows.withColumns({BODY: f.col(column), PAYLOAD: document}).createOrReplaceTempView(view)
+        plan = spark.sql(select)._jdf.queryExecution().optimizedPlan().toString()
+    except AnalysisException:
+        return True
+    return _MARK in plan

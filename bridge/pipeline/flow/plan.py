@@ -28,7 +28,7 @@ from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.mistake import Mistake, told
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_origin
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_origin
-from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, text_of, wrong_type
+from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
 from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
 from bridge.pipeline.flow.site import Site
 from bridge.pipeline.flow.valve import STOP
@@ -37,6 +37,9 @@ INPUT: Final = "input"
 #: Names of observations: what came in, and what goes out.
 TAKEN: Final = "taken"
 MADE: Final = "made"
+#: Name of the observation that has, as `WHY`, what is wrong with one of the payloads that are bad, as far as Spark can tell.
+FOUND: Final = "found"
+WHY: Final = "why"
 _planning: Final = threading.Lock()
 _COUNT: Final = "rows"
 
@@ -76,6 +79,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> 
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
             spark._jsparkSession.sessionState().sqlParser().parseQuery(config.select)
         raw = _source(spark, name, config, site, directory)
+        config = _with_payload(spark, raw, config)
         checked = _checked(spark, raw, name, config, site, directory)
         made = _selected(spark, checked, config)
         if config.changes is not None:
@@ -171,6 +175,15 @@ def payload_column(frame: DataFrame) -> str | None:
     return None
 
 
+def _with_payload(spark: SparkSession, raw: DataFrame, config: PipelineConfig) -> PipelineConfig:
+    """A payload that nobody has called JSON, and that the SELECT does not read, may be anything."""
+    column = payload_column(raw)
+    said = config.model_fields_set & {"payload", "fields"}
+    if column is None or said or config.payload != "json" or is_read(spark, raw, column, config.select, INPUT):
+        return config
+    return config.model_copy(update={"payload": "bytes"})
+
+
 def _checked(
     spark: SparkSession, raw: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
 ) -> DataFrame:
@@ -182,7 +195,8 @@ def _checked(
     with told(("dead_letters",), "a queue"):
         letters = letters_of(_letters(name, config, site, named=False))
     judge = BadPayloads(name, column, config.payload, letters.target, letters.directory, diverted)
-    good = judged(spark, raw, column, config).mapInArrow(judge, raw.schema)
+    seen = judged(spark, raw, column, config).observe(FOUND, f.min(REASON).alias(WHY))
+    good = seen.mapInArrow(judge, raw.schema)
     return input_of(_counted(good, TAKEN), column, config)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.pipeline.flow.plan import MADE, TAKEN
+from bridge.pipeline.flow.plan import FOUND, MADE, TAKEN, WHY
 from bridge.pipeline.flow.refused import Refused
 
 
@@ -26,6 +26,8 @@ class Batch(msgspec.Struct, frozen=True):
     waiting: int | None
     #: rows that a destination has refused; None: none
     refused: Refused | None = None
+    #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
+    found: str | None = None
 
     @property
     def bad(self) -> int:
@@ -39,8 +41,10 @@ class Batch(msgspec.Struct, frozen=True):
         parts.append(f"{self.seconds:.2f} s")
         if self.waiting is not None:
             parts.append(f"{self.waiting} waiting")
-        why = "" if self.refused is None else f"; refused: {self.refused.why}"
-        return f"{self.pipeline}: batch {self.number}: {', '.join(parts)}{why}"
+        line = f"{self.pipeline}: batch {self.number}: {', '.join(parts)}"
+        if self.found is not None:
+            line += f"; bad: {self.found}"
+        return line if self.refused is None else f"{line}; refused: {self.refused.why}"
 
 
 def batch_of(pipeline: str, progress: Any, refused: Refused | None) -> Batch:
@@ -56,6 +60,7 @@ def batch_of(pipeline: str, progress: Any, refused: Refused | None) -> Batch:
         int(progress.durationMs.get("triggerExecution", 0)) / 1000,
         _waiting(progress.sources[0], rows) if progress.sources else None,
         refused,
+        observed[FOUND][WHY] if FOUND in observed else None,
     )
 
 

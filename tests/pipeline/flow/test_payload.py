@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.pipeline.flow.payload import casts, declared, wrong_type
+from bridge.pipeline.flow.payload import casts, declared, is_read, wrong_type
+from bridge.pipeline.schema import MQ_SCHEMA, MQTT_SCHEMA
 
 #: Expressions over `payload` -> (path, type) of the casts that end a query where they cannot be done.
 CASTS = {
@@ -46,3 +47,32 @@ def test_wrong_types(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(text.encode(),) for text, _ in JUDGED], "body binary")
     rows = frame.selectExpr("CAST(body AS STRING)", wrong_type("body", declared({"a.b": "double"})))
     assert {row[0]: row[1] for row in rows.collect()} == dict(JUDGED)
+
+
+#: SELECTs over a view `one` of publications, and whether they read their payload.
+READ = {
+    "SELECT body FROM one": False,
+    "SELECT topic, count(*) AS n FROM one GROUP BY topic": False,
+    "SELECT * EXCEPT (payload) FROM one": False,
+    "SELECT parse_json('{}') AS payload, topic FROM one": False,
+    "SELECT topic FROM (SELECT * FROM one)": False,
+    "SELECT * FROM one": True,
+    "SELECT topic FROM one WHERE payload:a IS NOT NULL": True,
+    "SELECT topic, count(payload) AS n FROM one GROUP BY topic": True,
+    "SELECT a.body FROM one a JOIN one b ON a.topic = b.payload:topic::string": True,
+    "SELECT no_such_column FROM one": True,
+}
+
+
+@pytest.mark.parametrize("select", READ)
+def test_whether_a_payload_is_read(select: str, spark: SparkSession) -> None:
+    source = spark.createDataFrame([], MQTT_SCHEMA)
+    assert is_read(spark, source, "payload", select, "one") is READ[select]
+    spark.catalog.dropTempView("one")
+
+
+def test_whether_the_body_of_a_message_is_read(spark: SparkSession) -> None:
+    source = spark.createDataFrame([], MQ_SCHEMA)
+    assert not is_read(spark, source, "body", "SELECT body, md FROM one", "one")
+    assert is_read(spark, source, "body", "SELECT body, payload:a::int AS a FROM one", "one")
+    spark.catalog.dropTempView("one")

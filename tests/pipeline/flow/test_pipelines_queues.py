@@ -71,6 +71,41 @@ def test_rows_become_json_and_bad_payloads_dead_letters(bench: Bench) -> None:
     assert {one.DestQName.rstrip(b" \0").decode() for one in found.values()} == {source}
     assert bench.queues.depth(source) == 0
     assert [(one.rows, one.made, one.bad) for one in bench.batches] == [(12, 2, 9)]
+    assert "12 in, 2 out, 9 dead letters, " in str(bench.batches[0]) and "; bad: " in str(bench.batches[0])
+
+
+def test_what_a_select_does_not_read_may_be_anything(bench: Bench) -> None:
+    """Only what is said to be JSON, or read as such, has to be; the line of a batch says what was wrong."""
+    source, target = bench.queues.queue(), bench.queues.queue()
+    pipeline = """
+        pipelines:
+          copy:
+            from: {mq: {queue: $source}}
+            $said
+            select: SELECT $columns FROM input
+            to: {mq: {queue: $target}}
+            dead_letters: {archive: $bad}
+            checkpoint: $state
+    """
+    bodies = [b"no json", b"{}", b"\xff\x00"]
+    cases = [
+        ("", "body", 0),
+        ("", "body, md", 0),
+        ("payload: json", "body", 2),
+        ("schema: {a: int}", "body", 2),
+        ("payload: text", "body", 1),
+        ("", "body, struct(IF(payload IS NULL, 1, 2) AS Priority) AS md", 2),
+    ]
+    for number, (said, columns, bad) in enumerate(cases):
+        names = {"bad": bench.directory / f"bad {number}", "state": bench.directory / f"state {number}"}
+        bench.write(pipeline, source=source, target=target, said=said, columns=columns, **names)
+        bench.queues.put(source, *bodies)
+        bench.run()
+        assert bench.queues.depth(source) == 0
+        assert bench.queues.depth(target) == len(bodies) - bad
+        bench.queues.take(target)
+        batch = bench.batches[-1]
+        assert batch.bad == bad and (batch.found is not None) is (bad == 2)
 
 
 def test_a_body_is_the_message_and_a_column_says_where_it_goes(bench: Bench) -> None:
