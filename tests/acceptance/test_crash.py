@@ -158,7 +158,6 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
     assert subscriber.undeclared == []
 
 
-@pytest.mark.timeout(240)  # alone it starts Spark
 def test_the_audit_is_the_judge(
     new_bridge: Callable[..., BridgeProcess],
     spark: SparkSession,

@@ -17,9 +17,8 @@ from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import Runner
 from bridge.pipeline.flow.site import site_of
 from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.patience import PATIENCE
 from tests.pipeline.conftest import Queues
-
-PATIENCE = 60
 
 
 class Bench:
@@ -58,13 +57,17 @@ class Bench:
 
         given = {"tell": self.lines.append, "seen": self.batches.append, **options}
         return Runner(
-            self.spark, {name: planned(name) for name in chosen}, once=once, attempts=attempts, patience=PATIENCE, **given
+            self.spark,
+            {name: planned(name) for name in chosen},
+            once=once,
+            attempts=attempts,
+            patience=PATIENCE,
+            **given,
         )
 
     def run(self, *names: str) -> None:
         """Run pipelines until all that is there is done."""
         assert not self.runner(*names).run(), self.lines
-
 
     def run_mended(self, command: str) -> list[str]:
         """Run pipelines that go on after an MQSC command, which they get when they say that they try again; all lines."""

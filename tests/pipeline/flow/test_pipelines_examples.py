@@ -22,7 +22,8 @@ from bridge.mq.outlet import Outlet
 from bridge.mqtt.link import LinkConnection
 from bridge.wire.mq import MQMD
 from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.pipeline.flow.conftest import PATIENCE, Bench
+from tests.patience import PATIENCE
+from tests.pipeline.flow.conftest import Bench
 
 SHIPPED = Path(__file__).parents[3] / "mappings" / "pipelines"
 
@@ -69,7 +70,11 @@ def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) ->
     bench.queues.mqsc("DEFINE QLOCAL(SYSTEM.DEAD.LETTER.QUEUE) REPLACE")  # which a bridge has
     text = (SHIPPED / "examples.yaml").read_text(encoding="utf-8")
     # A minute, and 10 s more, are long for a test.
-    for shipped, here in (("1883", str(broker.port)), ("'1 minute'", "'1 second'"), ("watermark: 10 s", "watermark: 0")):
+    for shipped, here in (
+        ("1883", str(broker.port)),
+        ("'1 minute'", "'1 second'"),
+        ("watermark: 10 s", "watermark: 0"),
+    ):
         assert shipped in text
         text = text.replace(shipped, here)
     bench.write(text)
@@ -80,7 +85,12 @@ def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) ->
         "PLANT.EVENTS", b'{"event": "stop", "machine": "oven-7"}', b'{"event": "go", "machine": "unknown"}', b"no JSON"
     )
     bench.queues.put("PLANT.COMMANDS", b'{"command": "reset", "devices": ["press-1", "oven-7"]}')
-    readings = [telemetry("press-1", 20.0), telemetry("press-1", 20.4), telemetry("press-1", 21.0), telemetry("oven-7", 180)]
+    readings = [
+        telemetry("press-1", 20.0),
+        telemetry("press-1", 20.4),
+        telemetry("press-1", 21.0),
+        telemetry("oven-7", 180),
+    ]
     assert commands.publish(readings) == {}
     bench.run()
     _until(time.time() + 1)

@@ -104,7 +104,6 @@ def test_on_a_cluster_with_two_workers(bench: Bench, tmp_path: Path) -> None:
     assert sorted(body[-7:] for body in bench.queues.bodies(dead)) == [b'"n": 0}', b"no JSON"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(QUEUE_MANAGER_VARIABLE in os.environ, reason="the stand-in takes the place of IBM's library")
 @pytest.mark.timeout(PATIENCE * 2)
 def test_from_and_to_ibm_mq(bench: Bench) -> None:

@@ -19,7 +19,8 @@ from bridge.pipeline.schema import Column
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, RFH2, Folder, decode_chain, encode_rfh2
 from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.pipeline.flow.conftest import PATIENCE, Bench
+from tests.patience import PATIENCE
+from tests.pipeline.flow.conftest import Bench
 
 
 def objects(bodies: list[bytes]) -> list[Any]:
@@ -186,8 +187,20 @@ def test_changes_are_reported_once_over_restarts(bench: Bench) -> None:
         source=source,
         target=target,
     )
-    first = [("a", 1, 20.0, "on"), ("a", 2, 20.5, "on"), ("a", 3, 20.6, "on"), ("b", 1, None, "on"), ("b", 2, None, "on")]
-    second = [("a", 4, 20.2, "on"), ("a", 5, 20.2, "off"), ("b", 3, 1.0, "on"), ("a", 6, 20.3, "off"), ("c", 1, 0, None)]
+    first = [
+        ("a", 1, 20.0, "on"),
+        ("a", 2, 20.5, "on"),
+        ("a", 3, 20.6, "on"),
+        ("b", 1, None, "on"),
+        ("b", 2, None, "on"),
+    ]
+    second = [
+        ("a", 4, 20.2, "on"),
+        ("a", 5, 20.2, "off"),
+        ("b", 3, 1.0, "on"),
+        ("a", 6, 20.3, "off"),
+        ("c", 1, 0, None),
+    ]
     for rows, expected in ((first, ["a1", "a3", "b1"]), (second, ["a5", "b3", "c1"])):
         bench.queues.put(source, *(json.dumps(dict(zip("knts", row, strict=True))).encode() for row in rows))
         bench.run()

@@ -19,9 +19,10 @@ from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import LOCK, Runner
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.patience import PATIENCE
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.faults import Fault, fault, is_marker, kill_driver
-from tests.pipeline.flow.conftest import PATIENCE, Bench
+from tests.pipeline.flow.conftest import Bench
 
 MOVE = """
     queue_manager: {data_directory: $data}
@@ -115,15 +116,12 @@ def started(bench: Bench, name: str = "move") -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_killed_in_the_middle_and_ended_by_sigterm(bench: Bench) -> None:
     source, target = queues_of(bench)
     bench.queues.put(source, *BODIES)
     process = started(bench)
     # Units of work with messages, and the removals of those that are done, by turns: some way into it.
-    committed = Fault(
-        lambda verb, request: verb == "MQCMIT", 6, action=lambda _: kill_driver(process.pid), after=True
-    )
+    committed = Fault(lambda verb, request: verb == "MQCMIT", 6, action=lambda _: kill_driver(process.pid), after=True)
     with fault(APPLICATION_NAME, committed):
         assert process.wait(PATIENCE) == -signal.SIGKILL
     process.communicate()

@@ -14,8 +14,7 @@ from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkConnection
 from tests.mqtt.link.mosquitto_broker import Mosquitto
-
-PATIENCE = 60
+from tests.patience import PATIENCE
 
 
 @pytest.fixture(scope="session")

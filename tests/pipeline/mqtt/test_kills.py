@@ -18,20 +18,24 @@ from bridge.pipeline.mq.place import APPLICATION_NAME
 from bridge.pipeline.mqtt.frame import read
 from bridge.pipeline.mqtt.spool import Spool
 from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.patience import PATIENCE
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver
-from tests.pipeline.mqtt.conftest import PATIENCE, Clients
+from tests.pipeline.mqtt.conftest import Clients
 from tests.pipeline.mqtt.driver import drain
 from tests.pipeline.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
 from tests.pipeline.mqtt.spooler import IN_FLIGHT, session_made, spooling, subscribed
 
-DRIVER_PATIENCE = 90
+DRIVER_PATIENCE = 150
 
 
 def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
     """A module as a process, in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
     )
 
 
@@ -86,7 +90,6 @@ def test_a_spool_whose_process_is_killed_at_each_step(
     spool.close()
 
 
-@pytest.mark.timeout(240)  # two Spark sessions at once
 def test_a_worker_and_the_driver_killed(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
 ) -> None:

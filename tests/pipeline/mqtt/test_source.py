@@ -24,7 +24,8 @@ from bridge.pipeline.mqtt.target import WRITE_OPTIONS, target_of
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
 from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.pipeline.mqtt.conftest import PATIENCE, Clients, run, stream
+from tests.patience import PATIENCE
+from tests.pipeline.mqtt.conftest import Clients, run, stream
 from tests.pipeline.mqtt.spooler import session_made
 
 #: An observer with QoS 0: CONNECT of MQTT 3.1.1, client identifier "o"; SUBSCRIBE to "stops".
@@ -270,7 +271,11 @@ def test_publications_of_a_mapping_are_written(
         ({"topic": "t"}, "body string", r"column body is none of .*; column payload is missing"),
         ({"topic": "{line}"}, "payload string", r"topic names line, which is no column \(payload\)"),
         ({"topic": "{line"}, "payload string", r"option topic: .*: } is missing"),
-        ({"topic": "t", "clientId": "one"}, "payload string", r"option clientId: .*each task of Spark connects by itself"),
+        (
+            {"topic": "t", "clientId": "one"},
+            "payload string",
+            r"option clientId: .*each task of Spark connects by itself",
+        ),
     ],
 )
 def test_writes_that_are_refused(options: dict[str, str], ddl: str, said: str) -> None:
@@ -279,9 +284,7 @@ def test_writes_that_are_refused(options: dict[str, str], ddl: str, said: str) -
         source.writer(StructType.fromDDL(ddl), False)
 
 
-def test_passwords_are_read_where_the_connection_is_made(
-    tmp_path: Path
-) -> None:
+def test_passwords_are_read_where_the_connection_is_made(tmp_path: Path) -> None:
     file = tmp_path / "password"
     target = target_of(
         Options("mqtt", {"host": "h", "user": "u", "passwordFile": str(file), "topic": "t"}, WRITE_OPTIONS),

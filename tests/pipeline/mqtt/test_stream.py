@@ -22,7 +22,8 @@ from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.stream import MqttStreamReader, NotConnected
 from bridge.pipeline.mqtt.subscriber import Subscriber
 from tests.mqtt.link.mosquitto_broker import Mosquitto, free_port
-from tests.pipeline.mqtt.conftest import PATIENCE, Clients
+from tests.patience import PATIENCE
+from tests.pipeline.mqtt.conftest import Clients
 
 Readers = Callable[..., MqttStreamReader]
 ALL = ReadAllAvailable()
