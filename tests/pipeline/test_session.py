@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.pipeline.errors import SparkMissing
+from bridge.pipeline.registration import ADDED_BY_SPARK, register
 from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
 
 
@@ -27,6 +29,20 @@ def test_what_ends_this_process_group_spares_the_jvm(spark: SparkSession) -> Non
     """Who has to bring a batch to its end needs it until then."""
     jvm: Any = spark._jvm
     assert os.getpgid(jvm.java.lang.ProcessHandle.current().pid()) != os.getpgrp()
+
+
+def test_a_stream_that_begins_adds_nothing_that_others_are_serialized_with(spark: SparkSession) -> None:
+    """Spark puts some names into a map of the source; they have been in there since it was made known."""
+    jvm: Any = spark._jvm
+    register(spark)
+    assert not ADDED_BY_SPARK.keys() & spark.sparkContext.environment.keys()
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    for name in ("mq", "mqtt"):
+        assert ADDED_BY_SPARK.keys() <= set(sources.lookupDataSource(name).dataSourceCls().envVars().keySet())
+    runner = "org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner"
+    resource = jvm.java.lang.Class.forName(runner).getResourceAsStream("PythonStreamingSourceRunner.class")
+    names = set(re.findall(rb"SPARK_[A-Z_]+", bytes(resource.readAllBytes())))
+    assert names == {name.encode() for name in ADDED_BY_SPARK}
 
 
 def test_spark_is_imported_by_those_who_use_it_only() -> None:

@@ -32,6 +32,7 @@ from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared,
 from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
 from bridge.pipeline.flow.site import Site
 from bridge.pipeline.flow.valve import STOP
+from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"
 #: Names of observations: what came in, and what goes out.
@@ -63,8 +64,7 @@ def register(spark: SparkSession) -> None:
     What Spark logs of each error of a query, with its plan and stack, is not logged: pipelines tell it in words.
     """
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    for source in (PipelineMqSource, PipelineMqttSource, PipelineSink):
-        spark.dataSource.register(source)
+    make_known(spark, PipelineMqSource, PipelineMqttSource, PipelineSink)
 
 
 def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> Plan:
