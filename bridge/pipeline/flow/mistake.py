@@ -26,6 +26,10 @@ _PYTHON: Final = re.compile(r"^(?:\w+\.)+\w+: ")
 #: How Spark says that a query ended, in front of why.
 _ENDED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ")
 
+#: What it says of a task in front of Java's error, whose stack begins on the next line.
+_TASK: Final = re.compile(r".*most recent failure: Lost task [^:]*: ", re.DOTALL)
+_STACK: Final = "\n\tat "
+
 Location = tuple[str | int, ...]
 
 
@@ -66,6 +70,8 @@ def sentence_of(error: BaseException) -> str:
         text = _PYTHON.sub("", text)
     elif said := _JAVA.search(text):
         text = said[1]
+    else:
+        text = _TASK.sub("", text.partition(_STACK)[0])
     text = _ENDED.sub("", text)
     first = _STATE.sub("", _CLASS.sub("", text)) or text
     lines = first.split("\n== SQL ==")[0].split(";\n")[0]
