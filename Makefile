@@ -32,7 +32,7 @@ test: $(VENV)/.ready-test
 	@$(BIN)/lint-imports
 	@sh tests/run.sh $(BIN)/python $(ARGS)
 
-# What takes too long for every change: pipelines whose processes are killed, on a cluster, and on IBM MQ's stand-in.
+# What takes too long for every change: pipelines whose processes are killed, and on a cluster.
 test-slow: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
