@@ -6,6 +6,16 @@ Far more than anything takes on a quiet machine, for CI runs four processes of t
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 
 #: Seconds.
 PATIENCE = float(os.environ.get("MQBRIDGE_TEST_PATIENCE") or 100)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return when a condition holds."""
+    before = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < before, "it did not come about"
+        time.sleep(0.005)

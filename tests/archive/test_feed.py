@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from bridge.archive.feed import Feed, Inlet
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.archive import ArchiveConfig, RollConfig
 from tests.archive.made import read
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 _PUBLISHED = Published.__struct_config__.tag
 
@@ -63,13 +62,6 @@ def hand(feed: Feed, *topics: str, size: int = 0, by: Inlet | None = None) -> No
     now = now_us()
     publications = [(topic, bytes(size), 0, 0, False) for topic in topics]
     (by or inlet(feed)).add(now, encode((_PUBLISHED, now, "p", "", now, {}, publications)), len(topics))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.005)
 
 
 def topics(directory: Path) -> list[str]:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.script import prepare
 from bridge.mq.local.server import ApplicationServer
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 
 class RunningQueueManager:
@@ -77,12 +76,7 @@ class RunningQueueManager:
         for message in messages:
             self.connection.put1(MQOD(ObjectName=queue), message)  # type: ignore[arg-type]
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come about"
-            time.sleep(0.01)
+    until = staticmethod(until)
 
 
 @pytest.fixture(scope="session")

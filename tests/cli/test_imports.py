@@ -12,6 +12,7 @@ import pytest
 import bridge.config
 from bridge.mapping.message import Message
 from bridge.wire.mq import MQMD
+from tests.patience import PATIENCE
 
 #: What only some mappings, an archive, Spark or a queue manager of IBM MQ need.
 FOR_FEW = (
@@ -67,7 +68,7 @@ status = 0
 def imported(program: str, names: tuple[str, ...], directory: Path, status: int = 0) -> list[str]:
     """Those of the modules that a process has imported when it has done what it is for."""
     program += f"\nimport sys\nprint(status, *[name for name in {names!r} if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, cwd=directory, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, cwd=directory, check=True)
     ended, *found = done.stderr.decode().splitlines()[-1].split()
     assert ended == str(status), done.stderr.decode()
     return found

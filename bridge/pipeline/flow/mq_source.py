@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from bridge.pipeline.flow.source import PipelineSource, options_of
 from bridge.pipeline.flow.valve import STOP, Valve
 from bridge.pipeline.mq.origin import READ_OPTIONS, Origin, origin_of
 from bridge.pipeline.mq.stream import MqStreamReader
-from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQ_SCHEMA
 
 
@@ -32,20 +31,11 @@ class _MqReader(MqStreamReader):
         return end
 
 
-class PipelineMqSource(DataSource):
+class PipelineMqSource(PipelineSource):
     """The source `mq` of a pipeline."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """For `format`."""
-        return "mqbridge_mq"
-
-    def schema(self) -> StructType:
-        """The envelope of an MQ message."""
-        return MQ_SCHEMA
+    NAME = "mqbridge_mq"
+    SCHEMA = MQ_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read. Raises OptionError."""
@@ -55,4 +45,4 @@ class PipelineMqSource(DataSource):
 
 def mq_origin(given: dict[str, str]) -> Origin:
     """What options of `mqbridge_mq` say is to be read. Raises OptionError."""
-    return origin_of(Options("from: mq", {name: one for name, one in given.items() if name != STOP}, READ_OPTIONS))
+    return origin_of(options_of("from: mq", given, READ_OPTIONS))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from bridge.pipeline.flow.source import PipelineSource, options_of
 from bridge.pipeline.flow.valve import STOP, Valve
 from bridge.pipeline.mqtt.origin import READ_OPTIONS, Origin, origin_of
 from bridge.pipeline.mqtt.stream import MqttStreamReader
-from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
 
 
@@ -30,20 +29,11 @@ class _MqttReader(MqttStreamReader):
         return start
 
 
-class PipelineMqttSource(DataSource):
+class PipelineMqttSource(PipelineSource):
     """The source `mqtt` of a pipeline."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """For `format`."""
-        return "mqbridge_mqtt"
-
-    def schema(self) -> StructType:
-        """The envelope of an MQTT publication."""
-        return MQTT_SCHEMA
+    NAME = "mqbridge_mqtt"
+    SCHEMA = MQTT_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read. Raises OptionError."""
@@ -53,4 +43,4 @@ class PipelineMqttSource(DataSource):
 
 def mqtt_origin(given: dict[str, str]) -> Origin:
     """What options of `mqbridge_mqtt` say is to be read. Raises OptionError."""
-    return origin_of(Options("from: mqtt", {name: one for name, one in given.items() if name != STOP}, READ_OPTIONS))
+    return origin_of(options_of("from: mqtt", given, READ_OPTIONS))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -87,6 +87,6 @@ def is_read(spark: SparkSession, source: DataFrame, column: str, select: str, vi
         rows = spark.range(1).select(f.from_json(f.col("id").cast("string"), source.schema).alias("row")).select("row.*")
         rows.withColumns({BODY: f.col(column), PAYLOAD: document}).createOrReplaceTempView(view)
         plan = spark.sql(select)._jdf.queryExecution().optimizedPlan().toString()
-    except AnalysisException:
+    except PySparkException:
         return True
     return _MARK in plan

@@ -179,7 +179,7 @@ def _with_payload(spark: SparkSession, raw: DataFrame, config: PipelineConfig) -
     """A payload that nobody has called JSON, and that the SELECT does not read, may be anything."""
     column = payload_column(raw)
     said = config.model_fields_set & {"payload", "fields"}
-    if column is None or said or config.payload != "json" or is_read(spark, raw, column, config.select, INPUT):
+    if column is None or said or is_read(spark, raw, column, config.select, INPUT):
         return config
     return config.model_copy(update={"payload": "bytes"})
 

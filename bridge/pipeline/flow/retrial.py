@@ -20,11 +20,11 @@ from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, source_options, table_of
 from bridge.pipeline.flow.search import at_fault, last_batch, tried
 from bridge.pipeline.flow.site import Site
-from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQ_SCHEMA, MQTT_ARROW_SCHEMA, MQTT_SCHEMA
+from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
 
 _SOURCES: Final = {
-    "mq": (PipelineMqSource, MQ_SCHEMA, MQ_ARROW_SCHEMA),
-    "mqtt": (PipelineMqttSource, MQTT_SCHEMA, MQTT_ARROW_SCHEMA),
+    "mq": (PipelineMqSource, MQ_ARROW_SCHEMA),
+    "mqtt": (PipelineMqttSource, MQTT_ARROW_SCHEMA),
 }
 
 
@@ -57,7 +57,8 @@ class Retrial:
         source = self._config.source
         if source.archive is not None:
             return None
-        kind, schema, arrow_schema = _SOURCES["mq" if source.mq is not None else "mqtt"]
+        kind, arrow_schema = _SOURCES["mq" if source.mq is not None else "mqtt"]
+        schema = kind.SCHEMA
         reader = kind(self._options()).streamReader(schema)
         replay = last_batch(self._directory / "checkpoint", reader, arrow_schema)
         if replay is None:

@@ -61,6 +61,9 @@ READ = {
     "SELECT topic, count(payload) AS n FROM one GROUP BY topic": True,
     "SELECT a.body FROM one a JOIN one b ON a.topic = b.payload:topic::string": True,
     "SELECT no_such_column FROM one": True,
+    # Spark computes these while it plans, and has no plan then.
+    "SELECT body, 1 DIV 0 AS x FROM one": True,
+    "SELECT body, CAST('x' AS INT) AS x FROM one": True,
 }
 
 

@@ -19,8 +19,8 @@ from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State
 from bridge.service.reload import ConfigurationSource, Reload
+from tests.patience import until
 from tests.service.mappings.scene import LINK, OWNER, Scene, mapping_config
-from tests.service.mappings.waiting import until
 
 LINKS = {"L": LINK}
 A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})
