@@ -38,8 +38,15 @@ test-slow: $(VENV)/.ready-test
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-# What is measured: the bridge beside other brokers, with and without an archive, then the pipeline.
+# What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
+# the working tree beside that commit and mosquitto.
+ifdef AGAINST
+bench: $(VENV)/.ready-bench
+	@sh tests/system-packages.sh
+	@$(BIN)/python -m tests.bench.against $(AGAINST) $(ARGS)
+else
 bench: bench-bridge bench-archive bench-pipeline
+endif
 
 # The bridge beside mosquitto and amqtt.
 bench-bridge: $(VENV)/.ready-bench

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 
 import msgspec
@@ -14,6 +13,7 @@ from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.property_name import user_name
 from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.remembered import remembered
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, ByteOrder, Folder, MalformedHeader, Value, decode_chain
 
@@ -175,7 +175,7 @@ def _properties_of(folders: Iterable[Folder]) -> dict[str, _Properties]:
     return found
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Properties]:
     """(name, properties) of a folder; why it cannot be read is for those who need it to know."""
     simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from bridge.mapping.remembered import remembered
 from bridge.wire.mq import Folder
 
 #: The folder, and the element in it.
@@ -26,7 +27,7 @@ def hops_text(hops: tuple[str, ...]) -> str:
     return ",".join(hops)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def hops_of(text: str) -> tuple[str, ...]:
     """The marks in a text that `hops_text` wrote, or somebody else."""
     return tuple(mark for mark in (mark.strip() for mark in text.split(",")) if mark)

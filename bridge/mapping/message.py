@@ -7,10 +7,9 @@ keeps its parts and writes its RFH2 when somebody asks for `data`.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import msgspec
 
+from bridge.mapping.remembered import remembered
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, Typed, Writable, encode_rfh2
 
@@ -102,9 +101,9 @@ def _mqtt_folder(client_id: str, qos: int, message_id: int) -> Folder:
     return Folder.build("mqtt", content)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
-    """The `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained (seed 004, table 2)."""
+    """Return the `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained (seed 004, table 2)."""
     content: dict[str, Writable] = {"Top": topic}
     if user_data is not None:
         content["Sud"] = user_data

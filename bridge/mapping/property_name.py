@@ -8,14 +8,15 @@ it by itself begins it with `_x005F_`. So no two names become one, and reading g
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from bridge.mapping.remembered import remembered
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 _ESCAPE = re.compile(r"_x(?:([0-9A-F]{4})|([0-9A-F]{8}))_")
 _TO_ESCAPE = re.compile(r"_(?=x(?:[0-9A-F]{4}|[0-9A-F]{8})_)|^[0-9$]|[^A-Za-z0-9_$]")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def property_name(name: str) -> str:
     """The name of the element in the usr folder; `_x0000_` for an empty name."""
     if not name:
@@ -25,7 +26,7 @@ def property_name(name: str) -> str:
     return _TO_ESCAPE.sub(_escaped, name)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def user_name(element: str) -> str:
     """The name that an element of the usr folder stands for."""
     if "_x" not in element:

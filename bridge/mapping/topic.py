@@ -8,6 +8,23 @@ from __future__ import annotations
 
 #: Longest topic string IBM MQ stores, in characters (MQ_TOPIC_STR_LENGTH).
 MQ_TOPIC_STR_LENGTH = 10_240
+#: Most levels of a topic string or filter. The work and memory that one costs grow with its levels; who sends it is trusted
+#: with neither.
+TOPIC_LEVELS = 128
+
+
+def topic_string_error(topic: str) -> str | None:
+    """Return why `topic` is no topic string or filter that a queue manager of the bridge takes, or None when it is one."""
+    if len(topic) > MQ_TOPIC_STR_LENGTH:
+        return f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters, not {len(topic)}"
+    if topic.count("/") >= TOPIC_LEVELS:
+        return f"a topic string has at most {TOPIC_LEVELS} levels, not {topic.count('/') + 1}"
+    if not topic.isascii():
+        try:
+            topic.encode()
+        except UnicodeEncodeError:
+            return "a topic string is UTF-8"
+    return None
 
 
 def topic_filter_error(topic_filter: str) -> str | None:
@@ -16,8 +33,9 @@ def topic_filter_error(topic_filter: str) -> str | None:
         return "a topic filter has at least one character"
     if "\0" in topic_filter:
         return "a topic filter holds no U+0000"
-    if len(topic_filter) > MQ_TOPIC_STR_LENGTH:
-        return f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters"
+    error = topic_string_error(topic_filter)
+    if error is not None:
+        return error
     levels = topic_filter.split("/")
     for level in levels:
         if len(level) > 1 and ("+" in level or "#" in level):

@@ -77,7 +77,18 @@ class UnitOfWork:
     the unit took effect.
     """
 
-    __slots__ = ("amend", "done", "failure", "owner", "publications", "refusals", "removals", "states")
+    __slots__ = (
+        "amend",
+        "dead_letters",
+        "diverted",
+        "done",
+        "failure",
+        "owner",
+        "publications",
+        "refusals",
+        "removals",
+        "states",
+    )
 
     def __init__(self, done: Callable[[UnitOfWork], None] | None = None, owner: Any = None) -> None:
         #: (message, RETAIN flag)
@@ -86,6 +97,10 @@ class UnitOfWork:
         #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one
         self.states: dict[StateKey, bytes | None] = {}
         self.refusals: dict[int, int] = {}
+        #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
+        self.dead_letters: frozenset[int] = frozenset()
+        #: publications that went there, by index, with the reason
+        self.diverted: dict[int, int] = {}
         self.failure = 0
         self.done = done
         #: called once when there are refusals, before the commit: it may alter `states`, which are to tell the truth

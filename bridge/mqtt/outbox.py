@@ -24,8 +24,9 @@ from bridge.wire.mqtt import (
     encode_topic,
 )
 
-#: Encoded topic fields remembered; forgotten all at once when there are more.
+#: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
 TOPIC_FIELDS = 8_192
+TOPIC_FIELD_LENGTH = 256
 _topic_fields: dict[str, bytes] = {}
 
 
@@ -33,9 +34,11 @@ def topic_field(topic: str) -> bytes:
     """A topic name as PUBLISH carries it, remembered. Raises MalformedPacket for one that MQTT cannot carry."""
     field = _topic_fields.get(topic)
     if field is None:
-        if len(_topic_fields) >= TOPIC_FIELDS:
-            _topic_fields.clear()
-        field = _topic_fields[topic] = encode_topic(topic)
+        field = encode_topic(topic)
+        if len(topic) <= TOPIC_FIELD_LENGTH:
+            if len(_topic_fields) >= TOPIC_FIELDS:
+                _topic_fields.clear()
+            _topic_fields[topic] = field
     return field
 
 

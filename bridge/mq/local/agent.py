@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import cast
 
-from bridge.mapping.message import Message
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
+from bridge.mapping.message import Message, PublicationMessage
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.local.authorization import NOBODY
@@ -16,14 +17,19 @@ from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.expiry import expire
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import STATE_QUEUE, QueueManager
+from bridge.mq.local.retained import size_of
 from bridge.mq.local.stored import StoredMessage
-from bridge.mq.local.topics import Subscription
-from bridge.mq.local.unit import Unit
+from bridge.mq.local.topics import Subscription, check_topic_string
+from bridge.mq.local.unit import Unit, undo, whole
 from bridge.mq.subscriber import PUBLICATION_QUEUE, subscription_name
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
+log = logging.getLogger(__name__)
+
 APPLICATION_NAME = "mqbridge"
+#: Retained publications that a new subscription gets in one turn of the event loop.
+RETAINED_AT_A_TURN = 500
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
 
@@ -35,7 +41,16 @@ class LocalAgent:
 
     hands_over_at_once = True
 
-    def __init__(self, queue_manager: QueueManager, transmission_queue: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        queue_manager: QueueManager,
+        transmission_queue: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        retained_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        #: bytes, about, that the retained publications of one client may take
+        self.retained_bytes = retained_bytes
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self._loop = loop
@@ -85,17 +100,35 @@ class LocalAgent:
         return queue
 
     def execute(self, unit: UnitOfWork) -> None:
-        queue_manager = self._queue_manager
         work = Unit()
-        with queue_manager.lock:
-            if unit.publications:
-                now = time.time()
-                publish, route_of = queue_manager.publish, queue_manager.topics.route
-                authorization = queue_manager.authorization
-                for index, (message, retain) in enumerate(unit.publications):
-                    if len(message.topic) > MQ_TOPIC_STR_LENGTH:
-                        unit.refusals[index] = cmqc.MQRC_TOPIC_STRING_ERROR
-                        continue
+        with self._queue_manager.lock:
+            try:
+                self._do(unit, work)
+            except Exception:
+                # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
+                log.exception("a unit of work of the telemetry service fails")
+                undo(work)
+                self._end(unit, cmqc.MQRC_UNEXPECTED_ERROR)
+                return
+            work.done = partial(self._end, unit)
+            work.barrier = not unit.publications and not unit.removals
+            self._queue_manager.journal.submit(work)
+
+    @staticmethod
+    def _end(unit: UnitOfWork, reason: int) -> None:
+        unit.failure = reason
+        if unit.done is not None:
+            unit.done(unit)
+
+    def _do(self, unit: UnitOfWork, work: Unit) -> None:
+        """Do in `work` what a unit of work asks; publications that are refused are left out and told by `refusals`."""
+        queue_manager = self._queue_manager
+        if unit.publications:
+            now = time.time()
+            publish, route_of = queue_manager.publish, queue_manager.topics.route
+            authorization = queue_manager.authorization
+            for index, (message, retain) in enumerate(unit.publications):
+                try:
                     if authorization is not None and not authorization.may_publish(
                         message.md.UserIdentifier, message.topic
                     ):
@@ -107,7 +140,7 @@ class LocalAgent:
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
                         empty = not message.payload
-                        reason = publish(
+                        reason = self._unretainable(message) or publish(
                             work,
                             route,
                             message,
@@ -116,26 +149,54 @@ class LocalAgent:
                             clear_retained=empty,
                             application=APPLICATION_NAME,
                         )
-                    if reason:
-                        unit.refusals[index] = reason
+                except MQError as error:
+                    reason = error.reason
+                except Exception:
+                    log.exception("publication of client %r to %r fails", message.client_id, message.topic[:200])
+                    reason = cmqc.MQRC_UNEXPECTED_ERROR
+                if reason:
+                    unit.refusals[index] = reason
+            if unit.refusals:
+                self._divert(unit, work)
                 if unit.refusals and unit.amend is not None:
                     unit.amend(unit)
-            gets = work.gets
-            for transmission in cast("list[StoredMessage]", unit.removals):
-                if transmission.linked:
-                    transmission.queue.take(transmission)
-                    gets.append(transmission)
-            for key, record in unit.states.items():
-                self._save(work, f"{key.side}:{key.client_id}", record)
+        gets = work.gets
+        for transmission in cast("list[StoredMessage]", unit.removals):
+            if transmission.linked:
+                transmission.queue.take(transmission)
+                gets.append(transmission)
+        for key, record in unit.states.items():
+            self._save(work, f"{key.side}:{key.client_id}", record)
 
-            def done(reason: int) -> None:
-                unit.failure = reason
-                if unit.done is not None:
-                    unit.done(unit)
+    def _unretainable(self, message: PublicationMessage) -> int:
+        """Return the reason for which a client may not have one more publication retained, or MQRC_NONE."""
+        retained = self._queue_manager.retained
+        if not message.payload or retained.bytes_of.get(message.client_id, 0) + size_of(message) <= self.retained_bytes:
+            return cmqc.MQRC_NONE
+        before = retained.get(message.topic)
+        if before is not None and before.message.length >= len(message.payload):
+            return cmqc.MQRC_NONE
+        return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
 
-            work.done = done
-            work.barrier = not unit.publications and not unit.removals
-            queue_manager.journal.submit(work)
+    def _divert(self, unit: UnitOfWork, work: Unit) -> None:
+        """Put refused publications to the dead-letter queue where their reasons are among `unit.dead_letters`."""
+        for index, reason in list(unit.refusals.items()):
+            if reason not in unit.dead_letters:
+                continue
+            message = unit.publications[index][0]
+            stored = StoredMessage(
+                self._queue(),
+                self._queue_manager.next_number(),
+                message,
+                message.md.Persistence == cmqc.MQPER_PERSISTENT,
+                0,
+                time.time(),
+                topic=message.topic,
+                put_application=APPLICATION_NAME,
+            )
+            if dead_letter(self._queue_manager, work, stored, reason, message.topic):
+                del unit.refusals[index]
+                unit.diverted[index] = reason
 
     def _save(self, work: Unit, key: str, record: bytes | None) -> None:
         queue_manager = self._queue_manager
@@ -189,45 +250,92 @@ class LocalAgent:
         durable: bool,
         user: str,
     ) -> None:
-        queue_manager = self._queue_manager
         work = Unit()
         reasons: list[int] = []
-        with queue_manager.lock:
-            queue = self._queue()
+        waiting: list[tuple[Subscription, Iterator[str]]] = []
+        with self._queue_manager.lock:
             for topic_filter, qos in filters:
-                taken = queue_manager.topics.subscriptions.get(subscription_name(client_id, topic_filter))
-                if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
-                    # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
-                    reasons.append(cmqc.MQRC_SUB_ALREADY_EXISTS)
+                try:
+                    with whole(work):
+                        made = self._subscribed(work, client_id, topic_filter, qos, durable, user)
+                        topics = self._queue_manager.retained.named_by(made)
+                        # With the subscription as long as they are not many: it is on disk with what it begins with.
+                        left = max(0, RETAINED_AT_A_TURN - len(work.puts))
+                        if self._queue_manager.put_retained(work, made, topics, left):
+                            waiting.append((made, topics))
+                    reasons.append(cmqc.MQRC_NONE)
+                except MQError as error:
+                    reasons.append(error.reason)
+                except Exception:
+                    log.exception("subscription of client %r to %r fails", client_id, topic_filter[:200])
+                    reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
+
+            def ended(reason: int) -> None:
+                done([reason] * len(reasons) if reason else reasons)
+                if not reason and waiting:
+                    self._loop.call_soon(self._put_retained, waiting)
+
+            work.done = ended
+            self._queue_manager.journal.submit(work)
+
+    def _subscribed(
+        self, work: Unit, client_id: str, topic_filter: str, qos: int, durable: bool, user: str
+    ) -> Subscription:
+        """Make or alter a subscription in a unit of work. Raises MQError."""
+        queue_manager = self._queue_manager
+        check_topic_string(topic_filter)
+        name = subscription_name(client_id, topic_filter)
+        taken = queue_manager.topics.subscriptions.get(name)
+        if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
+            # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
+            raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
+        if refused := self._may_receive(user, topic_filter):
+            raise MQError(refused, name)
+        attributes = queue_manager.topics.attributes(topic_filter)
+        if attributes["SUB"] != "ENABLED":
+            raise MQError(cmqc.MQRC_SUB_INHIBITED, name)
+        if durable and attributes["DURSUB"] != "YES":
+            raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, name)
+        subscription = Subscription(
+            name=name,
+            topic_filter=topic_filter,
+            queue=self._queue(),
+            destination=PUBLICATION_QUEUE,
+            destination_manager=client_id,
+            remote_queue=PUBLICATION_QUEUE,
+            client_id=client_id,
+            user_data=str(qos),
+            durable=durable,
+            user=user,
+            ephemeral=not durable,
+        )
+        queue_manager.add_subscription(work, subscription)
+        return subscription
+
+    def _put_retained(self, waiting: list[tuple[Subscription, Iterator[str]]]) -> None:
+        """Put the retained publications of new subscriptions to the transmission queue, a bounded number at a turn."""
+        work = Unit()
+        with self._queue_manager.lock:
+            while waiting and len(work.puts) < RETAINED_AT_A_TURN:
+                subscription, topics = waiting[0]
+                if self._queue_manager.topics.subscriptions.get(subscription.name) is not subscription:
+                    waiting.pop(0)  # it has ended meanwhile, or was made anew
                     continue
-                if refused := self._may_receive(user, topic_filter):
-                    reasons.append(refused)
-                    continue
-                attributes = queue_manager.topics.attributes(topic_filter)
-                if attributes["SUB"] != "ENABLED":
-                    reasons.append(cmqc.MQRC_SUB_INHIBITED)
-                    continue
-                if durable and attributes["DURSUB"] != "YES":
-                    reasons.append(cmqc.MQRC_DURABILITY_NOT_ALLOWED)
-                    continue
-                subscription = Subscription(
-                    name=subscription_name(client_id, topic_filter),
-                    topic_filter=topic_filter,
-                    queue=queue,
-                    destination=PUBLICATION_QUEUE,
-                    destination_manager=client_id,
-                    remote_queue=PUBLICATION_QUEUE,
-                    client_id=client_id,
-                    user_data=str(qos),
-                    durable=durable,
-                    user=user,
-                    ephemeral=not durable,
-                )
-                queue_manager.add_subscription(work, subscription)
-                queue_manager.put_retained(work, subscription)
-                reasons.append(cmqc.MQRC_NONE)
-            work.done = lambda reason: done([reason] * len(reasons) if reason else reasons)
-            queue_manager.journal.submit(work)
+                try:
+                    with whole(work):
+                        if not self._queue_manager.put_retained(work, subscription, topics, RETAINED_AT_A_TURN):
+                            waiting.pop(0)
+                except Exception:
+                    log.exception("retained publications for subscription %s cannot be put", subscription.name)
+                    waiting.pop(0)
+            if waiting:
+
+                def go_on(_reason: int) -> None:
+                    self._loop.call_soon(self._put_retained, waiting)
+
+                work.done = go_on
+            if not work.empty or waiting:
+                self._queue_manager.journal.submit(work)
 
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False

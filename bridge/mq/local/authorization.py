@@ -20,11 +20,14 @@ from collections.abc import Iterable
 from bridge.mq.errors import MQError
 from bridge.mq.local.authority_records import AuthorityRecords, covers, specificity
 from bridge.mq.local.authority_words import ENTITY_TYPES, OBJECT_TYPES, WORDS
-from bridge.mq.local.topics import ROUTE_LIMIT, TopicTree
+from bridge.mq.local.topics import TopicTree
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
+#: Answers remembered before all are forgotten, and the longest topic string of one that is.
+REMEMBERED = 65_536
+_REMEMBERED_LENGTH = 256
 #: Who has no name, and the group that everybody is a member of.
 NOBODY = "nobody"
 ADMINISTRATORS = "mqm"
@@ -109,7 +112,7 @@ class AuthorizationService:
         """`groups_of`, remembered."""
         found = self._groups.get(user)
         if found is None:
-            if len(self._groups) >= ROUTE_LIMIT:
+            if len(self._groups) >= REMEMBERED:
                 self._groups.clear()
             found = self._groups[user] = groups_of(user)
         return found
@@ -159,14 +162,15 @@ class AuthorizationService:
         self._up_to_date()
         answer = self._publishers.get((user, topic))
         if answer is None:
-            if len(self._publishers) >= ROUTE_LIMIT:
-                self._publishers.clear()
             try:
                 self.check_topic(user.decode("utf-8", "replace") or NOBODY, topic, "PUB")
                 answer = True
             except MQError:
                 answer = False
-            self._publishers[user, topic] = answer
+            if len(topic) <= _REMEMBERED_LENGTH:
+                if len(self._publishers) >= REMEMBERED:
+                    self._publishers.clear()
+                self._publishers[user, topic] = answer
         return answer
 
     def connecting(self, user: str | None) -> None:

@@ -7,32 +7,37 @@ meant itself. Source: IBM MQ documentation, "Character-based wildcard scheme".
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Iterator
 
-_WILDCARDS = {"*": ".*", "?": "."}
-_TOKEN = re.compile(r"%([*?%])|([*?])|([^*?%]+|%)", re.DOTALL)
+from bridge.mapping.remembered import remembered
+from bridge.mq.local.glob import Glob, Wildcard
+
+_WILDCARDS = {"*": Wildcard.ANY, "?": Wildcard.ONE}
+_TOKEN = re.compile(r"%([*?%])|([*?])|([^*?%]|%)", re.DOTALL)
 
 
-@lru_cache(maxsize=1024)
-def _pattern(topic_filter: str) -> re.Pattern[str]:
-    parts = (
-        _WILDCARDS[match[2]] if match[2] else re.escape(match[1] or match[3]) for match in _TOKEN.finditer(topic_filter)
-    )
-    return re.compile("".join(parts), re.DOTALL)
+def _tokens(topic_filter: str) -> Iterator[str | Wildcard]:
+    for match in _TOKEN.finditer(topic_filter):
+        yield _WILDCARDS[match[2]] if match[2] else match[1] or match[3]
+
+
+@remembered(1024)
+def _pattern(topic_filter: str) -> Glob:
+    return Glob(_tokens(topic_filter))
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Whether a topic string is one that the filter names; one that begins with a wildcard names none of `$`."""
+    """Return whether a topic string is one that the filter names; one that begins with a wildcard names none of `$`."""
     if topic.startswith("$") and topic_filter[:1] in _WILDCARDS:
         return False
-    return _pattern(topic_filter).fullmatch(topic) is not None
+    return _pattern(topic_filter).matches(topic)
 
 
 def literal(topic_filter: str) -> str | None:
-    """The characters in front of the first wildcard; None where there is none."""
-    found = ""
-    for match in _TOKEN.finditer(topic_filter):
-        if match[2]:
-            return found
-        found += match[1] or match[3]
+    """Return the characters in front of the first wildcard; None where there is none."""
+    found: list[str] = []
+    for token in _tokens(topic_filter):
+        if isinstance(token, Wildcard):
+            return "".join(found)
+        found.append(token)
     return None

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, is_wildcard
+from bridge.mapping.topic import is_wildcard
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSTS
 from bridge.mq.local.attributes import Value
@@ -20,7 +20,7 @@ from bridge.mq.local.objects import Destination
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.stored import StoredMessage
-from bridge.mq.local.topics import Subscription
+from bridge.mq.local.topics import Subscription, check_topic_string
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -214,7 +214,8 @@ def alternate_user(od: MQOD, options: int) -> str | None:
 
 
 def check_publishable(topic: str) -> str:
-    """A topic string that can be published to. Raises MQError."""
-    if not topic or len(topic) > MQ_TOPIC_STR_LENGTH or is_wildcard(topic):
+    """Return a topic string that can be published to. Raises MQError."""
+    check_topic_string(topic)
+    if not topic or is_wildcard(topic):
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")
     return topic

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from bridge.mq.local.journal import Journal
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.report import report
+from bridge.mq.local.retained import RetainedPublications
 from bridge.mq.local.selection import selection_of
 from bridge.mq.local.store import Delivery, Lane, Put, Store
 from bridge.mq.local.stored import MAX_PRIORITY, Appearance, StoredMessage
@@ -65,7 +66,7 @@ class QueueManager(Objects):
         #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
         self.altered: dict[str, Value] = {}
         #: retained publications in force, by topic string
-        self.retained: dict[str, StoredMessage] = {}
+        self.retained = RetainedPublications()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
         store = Store(data_directory / "queuemanager.db")
@@ -229,8 +230,27 @@ class QueueManager(Objects):
         """Publish a message in a unit of work; returns MQRC_NONE or the reason for which it is refused.
 
         MQRC_NO_SUBS_MATCHED is no refusal and not reported. A destination that cannot take its copy costs only that copy,
-        unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue.
+        unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
+        raised, nothing of the publication stays in the unit of work.
         """
+        first = len(unit.puts)
+        try:
+            return self._publish(unit, route, message, now, retain, clear_retained, application, first)
+        except BaseException:
+            _withdraw(unit.puts, first)
+            raise
+
+    def _publish(
+        self,
+        unit: Unit,
+        route: Route,
+        message: AnyMessage,
+        now: float,
+        retain: bool,
+        clear_retained: bool,
+        application: str | None,
+        first: int,
+    ) -> int:
         if not route.publish_enabled:
             return cmqc.MQRC_PUT_INHIBITED
         md = message.md
@@ -240,7 +260,6 @@ class QueueManager(Objects):
         expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0
         marked = retain or clear_retained
         puts = unit.puts
-        first = len(puts)
         for subscription in route.subscriptions:
             queue = subscription.queue
             if queue.depth >= queue.max_depth or length > queue.max_length or not queue.put_enabled:
@@ -319,17 +338,27 @@ class QueueManager(Objects):
             unit.latest.append((self.retained, route.topic, kept))
         return cmqc.MQRC_NONE
 
-    def put_retained(self, unit: Unit, subscription: Subscription) -> None:
-        """Put the retained publications that a new subscription names to its destination."""
-        for topic in self.topics.retained_for(subscription, self.retained):  # type: ignore[arg-type]
-            kept = self.retained[topic]
-            if kept.expired or subscription.queue.refusal(kept.message.length):
+    def put_retained(
+        self, unit: Unit, subscription: Subscription, topics: Iterator[str] | None = None, most: int | None = None
+    ) -> bool:
+        """Put the retained publications that a new subscription names to its destination.
+
+        With `topics`, an iterator of their topic strings, no more than `most` of these are looked at; returns whether
+        there may be more.
+        """
+        named = self.retained.named_by(subscription) if topics is None else topics
+        for topic in itertools.islice(named, most):
+            if most is not None:
+                most -= 1
+            kept = self.retained.get(topic)
+            if kept is None or kept.expired or subscription.queue.refusal(kept.message.length):
                 continue
             stored = delivery(self, subscription, kept)
             if stored is not None:
                 stored.retained = True
                 stored.queue.depth += 1
                 unit.puts.append(stored)
+        return most == 0
 
     def discard(self, stored: StoredMessage) -> None:
         """Remove a message that has expired."""

@@ -80,12 +80,28 @@ class _Node(NamedTuple):
     literal: Any = None
 
 
-def _both(join: Callable[[bool | None, bool | None], bool | None], left: Selector, right: Selector) -> _Node:
-    return _Node(_CONDITION, lambda lookup: join(left(lookup), right(lookup)))
+def _all(join: Callable[[bool | None, bool | None], bool | None], operands: list[Selector]) -> _Node:
+    """Conditions in a row with one word between them: a loop, for a selector may have a thousand of them."""
+
+    def joined(lookup: Lookup) -> bool | None:
+        result = operands[0](lookup)
+        for operand in operands[1:]:
+            result = join(result, operand(lookup))
+        return result
+
+    return _Node(_CONDITION, joined)
 
 
-def _calculation(sign: str, left: Callable[[Lookup], Any], right: Callable[[Lookup], Any]) -> _Node:
-    return _Node(NUMBER, lambda lookup: calculate(sign, left(lookup), right(lookup)))
+def _calculation(first: Callable[[Lookup], Any], others: list[tuple[str, Callable[[Lookup], Any]]]) -> _Node:
+    """A sum or product, from left to right."""
+
+    def calculated(lookup: Lookup) -> Any:
+        result = first(lookup)
+        for sign, operand in others:
+            result = calculate(sign, result, operand(lookup))
+        return result
+
+    return _Node(NUMBER, calculated)
 
 
 def selector(text: str) -> Selector:
@@ -153,16 +169,21 @@ class _Reader:
         return is_true
 
     def _or(self) -> _Node:
-        node = self._and()
-        while self._accept("OR"):
-            node = _both(disjunction, self._condition(node), self._condition(self._and()))
-        return node
+        return self._row("OR", disjunction, self._and)
 
     def _and(self) -> _Node:
-        node = self._not()
-        while self._accept("AND"):
-            node = _both(conjunction, self._condition(node), self._condition(self._not()))
-        return node
+        return self._row("AND", conjunction, self._not)
+
+    def _row(
+        self, word: str, join: Callable[[bool | None, bool | None], bool | None], read: Callable[[], _Node]
+    ) -> _Node:
+        node = read()
+        if not self._accept(word):
+            return node
+        operands = [self._condition(node), self._condition(read())]
+        while self._accept(word):
+            operands.append(self._condition(read()))
+        return _all(join, operands)
 
     def _not(self) -> _Node:
         if not self._accept("NOT"):
@@ -267,7 +288,7 @@ class _Reader:
             value = evaluate(lookup)
             if value is None:
                 return None
-            return isinstance(value, str) and pattern.fullmatch(value) is not None
+            return isinstance(value, str) and pattern.matches(value)
 
         return _Node(_CONDITION, is_like)
 
@@ -286,9 +307,10 @@ class _Reader:
 
     def _chain(self, operand: Callable[[], _Node], *signs: str) -> _Node:
         node = operand()
+        others: list[tuple[str, Callable[[Lookup], Any]]] = []
         while sign := self._accept(*signs):
-            node = _calculation(sign, self._number(node), self._number(operand()))
-        return node
+            others.append((sign, self._number(operand())))
+        return _calculation(self._number(node), others) if others else node
 
     def _unary(self) -> _Node:
         sign = self._accept("+", "-")

@@ -7,9 +7,10 @@ Service, "Message selector syntax".
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
+
+from bridge.mq.local.glob import Glob, Wildcard
 
 Value: TypeAlias = "str | bytes | bool | int | float | None"
 #: Kinds of values.
@@ -84,19 +85,16 @@ def disjunction(left: bool | None, right: bool | None) -> bool | None:
     return None if left is None or right is None else False
 
 
-def like_pattern(pattern: str, escape: str | None) -> re.Pattern[str] | None:
-    """The regular expression of a LIKE pattern; None when it ends in its escape character, or escapes something else."""
-    parts: list[str] = []
+def like_pattern(pattern: str, escape: str | None) -> Glob | None:
+    """Return the pattern of LIKE; None when it ends in its escape character, or escapes something else."""
+    tokens: list[str | Wildcard] = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, None)
-            if escaped not in ("%", "_", escape):
+            if escaped is None or escaped not in ("%", "_", escape):
                 return None
-            parts.append(re.escape(escaped or ""))
-        elif character == "%":
-            if parts[-1:] != [".*"]:
-                parts.append(".*")
+            tokens.append(escaped)
         else:
-            parts.append("." if character == "_" else re.escape(character))
-    return re.compile("".join(parts), re.DOTALL)
+            tokens.append({"%": Wildcard.ANY, "_": Wildcard.ONE}.get(character, character))
+    return Glob(tokens)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bridge.mapping.topic import is_wildcard, matches
+from bridge.mapping.topic import is_wildcard, matches, topic_string_error
+from bridge.mq.errors import MQError
 from bridge.mq.local import character_wildcards
 from bridge.mq.local.attributes import BASE_TOPIC, Value
 from bridge.wire import cmqc
@@ -21,8 +22,11 @@ from bridge.wire import cmqc
 if TYPE_CHECKING:
     from bridge.mq.local.queue import Queue
 
-#: Routes remembered before all are forgotten: topic strings are chosen by clients, memory is not theirs to fill.
-ROUTE_LIMIT = 65_536
+#: Bytes, about, of the routes remembered before all are forgotten: topic strings are chosen by clients, memory is not
+#: theirs to fill.
+ROUTE_BYTES = 32 * 1024 * 1024
+#: Bytes, about, of a route beside its topic string.
+_ROUTE_SIZE = 450
 #: The highest SubLevel, and the usual PubLevel.
 MAX_LEVEL = 9
 
@@ -138,6 +142,17 @@ class _Level:
         self.subscriptions: dict[str, Subscription] = {}
 
 
+class _ObjectLevel:
+    """A level of the topic strings of administrative topic objects."""
+
+    __slots__ = ("below", "name")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _ObjectLevel] = {}
+        #: the topic object that has this very topic string; blank for none
+        self.name = ""
+
+
 class TopicTree:
     """Administrative topic objects and subscriptions of one queue manager."""
 
@@ -150,13 +165,20 @@ class TopicTree:
         #: those with `#` before the end or with character-based wildcards, which only MQ applications use
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
+        self._routes_size = 0
         #: another number after each change of the objects
         self.version = 0
+        self._object_root = _ObjectLevel()
+        self._object_root_version = -1
 
     def forget_routes(self) -> None:
         """Work all routes out anew: an object has changed."""
-        self._routes.clear()
+        self._forget()
         self.version += 1
+
+    def _forget(self) -> None:
+        self._routes.clear()
+        self._routes_size = 0
 
     def add(self, subscription: Subscription) -> None:
         """Let a subscription, new or altered, take part in routing."""
@@ -170,14 +192,14 @@ class TopicTree:
             for word in levels:
                 level = level.below.setdefault(word, _Level())
             level.subscriptions[subscription.name] = subscription
-        self._routes.clear()
+        self._forget()
 
     def remove(self, name: str) -> Subscription | None:
         """Take a subscription out; None when there is none of that name."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             return None
-        self._routes.clear()
+        self._forget()
         if self._irregular.pop(name, None) is not None:
             return subscription
         path = []
@@ -193,24 +215,30 @@ class TopicTree:
         return subscription
 
     def route_below(self, topic: str, level: int) -> Route:
-        """The route of a topic string for publications of a PubLevel."""
+        """Return the route of a topic string for publications of a PubLevel. Raises MQError as `route` does."""
         if level >= MAX_LEVEL:
             return self.route(topic)
+        check_topic_string(topic)
         return Route(topic, self._matching(topic, level), self.attributes(topic))
 
     def route(self, topic: str) -> Route:
-        """The route of a topic string, for publications of the usual PubLevel."""
+        """Return the route of a topic string, for publications of the usual PubLevel.
+
+        Raises MQError with MQRC_TOPIC_STRING_ERROR for one that is too long, too deep, or not UTF-8.
+        """
         route = self._routes.get(topic)
         if route is None:
-            if len(self._routes) >= ROUTE_LIMIT:
-                self._routes.clear()
-            route = self._routes[topic] = Route(topic, self._matching(topic), self.attributes(topic))
+            check_topic_string(topic)
+            route = Route(topic, self._matching(topic), self.attributes(topic))
+            self._routes_size += _ROUTE_SIZE + 2 * len(topic)
+            if self._routes_size > ROUTE_BYTES:
+                self._forget()
+                self._routes_size = _ROUTE_SIZE + 2 * len(topic)
+            self._routes[topic] = route
         return route
 
     def _matching(self, topic: str, level: int = MAX_LEVEL) -> tuple[Subscription, ...]:
-        levels = topic.split("/")
-        found: list[Subscription] = []
-        self._collect(self._root, levels, 0, found)
+        found = self._collected(topic.split("/"))
         found += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
         found = [one for one in found if not any(_is_blocked(one, block) for block in blocks)]
@@ -223,21 +251,35 @@ class TopicTree:
             return _one_of_each_group(found)
         return tuple(found)
 
-    def _collect(self, level: _Level, levels: list[str], at: int, found: list[Subscription]) -> None:
-        hidden = at == 0 and levels[0].startswith("$")
-        rest = level.below.get("#")
-        if rest is not None and not hidden:
-            found += rest.subscriptions.values()
-        if at == len(levels):
-            found += level.subscriptions.values()
-            return
-        word = levels[at]
-        exact = level.below.get(word)
-        if exact is not None and word not in ("+", "#"):
-            self._collect(exact, levels, at + 1, found)
-        single = level.below.get("+")
-        if single is not None and not hidden:
-            self._collect(single, levels, at + 1, found)
+    def _collected(self, words: list[str]) -> list[Subscription]:
+        """Return the subscriptions in the tree whose filters match the levels of a topic string.
+
+        Level by level, those places of the tree are followed that match so far: nothing recurses over a topic string.
+        """
+        found: list[Subscription] = []
+        # MQTT-4.7.2-1: a filter that begins with a wildcard names no topic that begins with `$`.
+        hidden = words[0].startswith("$")
+        places = [self._root]
+        for word in words:
+            following: list[_Level] = []
+            for place in places:
+                below = place.below
+                if not hidden:
+                    if (rest := below.get("#")) is not None:
+                        found += rest.subscriptions.values()
+                    if (single := below.get("+")) is not None:
+                        following.append(single)
+                if word not in ("+", "#") and (exact := below.get(word)) is not None:
+                    following.append(exact)
+            hidden = False
+            places = following
+            if not places:
+                return found
+        for place in places:
+            found += place.subscriptions.values()
+            if (rest := place.below.get("#")) is not None:  # a/# names a as well
+                found += rest.subscriptions.values()
+        return found
 
     def _blocks(self) -> Iterator[str]:
         for attributes in self.objects.values():
@@ -250,14 +292,33 @@ class TopicTree:
 
     def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
         """Topic objects at or above a topic string, the nearest first."""
-        by_string = {str(attributes["TOPICSTR"]): name for name, attributes in self.objects.items()}
-        levels = topic.split("/")
-        for length in range(len(levels), 0, -1):
-            name = by_string.get("/".join(levels[:length]))
-            if name is not None and name != "SYSTEM.BASE.TOPIC":
-                yield name, self.objects[name]
+        level: _ObjectLevel | None = self._objects_by_level()
+        found: list[str] = []
+        for word in topic.split("/"):
+            assert level is not None
+            level = level.below.get(word)
+            if level is None:
+                break
+            if level.name:
+                found.append(level.name)
+        for name in reversed(found):
+            yield name, self.objects[name]
         if "SYSTEM.BASE.TOPIC" in self.objects:
             yield "SYSTEM.BASE.TOPIC", self.objects["SYSTEM.BASE.TOPIC"]
+
+    def _objects_by_level(self) -> _ObjectLevel:
+        """Return the root of the topic objects' topic strings, made anew when an object has changed."""
+        if self._object_root_version != self.version:
+            root = _ObjectLevel()
+            for name, attributes in self.objects.items():
+                if name == "SYSTEM.BASE.TOPIC":
+                    continue
+                level = root
+                for word in str(attributes["TOPICSTR"]).split("/"):
+                    level = level.below.setdefault(word, _ObjectLevel())
+                level.name = name
+            self._object_root, self._object_root_version = root, self.version
+        return self._object_root
 
     def attributes(self, topic: str) -> dict[str, Value]:
         """The attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
@@ -268,17 +329,12 @@ class TopicTree:
                     effective[keyword] = attributes[keyword]
         return effective
 
-    def retained_for(self, subscription: Subscription, retained: dict[str, object]) -> list[str]:
-        """Topic strings of `retained` that a subscription is for."""
-        if not subscription.characters:
-            return self.retained_matching(subscription.topic_filter, retained)
-        return [topic for topic in retained if subscription.names(topic)]
 
-    def retained_matching(self, topic_filter: str, retained: dict[str, object]) -> list[str]:
-        """Topic strings of `retained` that a filter names."""
-        if not is_wildcard(topic_filter):
-            return [topic_filter] if topic_filter in retained else []
-        return [topic for topic in retained if matches(topic_filter, topic)]
+def check_topic_string(topic: str) -> None:
+    """Raise MQError with MQRC_TOPIC_STRING_ERROR for a topic string or filter that the queue manager does not take."""
+    error = topic_string_error(topic)
+    if error is not None:
+        raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, error)
 
 
 def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:

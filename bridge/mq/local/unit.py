@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from bridge.mq.local.stored import StoredMessage
 
@@ -41,10 +42,32 @@ def undo(unit: Unit) -> None:
     """Back a unit of work out: what it put never was, what it got is there again with one backout more."""
     for stored in unit.puts:
         stored.queue.depth -= 1
-    for restore in unit.undone:
+    for restore in reversed(unit.undone):
         restore()
     for stored in unit.gets:
         stored.backout_count += 1
         stored.queue.restore(stored)
     for queue_ in {id(stored.queue): stored.queue for stored in unit.gets}.values():
         queue_.announce()
+
+
+@contextmanager
+def whole(unit: Unit) -> Iterator[None]:
+    """Have what is done within happen as a whole: whatever is raised there, nothing of it stays in the unit of work."""
+    lists = (unit.puts, unit.gets, unit.definitions, unit.latest, unit.effects, unit.undone)
+    before = [len(one) for one in lists]
+    try:
+        yield
+    except BaseException:
+        part = Unit()
+        part.puts, part.gets, part.undone = (
+            unit.puts[before[0] :],
+            unit.gets[before[1] :],
+            unit.undone[before[5] :],
+        )
+        undo(part)
+        for stored in part.gets:
+            stored.backout_count -= 1  # the get failed: the application never had the message
+        for one, length in zip(lists, before, strict=True):
+            del one[length:]  # type: ignore[attr-defined]
+        raise

@@ -1,0 +1,247 @@
+"""`python -m tests.bench.against COMMIT`: the working tree beside a commit and mosquitto, in turn, several rounds.
+
+Every row is a shape (publishers, subscribers, window), a QoS and a kind of session. All three servers run all the time on
+the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed within a
+round, and the median of these and their spread are printed. The load is `load.c`: with small windows a generator in Python
+would measure itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import machine
+from tests.bench.servers import Bridge, Mosquitto, Server, ServerUnavailable
+
+ROOT = Path(__file__).parents[2]
+#: Target of a change: the geometric mean of all rows, and each row unless its spread says otherwise.
+MEAN_TARGET, ROW_TARGET = 0.97, 0.90
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Who sends to whom."""
+
+    name: str
+    publishers: int
+    subscribers: int
+    pairs: bool = False
+
+
+SHAPES = (
+    Shape("4 -> 1", 4, 1),
+    Shape("100 -> 1", 100, 1),
+    Shape("100 pairs", 100, 100, pairs=True),
+    Shape("300 pairs", 300, 300, pairs=True),
+    Shape("1 -> 50", 1, 50),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is measured in one run."""
+
+    shape: Shape
+    window: int
+    qos: int
+    durable: bool
+
+    def __str__(self) -> str:
+        session = "durable" if self.durable else "clean"
+        return f"{self.shape.name}, window {self.window}, QoS {self.qos}, {session}"
+
+
+@dataclass
+class Figures:
+    """Messages/s received of one row, round by round, by server; None where a run failed."""
+
+    rates: dict[str, list[float | None]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def ratios(self, one: str, other: str) -> list[float]:
+        """The ratios of two servers within each round."""
+        pairs = zip(self.rates.get(one, ()), self.rates.get(other, ()), strict=False)
+        return [a / b for a, b in pairs if a and b]
+
+
+class Checkout(Bridge):
+    """The bridge as some directory has it, run by this interpreter with its packages."""
+
+    def __init__(self, name: str, root: Path, cores: set[int] | None) -> None:
+        super().__init__(cores)
+        self.name = name
+        self.root = root
+
+    def command(self) -> list[str]:
+        # `-P` and PYTHONPATH: neither the folder it is started in nor the installed package is to be imported.
+        run = ["run", "--data-dir", str(self.folder / "data"), "--port", "0"]
+        return ["env", f"PYTHONPATH={self.root}", sys.executable, "-P", "-m", "bridge", *run]
+
+
+def compiled(folder: Path) -> Path:
+    """The load generator, compiled. Raises subprocess.CalledProcessError where there is no C compiler."""
+    program = folder / "load"
+    subprocess.run(["cc", "-O2", "-o", str(program), str(Path(__file__).with_name("load.c"))], check=True)
+    return program
+
+
+def measure(program: Path, port: int, row: Row, seconds: float, payload: int, core: int | None) -> dict[str, float | str]:
+    """Put the load of a row on a server; the figures that `load.c` prints."""
+    shape = row.shape
+    words = [port, shape.publishers, shape.subscribers, int(shape.pairs), row.qos, row.window, payload, int(row.durable)]
+    pinned = [] if core is None else ["taskset", "-c", str(core)]
+    try:
+        said = subprocess.run(
+            [*pinned, str(program), *map(str, words), str(seconds)],
+            capture_output=True,
+            timeout=seconds + 90,
+            check=True,
+        )
+    except subprocess.SubprocessError as error:
+        return {"failure": str(error)}
+    figures: dict[str, float | str] = json.loads(said.stdout)
+    return figures
+
+
+def rows(options: argparse.Namespace) -> list[Row]:
+    """The rows that were asked for."""
+    shapes = [shape for shape in SHAPES if not options.shapes or shape.name in options.shapes]
+    return [
+        Row(shape, window, qos, durable)
+        for shape in shapes
+        for window in options.windows
+        for qos in options.qos
+        for durable in options.sessions
+    ]
+
+
+def numbers(value: str) -> list[int]:
+    """Whole numbers, separated by commas."""
+    return [int(number) for number in value.split(",")]
+
+
+def sessions(value: str) -> list[bool]:
+    """Kinds of session, separated by commas: whether each is durable."""
+    return [{"clean": False, "durable": True}[word] for word in value.split(",")]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    out = argparse.ArgumentParser(prog="python -m tests.bench.against", description=__doc__)
+    out.add_argument("commit", help="the commit to compare the working tree with")
+    out.add_argument("--rounds", type=int, default=5)
+    out.add_argument("--seconds", type=float, default=1.0, help="publish for so long in each run (1)")
+    out.add_argument("--payload", type=int, default=100)
+    out.add_argument("--qos", type=numbers, default=[0, 1, 2])
+    out.add_argument("--windows", type=numbers, default=[1, 10, 100])
+    out.add_argument("--sessions", type=sessions, default=[False, True], help="clean,durable")
+    out.add_argument("--shapes", type=lambda value: value.split(","), help=", ".join(shape.name for shape in SHAPES))
+    out.add_argument("--json", type=Path, default=Path("bench-against.json"))
+    return out
+
+
+def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Console) -> dict[Row, Figures]:
+    """All rounds."""
+    server_cores, core = machine.split_cores(True)
+    program = compiled(folder)
+    chosen = rows(options)
+    results = {row: Figures() for row in chosen}
+    for number in range(1, options.rounds + 1):
+        servers: list[Server] = [
+            Mosquitto(server_cores),
+            Checkout("base", base, server_cores),
+            Checkout("present", ROOT, server_cores),
+        ]
+        # The order turns from round to round: who goes first after a pause has no advantage in the end.
+        servers = servers[number % 3 :] + servers[: number % 3]
+        try:
+            for server in servers:
+                server.start()
+            for done, row in enumerate(chosen):
+                for server in servers:
+                    figures = measure(program, server.port, row, options.seconds, options.payload, core)
+                    rates = results[row].rates.setdefault(server.name, [])
+                    failure = figures["failure"] or (row.qos and (figures["lost"] or (row.qos == 2 and figures["duplicates"])))
+                    rates.append(None if failure else float(figures["rate"]))
+                    if failure:
+                        results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")
+                if done % 10 == 9:
+                    console.print(f"round {number} of {options.rounds}: {done + 1} of {len(chosen)} rows", highlight=False)
+        finally:
+            for server in servers:
+                server.stop()
+    return results
+
+
+def show(console: Console, results: dict[Row, Figures]) -> None:
+    """Print the table, the geometric mean, and the rows below their target."""
+    table = Table(title="messages/s received: medians; ratios: median (lowest-highest of the rounds)")
+    for heading in ("", "mosquitto", "base", "present", "present / mosquitto", "present / base"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    means: list[float] = []
+    below: list[str] = []
+    for row, figures in results.items():
+        cells = [str(row)]
+        for name in ("mosquitto", "base", "present"):
+            rates = [rate for rate in figures.rates.get(name, ()) if rate]
+            cells.append(f"{statistics.median(rates):,.0f}" if rates else "-")
+        for other in ("mosquitto", "base"):
+            ratios = figures.ratios("present", other)
+            cells.append(
+                f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
+            )
+            if other == "base" and ratios:
+                means.append(math.log(statistics.median(ratios)))
+                if statistics.median(ratios) < ROW_TARGET:
+                    beyond = "beyond its spread" if max(ratios) < ROW_TARGET else "within its spread"
+                    below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
+        table.add_row(*cells)
+    console.print(table)
+    if means:
+        mean = math.exp(sum(means) / len(means))
+        console.print(f"present / base, geometric mean of {len(means)} rows: {mean:.3f} (target {MEAN_TARGET})")
+    for line in below:
+        console.print(f"below {ROW_TARGET}: {line}")
+    for row, figures in results.items():
+        for remark in figures.remarks:
+            console.print(f"failed: {row}: {remark}", highlight=False)
+
+
+def main() -> None:
+    """Check the commit out beside the working tree, measure, print, write."""
+    options = parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    console = Console(width=max(150, Console().width))
+    with tempfile.TemporaryDirectory(prefix="bench-against-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        base = folder / "base"
+        base.mkdir()
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", str(base)], input=archive.stdout, check=True)
+        facts = machine.facts()
+        console.print(f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {os.getloadavg()[0]:.2f}")
+        try:
+            results = campaign(options, base, folder, console)
+        except ServerUnavailable as error:
+            sys.exit(f"a server cannot be started: {error}")
+    written = [{"row": str(row), **asdict(figures)} for row, figures in results.items()]
+    options.json.write_text(json.dumps({"facts": facts, "commit": options.commit, "rows": written}, indent=1))
+    show(console, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+/* The load of `tests.bench.against`: MQTT 3.1.1 publishers and subscribers on one thread, by epoll.
+ *
+ * A publisher has at most WINDOW messages under way. A message is under way until its publisher has its acknowledgement
+ * and every subscriber that it is for has it, so that a window means the same at each QoS. Each payload begins with the
+ * publisher's number and the message's sequence number; losses and repeats are counted by these.
+ *
+ * usage: generator PORT PUBLISHERS SUBSCRIBERS PAIRS QOS WINDOW PAYLOAD DURABLE SECONDS
+ * PAIRS 1: subscriber n is for publisher n only; 0: each subscriber is for all. Prints one line of JSON.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROOM = 1 << 18, HEADER = 8, STALL_SECONDS = 5 };
+
+struct client {
+    int fd, subscriber, number, writing;
+    unsigned char *in, *out;
+    size_t in_length, out_start, out_length, out_room;
+    uint32_t sent, acknowledged;
+    uint64_t delivered;
+    uint32_t *next; /* a subscriber's: the sequence number due from each publisher */
+};
+
+static int port, publishers, subscribers, pairs, qos, window, payload_length, durable;
+static uint64_t received, duplicates;
+static struct client *all, *sending, *receiving;
+static int epoll;
+
+static double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void fail(const char *what) {
+    printf("{\"failure\": \"%s\"}\n", what);
+    exit(0);
+}
+
+static void put(struct client *c, const void *data, size_t length) {
+    if (c->out_start + c->out_length + length > c->out_room) {
+        memmove(c->out, c->out + c->out_start, c->out_length);
+        c->out_start = 0;
+        while (c->out_length + length > c->out_room) c->out_room *= 2;
+        c->out = realloc(c->out, c->out_room);
+        if (!c->out) fail("no memory");
+    }
+    memcpy(c->out + c->out_start + c->out_length, data, length);
+    c->out_length += length;
+}
+
+static void flush(struct client *c) {
+    while (c->out_length) {
+        ssize_t n = send(c->fd, c->out + c->out_start, c->out_length, MSG_NOSIGNAL);
+        if (n < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK) fail("a connection broke");
+            break;
+        }
+        c->out_start += n;
+        c->out_length -= n;
+    }
+    if (!c->out_length) c->out_start = 0;
+    int wanted = c->out_length > 0;
+    if (wanted != c->writing) {
+        struct epoll_event e = {.events = EPOLLIN | (wanted ? EPOLLOUT : 0), .data.ptr = c};
+        epoll_ctl(epoll, EPOLL_CTL_MOD, c->fd, &e);
+        c->writing = wanted;
+    }
+}
+
+static void answer(struct client *c, int kind, unsigned id) {
+    unsigned char packet[4] = {kind, 2, id >> 8, id & 255};
+    put(c, packet, 4);
+}
+
+static size_t text(unsigned char *at, const char *value) {
+    size_t n = strlen(value);
+    at[0] = n >> 8;
+    at[1] = n & 255;
+    memcpy(at + 2, value, n);
+    return n + 2;
+}
+
+static void read_exactly(int fd, unsigned char *at, size_t length) {
+    while (length) {
+        ssize_t n = recv(fd, at, length, 0);
+        if (n <= 0) fail("the broker closed a connection");
+        at += n;
+        length -= n;
+    }
+}
+
+static int connected(const char *id, int clean) {
+    unsigned char packet[128], reply[8];
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct timeval patience = {.tv_sec = 30};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to)) fail("cannot connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    size_t n = 2 + text(packet + 2, "MQTT");
+    packet[n++] = 4;
+    packet[n++] = clean ? 2 : 0;
+    packet[n++] = 600 >> 8;
+    packet[n++] = 600 & 255;
+    n += text(packet + n, id);
+    packet[0] = 0x10;
+    packet[1] = n - 2;
+    if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n) fail("cannot send");
+    read_exactly(fd, reply, 4);
+    if (reply[0] != 0x20 || reply[3]) fail("CONNECT is refused");
+    return fd;
+}
+
+static void subscribe(int fd, const char *filter) {
+    unsigned char packet[128], reply[8];
+    packet[2] = 0;
+    packet[3] = 1;
+    size_t n = 4 + text(packet + 4, filter);
+    packet[n++] = qos;
+    packet[0] = 0x82;
+    packet[1] = n - 2;
+    if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n) fail("cannot send");
+    read_exactly(fd, reply, 5);
+    if (reply[0] != 0x90 || reply[4] != qos) fail("SUBSCRIBE is refused");
+}
+
+static void watch(struct client *c) {
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    c->in = malloc(ROOM);
+    c->out = malloc(c->out_room = 4096);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &e);
+}
+
+static void count(struct client *c, const unsigned char *data) {
+    uint32_t numbers[2];
+    memcpy(numbers, data, HEADER);
+    if (numbers[0] >= (uint32_t)publishers) fail("a message nobody sent");
+    uint32_t *due = &c->next[numbers[0]];
+    if (numbers[1] < *due) {
+        duplicates++;
+        return;
+    }
+    *due = numbers[1] + 1;
+    received++;
+    if (qos < 2) sending[numbers[0]].delivered++;
+}
+
+/* Publisher of the message under each packet identifier of a subscriber, for QoS 2: delivered with PUBREL. */
+static uint32_t *held;
+
+static void packet(struct client *c, const unsigned char *p, const unsigned char *body, size_t length) {
+    unsigned id = length >= 2 ? body[0] << 8 | body[1] : 0;
+    switch (p[0] & 0xF0) {
+    case 0x30: {
+        size_t topic = 2 + (body[0] << 8 | body[1]);
+        if (p[0] & 6) {
+            id = body[topic] << 8 | body[topic + 1];
+            topic += 2;
+            answer(c, (p[0] & 6) == 2 ? 0x40 : 0x50, id);
+        }
+        count(c, body + topic);
+        if ((p[0] & 6) == 4) memcpy(&held[c->number * 65536 + id], body + topic, 4);
+        break;
+    }
+    case 0x40: case 0x70: c->acknowledged++; break;
+    case 0x50: answer(c, 0x62, id); break;
+    case 0x60:
+        answer(c, 0x70, id);
+        sending[held[c->number * 65536 + id]].delivered++;
+        break;
+    default: fail("an unexpected packet");
+    }
+}
+
+static void take(struct client *c) {
+    for (;;) {
+        ssize_t n = recv(c->fd, c->in + c->in_length, ROOM - c->in_length, 0);
+        if (n == 0) fail("the broker closed a connection");
+        if (n < 0) {
+            if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+            fail("a connection broke");
+        }
+        int full = c->in_length + n == ROOM;
+        c->in_length += n;
+        size_t at = 0;
+        while (c->in_length - at >= 2) {
+            size_t length = 0, header = 1;
+            int shift = 0, done = 0;
+            while (at + header < c->in_length && header < 5) {
+                unsigned char digit = c->in[at + header++];
+                length |= (size_t)(digit & 127) << shift;
+                shift += 7;
+                if (!(digit & 128)) { done = 1; break; }
+            }
+            if (!done || at + header + length > c->in_length) break;
+            packet(c, c->in + at, c->in + at + header, length);
+            at += header + length;
+        }
+        memmove(c->in, c->in + at, c->in_length -= at);
+        if (!full) return;
+    }
+}
+
+static int fan(void) { return pairs ? 1 : subscribers; }
+
+static void publish(struct client *c, const unsigned char *head, size_t head_length, unsigned char *body) {
+    uint64_t complete = c->delivered / fan();
+    if (qos && c->acknowledged < complete) complete = c->acknowledged;
+    while (c->sent - complete < (uint32_t)window && c->out_length < 1 << 16) {
+        uint32_t numbers[2] = {c->number, c->sent};
+        memcpy(body, numbers, HEADER);
+        put(c, head, head_length);
+        if (qos) {
+            unsigned id = c->sent % 65535 + 1;
+            unsigned char raw[2] = {id >> 8, id & 255};
+            put(c, raw, 2);
+        }
+        put(c, body, payload_length);
+        c->sent++;
+    }
+}
+
+int main(int count_of, char **given) {
+    if (count_of != 10) fail("usage");
+    int numbers[9];
+    for (int i = 0; i < 8; i++) numbers[i] = atoi(given[i + 1]);
+    port = numbers[0], publishers = numbers[1], subscribers = numbers[2], pairs = numbers[3], qos = numbers[4];
+    window = numbers[5], payload_length = numbers[6], durable = numbers[7];
+    double limit = atof(given[9]);
+    if (publishers < 1 || subscribers < 1 || payload_length < HEADER || payload_length > 1000 || (pairs && publishers != subscribers)) fail("usage");
+    epoll = epoll_create1(0);
+    all = calloc(publishers + subscribers, sizeof *all);
+    sending = all, receiving = all + publishers;
+    held = calloc((size_t)subscribers * 65536, qos == 2 ? 4 : 0);
+    char name[64];
+    for (int i = 0; i < subscribers; i++) {
+        struct client *c = &receiving[i];
+        snprintf(name, sizeof name, "load-s%d", i);
+        c->subscriber = 1, c->number = i, c->fd = connected(name, !durable);
+        c->next = calloc(publishers, sizeof *c->next);
+        if (pairs) snprintf(name, sizeof name, "load/%05d", i);
+        else snprintf(name, sizeof name, "load/#");
+        subscribe(c->fd, name);
+        watch(c);
+    }
+    size_t head_length = 0;
+    unsigned char *heads = calloc(publishers, 32), body[1024];
+    memset(body, 'x', sizeof body);
+    for (int i = 0; i < publishers; i++) {
+        struct client *c = &sending[i];
+        snprintf(name, sizeof name, "load-p%d", i);
+        c->number = i, c->fd = connected(name, 1);
+        watch(c);
+        unsigned char *at = heads + 32 * i;
+        size_t remaining = 2 + 10 + (qos ? 2 : 0) + payload_length, n = 0;
+        at[n++] = 0x30 | qos << 1;
+        if (remaining > 127) at[n++] = (remaining & 127) | 128, at[n++] = remaining >> 7;
+        else at[n++] = remaining;
+        snprintf(name, sizeof name, "load/%05d", i);
+        n += text(at + n, name);
+        head_length = n;
+    }
+    double start = seconds_now(), last = start;
+    int stopping = 0;
+    for (int i = 0; i < publishers; i++) publish(&sending[i], heads + 32 * i, head_length, body), flush(&sending[i]);
+    for (;;) {
+        struct epoll_event ready[256];
+        int n = epoll_wait(epoll, ready, 256, 100);
+        double now = seconds_now();
+        uint64_t before = received;
+        for (int i = 0; i < n; i++) {
+            struct client *c = ready[i].data.ptr;
+            if (ready[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) take(c);
+            flush(c);
+        }
+        if (received != before) last = now;
+        stopping = stopping || now - start > limit;
+        uint64_t sent = 0, complete = 0;
+        for (int i = 0; i < publishers; i++) {
+            struct client *c = &sending[i];
+            if (!stopping) publish(c, heads + 32 * i, head_length, body);
+            if (c->out_length && !c->writing) flush(c);
+            sent += c->sent;
+            complete += c->delivered / fan() < c->acknowledged || !qos ? c->delivered / fan() : c->acknowledged;
+        }
+        if ((stopping && complete >= sent) || now - last > STALL_SECONDS) {
+            double took = last - start;
+            printf("{\"failure\": \"%s\", \"rate\": %.1f, \"seconds\": %.4f, \"sent\": %llu, \"received\": %llu, \"lost\": %llu, \"duplicates\": %llu}\n",
+                   complete < sent && qos ? "not all was acknowledged and delivered" : "", received / (took > 1e-9 ? took : 1e-9), took,
+                   (unsigned long long)sent, (unsigned long long)received, (unsigned long long)(sent * fan() - received),
+                   (unsigned long long)duplicates);
+            break;
+        }
+    }
+    for (int i = 0; i < publishers + subscribers; i++) {
+        send(all[i].fd, "\xe0\0", 2, MSG_NOSIGNAL);
+        close(all[i].fd);
+    }
+    if (durable)
+        for (int i = 0; i < subscribers; i++) {
+            snprintf(name, sizeof name, "load-s%d", i);
+            close(connected(name, 1));
+        }
+    return 0;
+}
