@@ -110,8 +110,8 @@ class Recorder:
         refusals: Mapping[int, str] = {}
         if unit.failure:
             refusals = dict.fromkeys(range(len(publications)), _reason(unit.failure))
-        elif unit.refusals:
-            refusals = {index: _reason(reason) for index, reason in unit.refusals.items()}
+        elif unit.refusals or unit.diverted:
+            refusals = {index: _reason(reason) for index, reason in (unit.refusals | unit.diverted).items()}
         now = now_us()
         event = (
             _PUBLISHED, now, session.client_id, self._user(session), received, refusals,

@@ -38,6 +38,19 @@ Protocol = Literal["MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
 MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
 
+Reason = Literal[
+    "MQRC_MSG_TOO_BIG_FOR_Q",
+    "MQRC_MSG_TOO_BIG_FOR_Q_MGR",
+    "MQRC_NOT_AUTHORIZED",
+    "MQRC_PUBLICATION_FAILURE",
+    "MQRC_PUT_INHIBITED",
+    "MQRC_Q_FULL",
+    "MQRC_Q_SPACE_NOT_AVAILABLE",
+    "MQRC_TOPIC_STRING_ERROR",
+    "MQRC_UNEXPECTED_ERROR",
+]
+"""A reason for which the queue manager refuses a publication."""
+
 ByteOrder = Literal["big", "little"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -69,13 +82,16 @@ class ChannelConfig(Section):
     """How many connections may wait to be accepted (MQ: BACKLOG)."""
     connect_timeout: Annotated[float, values.duration(0.001)] = 10.0
     """Seconds that a new connection may take until its CONNECT packet is there."""
+    refused_to_dead_letters: list[Annotated[Reason, values.choice(Reason)]] = Field(default=[])
+    """Reasons for which a publication that the queue manager refuses goes to the dead-letter queue and
+    is acknowledged. For any other the client is disconnected, and sends the publication again when it is back."""
     max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
     """Longest packet that a client may send: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
 
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "protocols")
+        return without_empty(data, "protocols", "refused_to_dead_letters")
 
     @field_validator("address")
     @classmethod
@@ -106,6 +122,15 @@ class LimitsConfig(Section):
     QoS 0 publications for it are dropped."""
     pending_publications: Annotated[int, values.integer(1, 1_000_000)] = 1000
     """Publications of one client that the queue manager has not yet committed; above this its socket is not read."""
+    unreleased: Annotated[int, values.integer(1, 65535)] = 1000
+    """QoS 2 publications of one client that it has not released by PUBREL; one that has more is disconnected."""
+    subscribe_filters: Annotated[int, values.integer(1, 65535)] = 1000
+    """Topic filters in one SUBSCRIBE; those behind them are refused (SUBACK 0x80)."""
+    subscriptions: Annotated[int, values.integer(1, 1_000_000)] = 5000
+    """Subscriptions of one client; what would be more is refused (SUBACK 0x80)."""
+    retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
+    """What the retained publications of one client take, about 512 bytes each beside topic string and payload; one that
+    would be more is refused (MQRC_Q_SPACE_NOT_AVAILABLE). Of the embedded queue manager only."""
     retry_interval: Annotated[float, values.duration(0.001)] = 20.0
     """Seconds until an unacknowledged message is sent again to a connected MQTT 3.1 (`MQIsdp`) client. Clients of 3.1.1
     get theirs again after they reconnect (MQTT 3.1.1, section 4.4)."""

@@ -14,7 +14,7 @@ import msgspec
 from bridge.mapping.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQLONG, MQMD
 
 
 class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -24,17 +24,17 @@ class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str
     #: MQTYPE_BOOLEAN (bool), _BYTE_STRING (bytes), _INT8 to _INT64 (int), _FLOAT32, _FLOAT64 (float), _STRING (str),
     #: _NULL (None)
-    type: int = cmqc.MQTYPE_STRING
+    type: MQLONG = cmqc.MQTYPE_STRING
     value: Any = ""
-    Support: int = cmqc.MQPD_SUPPORT_OPTIONAL
-    Context: int = cmqc.MQPD_NO_CONTEXT
-    CopyOptions: int = cmqc.MQCOPY_DEFAULT
+    Support: MQLONG = cmqc.MQPD_SUPPORT_OPTIONAL
+    Context: MQLONG = cmqc.MQPD_NO_CONTEXT
+    CopyOptions: MQLONG = cmqc.MQCOPY_DEFAULT
 
 
 class MQOD(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Object descriptor: what MQOPEN and MQPUT1 name. MQOPEN fills in the fields under "Results", in place."""
 
-    ObjectType: int = cmqc.MQOT_Q
+    ObjectType: MQLONG = cmqc.MQOT_Q
     #: the name of a model queue is replaced by that of the dynamic queue made of it, as is ObjectQMgrName
     ObjectName: str = ""
     ObjectQMgrName: str = ""
@@ -52,25 +52,25 @@ class MQOD(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: whole topic string
     ResObjectString: str = ""
     #: MQOT_Q, or MQOT_TOPIC where an alias leads to a topic
-    ResolvedType: int = cmqc.MQOT_NONE
+    ResolvedType: MQLONG = cmqc.MQOT_NONE
 
 
 class MQPMO(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Put message options. The put fills in the fields under "Results", in place."""
 
-    Options: int = cmqc.MQPMO_NONE
+    Options: MQLONG = cmqc.MQPMO_NONE
     #: with MQPMO_PASS_…_CONTEXT: handle of a queue opened with MQOO_SAVE_ALL_CONTEXT
-    Context: int = 0
+    Context: MQLONG = 0
     #: a publication goes to the highest SubLevel that is not above it
-    PubLevel: int = 9
+    PubLevel: MQLONG = 9
     # Results
     ResolvedQName: str = ""
     ResolvedQMgrName: str = ""
-    KnownDestCount: int = 0
-    UnknownDestCount: int = 0
-    InvalidDestCount: int = 0
+    KnownDestCount: MQLONG = 0
+    UnknownDestCount: MQLONG = 0
+    InvalidDestCount: MQLONG = 0
     #: no field of IBM's: MQRC_NONE, or the reason of an MQCC_WARNING (the message was put all the same)
-    Reason: int = cmqc.MQRC_NONE
+    Reason: MQLONG = cmqc.MQRC_NONE
 
 
 class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -80,18 +80,18 @@ class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     and what else it was made with.
     """
 
-    Options: int = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
+    Options: MQLONG = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
     ObjectName: str = ""
     ObjectString: str = ""
     SubName: str = ""
     SubUserData: str = ""
     #: without MQSO_SET_CORREL_ID a result: the queue manager makes one
     SubCorrelId: bytes = bytes(24)
-    SubLevel: int = 1
+    SubLevel: MQLONG = 1
     #: tenths of a second
-    SubExpiry: int = cmqc.MQEI_UNLIMITED
+    SubExpiry: MQLONG = cmqc.MQEI_UNLIMITED
     AlternateUserId: str = ""
-    PubPriority: int = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+    PubPriority: MQLONG = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
     PubAccountingToken: bytes = cmqc.MQACT_NONE
     PubApplIdentityData: str = ""
     SelectionString: str = ""
@@ -125,22 +125,22 @@ class MQSTS(msgspec.Struct, kw_only=True, omit_defaults=True):
 class GetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     """MQGMO, and the fields of the MQMD that a get reads: what MatchOptions compare, and the form wanted by CONVERT."""
 
-    Options: int = cmqc.MQGMO_NO_SYNCPOINT
+    Options: MQLONG = cmqc.MQGMO_NO_SYNCPOINT
     #: milliseconds, with MQGMO_WAIT; MQWI_UNLIMITED (-1) for ever
-    WaitInterval: int = 0
+    WaitInterval: MQLONG = 0
     #: MQMO_MATCH_…; a MsgId, CorrelId or GroupId of zeros matches any
-    MatchOptions: int = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
+    MatchOptions: MQLONG = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
     MsgId: bytes = bytes(24)
     CorrelId: bytes = bytes(24)
     GroupId: bytes = bytes(24)
-    MsgSeqNumber: int = 1
-    Offset: int = 0
+    MsgSeqNumber: MQLONG = 1
+    Offset: MQLONG = 0
     MsgToken: bytes = bytes(16)
     #: not 0: the application gave a message handle; properties go there where the queue's PROPCTL decides
-    MsgHandle: int = 0
+    MsgHandle: MQLONG = 0
     #: MQGMO_CONVERT: wanted form of MQFMT_STRING data; 0 is the queue manager's own CCSID
-    Encoding: int = cmqc.MQENC_NATIVE
-    CodedCharSetId: int = cmqc.MQCCSI_Q_MGR
+    Encoding: MQLONG = cmqc.MQENC_NATIVE
+    CodedCharSetId: MQLONG = cmqc.MQCCSI_Q_MGR
     #: length of the caller's buffer in bytes; None takes any message
     MaxLength: int | None = None
 

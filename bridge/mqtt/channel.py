@@ -13,10 +13,15 @@ from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
 from bridge.mqtt.session import Session
+from bridge.wire import cmqc
 from bridge.wire.mqtt import Connack, ConnackCode, Connect, Decoder, Packet, Will, encode
 
 log = logging.getLogger(__name__)
 
+#: Bytes of one client that are worked on in one turn of the event loop.
+TURN_BYTES = 65_536
+#: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
+PARTIAL_BYTES = 1_000
 #: Seconds between looks at keep-alive, connect and retry time-outs.
 SWEEP_INTERVAL = 0.5
 #: Seconds that a client has to read what was sent to it before its connection was closed.
@@ -48,8 +53,11 @@ class Connection(asyncio.Protocol):
     """One network connection of an MQTT client."""
 
     __slots__ = (
-        "_held",
+        "_later",
+        "_partial",
         "_transport",
+        "_turn",
+        "_unfed",
         "_unread",
         "channel",
         "client",
@@ -85,7 +93,13 @@ class Connection(asyncio.Protocol):
         self.client = "?"
         #: bytes written that the client had not read at the last look
         self._unread = 0
-        self._held: list[Packet] = []
+        #: packets that are still to be worked on, and behind them bytes: before CONNACK, or in this client's next turns
+        self._later: list[Packet] = []
+        self._unfed = b""
+        #: its next turn is scheduled
+        self._turn = False
+        #: bytes of a packet that is not complete, since the last one or since they were last counted
+        self._partial = 0
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,7 +109,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client = f"at {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "at ?"
         transport.set_write_buffer_limits(high=channel.pending_bytes)
-        if len(channel.connections) >= channel.config.max_clients:
+        if len(channel.connections) >= channel.config.max_clients and not channel.make_room():
             log.warning(
                 "channel %s: a connection %s is refused: max_clients (%d) are connected",
                 channel.config.name,
@@ -105,26 +119,75 @@ class Connection(asyncio.Protocol):
             self.refuse(ConnackCode.SERVER_UNAVAILABLE)
             return
         channel.connections.add(self)
+        channel.silent[self] = None
 
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
-        decoder = self.decoder
-        packets = decoder.feed(data)
+        if self._turn or self._unfed or self._later:
+            # What came before is not done with yet: reading is paused, but this was on its way.
+            self._unfed += data
+            if len(self._unfed) > TURN_BYTES:
+                self.pause()
+        else:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
+        if len(data) > TURN_BYTES:
+            self._unfed = data[TURN_BYTES:]
+            data = data[:TURN_BYTES]
+            self._schedule()
+        packets = self.decoder.feed(data)
         if self.session is not None:
-            self.last_received = self.channel.loop.time()
+            # Packets count for the keep-alive (MQTT-3.1.2-24); of a long one, which takes its time, so do its parts.
+            self._partial += len(data)
+            if packets or self._partial >= PARTIAL_BYTES:
+                self.last_received = self.channel.loop.time()
+                self._partial = 0
         if packets:
             if self.session is not None:
                 self.channel.gateway.received(self, packets)
             else:
                 self._first(packets)
-        if decoder.error is not None and not self.closing:
+        if self.decoder.error is not None and not self.closing and not self._later:
             self._malformed()
+
+    def put_off(self, packets: list[Packet]) -> None:
+        """Work on packets in this client's next turn: it has had this one."""
+        self._later[:0] = packets
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self.pause()
+        if not self._turn:
+            self._turn = True
+            self.channel.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Go on with what was put off."""
+        self._turn = False
+        if self.closing:
+            return
+        if self._later:
+            packets, self._later = self._later, []
+            self.channel.gateway.received(self, packets)
+            if self.decoder.error is not None and not self.closing and not self._later:
+                self._malformed()
+        elif self._unfed:
+            data, self._unfed = self._unfed, b""
+            self._feed(data)
+        if self.closing:
+            return
+        if self._later or self._unfed:
+            self._schedule()
+        else:
+            self.resume()
 
     def _first(self, packets: list[Packet]) -> None:
         if self.connecting:
-            self._held += packets
-            if len(self._held) > self.channel.pending_publications:
+            self._later += packets
+            if len(self._later) > self.channel.pending_publications:
                 self.pause()
             return
         packet = packets[0]
@@ -133,7 +196,8 @@ class Connection(asyncio.Protocol):
             self.close(f"its first packet is a {type(packet).__name__.upper()}, not a CONNECT")
             return
         self.connecting = True
-        self._held = packets[1:]
+        self.channel.silent.pop(self, None)
+        self._later = packets[1:]
         self.channel.gateway.connect(self, packet)
 
     def _malformed(self) -> None:
@@ -155,9 +219,8 @@ class Connection(asyncio.Protocol):
 
     def take_held(self) -> None:
         """Work on packets that came before CONNACK was sent."""
-        held, self._held = self._held, []
-        if held and not self.closing:
-            self.channel.gateway.received(self, held)
+        if self._later or self._unfed:
+            self._take_turn()
 
     def refuse(self, code: ConnackCode) -> None:
         """Send a CONNACK that refuses the client, and close (MQTT-3.2.2-5)."""
@@ -190,11 +253,28 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again, unless the channel stops."""
-        if self.paused and self._transport is not None and not self.closing and not self.channel.stopping:
+        """Read again, unless there is a reason left not to: the channel stops, this client has not read what was sent to it,
+        has sent more than is committed, or something of it is still to be worked on."""
+        if not self.paused or self._transport is None or self.closing or self.channel.stopping:
+            return
+        if self._later or self._unfed or self.pending > self.channel.pending_publications:
+            return
+        if self.session is None or self.session.outbox.open:
             self.paused = False
             self.last_received = self.channel.loop.time()  # it may have sent something all the time
             self._transport.resume_reading()
+
+    def hold(self, count: int) -> None:
+        """Count what the queue manager has been asked for and has not answered; above a limit nothing more is read."""
+        self.pending += count
+        if self.pending > self.channel.pending_publications:
+            self.pause()
+
+    def release(self, count: int) -> None:
+        """Count what it has answered."""
+        self.pending -= count
+        if self.paused and self.pending * 2 < self.channel.pending_publications:
+            self.resume()
 
     def pause_writing(self) -> None:
         if self.session is not None:
@@ -271,6 +351,10 @@ class Channel:
         self.pending_publications = pending_publications
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        #: of these, those that have sent no CONNECT yet, the oldest first
+        self.silent: dict[Connection, None] = {}
+        #: reasons for which a refused publication goes to the dead-letter queue (MQRC numbers)
+        self.dead_letters = frozenset(getattr(cmqc, name) for name in config.refused_to_dead_letters)
         #: nothing more is read
         self.stopping = False
         self._empty: asyncio.Future[None] | None = None
@@ -304,9 +388,20 @@ class Channel:
         for connection in list(self.connections):
             connection.pause()
 
+    def make_room(self) -> bool:
+        """Have the connection give way that has been there longest without a CONNECT; False where all have sent theirs."""
+        silent = next(iter(self.silent), None)
+        if silent is None:
+            return False
+        self.discard(silent)
+        silent.closing = True
+        silent.abort()
+        return True
+
     def discard(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
+        self.silent.pop(connection, None)
         if self._empty is not None and not self.connections and not self._empty.done():
             self._empty.set_result(None)
 

@@ -42,6 +42,16 @@ def topic_field(topic: str) -> bytes:
     return field
 
 
+#: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
+TURN_BYTES = 256 * 1024
+#: Bytes of a turn that a message costs beside its payload.
+_MESSAGE_BYTES = 64
+
+
+class WrongAcknowledgement(Exception):
+    """An acknowledgement of the wrong kind for a message id that is in flight (MQTT 3.1.1 section 4.8); words for the log."""
+
+
 class Phase(IntEnum):
     """How far the handshake of a message with QoS 1 or 2 has come."""
 
@@ -91,8 +101,14 @@ class Outbox:
     something changed that must outlive a crash of the bridge (durable sessions only).
     """
 
-    def __init__(self, window: int, *, durable: bool, byte_order: ByteOrder = "big") -> None:
+    def __init__(
+        self, window: int, *, durable: bool, byte_order: ByteOrder = "big", turn_bytes: int = TURN_BYTES
+    ) -> None:
         self.window = window
+        self.turn_bytes = turn_bytes
+        #: bytes that may still be sent in this turn; `more` says that there is more to send in the next one
+        self._room = turn_bytes
+        self.more = False
         self.durable = durable
         self.byte_order: ByteOrder = byte_order
         #: QoS of messages without a subscription; the client alters it by subscribing to DEFAULT.QoS
@@ -127,6 +143,7 @@ class Outbox:
         """
         refusals: list[Refusal] = []
         backlog = self.backlog
+        self._room = self.turn_bytes
         if self.uncertain:
             batch = list(batch)
             self.sent_before.update(transmission.msg_number for transmission in batch)
@@ -146,6 +163,7 @@ class Outbox:
         """Send what waits as far as the window allows."""
         refusals: list[Refusal] = []
         backlog = self.backlog
+        self._room = self.turn_bytes
         while backlog and self.connected:
             if not self._send(backlog[0], now, out, done, refusals):
                 break
@@ -162,6 +180,9 @@ class Outbox:
     ) -> bool:
         """Send one message; False when it has to wait."""
         if not self.open:
+            return False
+        if self._room <= 0:
+            self.more = True
             return False
         if (self.unacknowledged >= self.window or self.recording is not None) and self._qos(transmission):
             return False
@@ -187,6 +208,11 @@ class Outbox:
         except MalformedPacket as error:
             refusals.append(Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error)))
             return True
+        except Exception as error:
+            # Whatever it is, it is this message's alone: those behind it go on.
+            refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
+            return True
+        self._room -= len(publication.payload) + _MESSAGE_BYTES
         qos = publication.qos
         if not qos:
             out.append(encode_publish(field, publication.payload, 0, publication.retain, False, 0, self.byte_order))
@@ -226,13 +252,15 @@ class Outbox:
         return min(requested, 2 if source is None else source)
 
     def acknowledge(self, message_id: int) -> Transmission | None:
-        """PUBACK: the message is the client's; None for a message id that is not awaited.
+        """Return the message of a PUBACK, which is the client's now; None for a message id that is not awaited.
+
+        Raises WrongAcknowledgement.
 
         The message id is free only once the removal of the message is committed: after a crash the message would go out
         again, and must not find its message id with another.
         """
-        outgoing = self.in_flight.get(message_id)
-        if outgoing is None or outgoing.qos != 1 or outgoing.phase is not Phase.SENT:
+        outgoing = self._acknowledged(message_id, "PUBACK", 1)
+        if outgoing is None or outgoing.phase is not Phase.SENT:
             return None
         transmission, outgoing.transmission = outgoing.transmission, None
         outgoing.phase = Phase.COMPLETING
@@ -245,9 +273,10 @@ class Outbox:
     def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
         """PUBREC: (what to release, the message to remove). The PUBREL goes out when both are committed.
 
-        (None, None) says that PUBREL can be sent at once: the message id is unknown, or was released before.
+        (None, None) says that PUBREL can be sent at once: the message id is unknown, or was released before. Raises
+        WrongAcknowledgement.
         """
-        outgoing = self.in_flight.get(message_id)
+        outgoing = self._acknowledged(message_id, "PUBREC", 2)
         if outgoing is None or outgoing.phase is Phase.RELEASED:
             return None, None
         if outgoing.phase is not Phase.SENT:
@@ -271,8 +300,13 @@ class Outbox:
         self.backlog.extendleft(reversed(again))
 
     def complete(self, message_id: int) -> bool:
-        """PUBCOMP: the handshake is over. True when the message id is free only once that is committed."""
-        outgoing = self.in_flight.get(message_id)
+        """PUBCOMP: the handshake is over. True when the message id is free only once that is committed.
+
+        Raises WrongAcknowledgement, also for one that comes before PUBREL was sent.
+        """
+        outgoing = self._acknowledged(message_id, "PUBCOMP", 2)
+        if outgoing is not None and outgoing.phase in (Phase.SENT, Phase.RELEASING):
+            raise WrongAcknowledgement(f"PUBCOMP for message id {message_id} before PUBREL was sent")
         if outgoing is None or outgoing.phase is not Phase.RELEASED:
             return False
         if not self.durable:
@@ -281,6 +315,18 @@ class Outbox:
         outgoing.phase = Phase.COMPLETING
         self.record = True
         return True
+
+    def _acknowledged(self, message_id: int, kind: str, qos: int) -> Outgoing | None:
+        """Return what is in flight under a message id; None for one that nothing was sent under yet.
+
+        MQTT 3.1.1 section 4.3 says which acknowledgement answers which QoS; another is a protocol violation (section 4.8).
+        """
+        outgoing = self.in_flight.get(message_id)
+        if outgoing is None or outgoing.phase is Phase.RECORDING:
+            return None
+        if outgoing.qos != qos:
+            raise WrongAcknowledgement(f"{kind} for message id {message_id}, which was sent with QoS {outgoing.qos}")
+        return outgoing
 
     def free(self, message_ids: Iterable[int]) -> None:
         """The ends of these deliveries are committed: their message ids may be used again."""

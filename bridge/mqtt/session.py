@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.mapping.message import PublicationMessage
 from bridge.mapping.to_mq import ClientIdentity, to_mq
-from bridge.mqtt.outbox import Outbox, Outgoing, Phase
+from bridge.mqtt.outbox import TURN_BYTES, Outbox, Outgoing, Phase, WrongAcknowledgement
 from bridge.mqtt.transmission import Transmission
 from bridge.wire.mqtt import (
     ByteOrder,
@@ -71,6 +71,7 @@ class Work:
         "removals",
         "repeated",
         "replies",
+        "violation",
     )
 
     def __init__(self, connection: Any) -> None:
@@ -95,6 +96,8 @@ class Work:
         self.released: list[tuple[int, Outgoing, Transmission]] = []
         #: message ids that are free once this is committed
         self.completed: list[int] = []
+        #: the rule that the last packet taken broke: what came before it counts, then the connection is closed
+        self.violation = ""
 
     @property
     def empty(self) -> bool:
@@ -107,12 +110,23 @@ class Work:
 class Session:
     """A session, clean or durable, of one client identifier."""
 
-    def __init__(self, identity: ClientIdentity, *, durable: bool, window: int, byte_order: ByteOrder = "big") -> None:
+    def __init__(
+        self,
+        identity: ClientIdentity,
+        *,
+        durable: bool,
+        window: int,
+        byte_order: ByteOrder = "big",
+        unreleased: int = 65535,
+        turn_bytes: int = TURN_BYTES,
+    ) -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
         self.byte_order: ByteOrder = byte_order
-        self.outbox = Outbox(window, durable=durable, byte_order=byte_order)
+        self.outbox = Outbox(window, durable=durable, byte_order=byte_order, turn_bytes=turn_bytes)
+        #: most message ids in `received`
+        self.unreleased = unreleased
         #: message ids received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
         self.received: set[int] = set()
         #: `received` has changed and has to be on record (durable sessions only)
@@ -141,11 +155,21 @@ class Session:
         self.connection = self.arriving = None
         self.outbox.connected = self.outbox.open = False
 
-    def receive(self, packets: Sequence[Packet], start: int, work: Work) -> int:
-        """Take packets from index `start`, up to the first that is not about messages; returns its index."""
+    def receive(self, packets: Sequence[Packet], start: int, work: Work, stop: int | None = None) -> int:
+        """Take packets from index `start`, up to `stop` or the first that is not about messages; returns its index.
+
+        After a packet that breaks a rule, which `work.violation` tells, nothing more is taken: returns the number of packets.
+        """
+        try:
+            return self._receive(packets, start, work, len(packets) if stop is None else stop)
+        except WrongAcknowledgement as error:
+            work.violation = f"MQTT 3.1.1 section 4.8: {error}"
+        return len(packets)
+
+    def _receive(self, packets: Sequence[Packet], start: int, work: Work, stop: int) -> int:
         publications, replies, byte_order = work.publications, work.replies, self.byte_order
         identity, outbox = self.identity, self.outbox
-        for index in range(start, len(packets)):
+        for index in range(start, stop):
             packet = packets[index]
             kind = type(packet)
             if kind is Publish:
@@ -155,8 +179,8 @@ class Session:
                 elif qos == 1:
                     publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
                     replies.append(encode_acknowledgement(PacketType.PUBACK, packet.message_id, byte_order))  # type: ignore[union-attr]
-                else:
-                    self._receive_once(packet, work)  # type: ignore[arg-type]
+                elif not self._receive_once(packet, work):  # type: ignore[arg-type]
+                    return len(packets)
             elif kind is Puback:
                 transmission = outbox.acknowledge(packet.message_id)  # type: ignore[union-attr]
                 if transmission is not None:
@@ -180,17 +204,24 @@ class Session:
                 replies.append(_PINGRESP)
             else:
                 return index
-        return len(packets)
+        return stop
 
-    def _receive_once(self, publish: Publish, work: Work) -> None:
+    def _receive_once(self, publish: Publish, work: Work) -> bool:
+        """PUBLISH with QoS 2; False for one too many that is not released."""
         message_id = publish.message_id
         if message_id not in self.received:
+            if len(self.received) >= self.unreleased:
+                work.violation = (
+                    f"more than {self.unreleased} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
+                )
+                return False
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
             self.record = self.durable
             work.replies.append(encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order))
         else:
             work.repeated.append(message_id)
+        return True
 
     def _release(self, message_id: int, work: Work) -> None:
         outgoing, transmission = self.outbox.receive(message_id)

@@ -25,15 +25,24 @@ def subscribe(service: TelemetryService, connection: Connection, session: Sessio
     received = now_us()
     codes: list[int] = []
     wanted: list[tuple[int, str, int]] = []
+    room = service.limits.subscriptions - len(session.filters)
     for topic_filter, qos in packet.topics:
         why = topic_filter_error(topic_filter)
+        if why is None and len(codes) >= service.limits.subscribe_filters:
+            why = f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters (limits.subscribe_filters)"
+        elif why is None and topic_filter not in session.filters and room <= 0:
+            why = f"a client has at most {service.limits.subscriptions} subscriptions (limits.subscriptions)"
         if why is not None:
             log.warning("client %s: subscription to %r is refused: %s", connection.client, topic_filter, why)
         else:
+            room -= topic_filter not in session.filters
             wanted.append((len(codes), topic_filter, qos))
         codes.append(SUBACK_FAILURE)
 
+    added = {topic_filter for _, topic_filter, _ in wanted} - session.filters
+
     def done(reasons: list[int]) -> None:
+        connection.release(len(wanted))
         for (position, topic_filter, qos), reason in zip(wanted, reasons, strict=True):
             if reason:
                 log.warning(
@@ -44,6 +53,8 @@ def subscribe(service: TelemetryService, connection: Connection, session: Sessio
                     cmqc.reason_name(reason),
                     reason,
                 )
+                if topic_filter in added:
+                    session.filters.discard(topic_filter)
                 continue
             codes[position] = qos
             if topic_filter == DEFAULT_QOS_TOPIC:
@@ -53,7 +64,8 @@ def subscribe(service: TelemetryService, connection: Connection, session: Sessio
             granted = [(topic_filter, qos) for position, topic_filter, qos in wanted if codes[position] == qos]
             service.archive.subscribed(session, granted, received)
 
-    session.filters.update(topic_filter for _, topic_filter, _ in wanted)
+    session.filters |= added
+    connection.hold(len(wanted))
     service.agent.subscribe(
         session.client_id,
         [(topic_filter, qos) for _, topic_filter, qos in wanted],
@@ -68,7 +80,10 @@ def unsubscribe(service: TelemetryService, connection: Connection, session: Sess
     session.filters.difference_update(packet.topics)
     received = now_us()
 
+    connection.hold(len(packet.topics))
+
     def done() -> None:
+        connection.release(len(packet.topics))
         if DEFAULT_QOS_TOPIC in packet.topics:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
         connection.write(encode(Unsuback(packet.message_id), session.byte_order))

@@ -19,15 +19,19 @@ from bridge.mapping.to_mq import ClientIdentity
 from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
-from bridge.mqtt.outbox import Outgoing, Refusal
+from bridge.mqtt.outbox import TURN_BYTES, Outgoing, Refusal
 from bridge.mqtt.session import Session, Work
 from bridge.service.connecting import connect
+from bridge.service.locked_out import LockedOut
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.will import publish_will
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Connect, Disconnect, Packet, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
+
+#: Packets of one client that are worked on in one turn of the event loop, and those that a topic filter counts for.
+TURN, FILTER_TURN = 1_000, 20
 
 
 class TelemetryService:
@@ -49,6 +53,7 @@ class TelemetryService:
         self.clock = clock
         self.queue_manager_name = queue_manager_name
         self.sessions: dict[str, Session] = {}
+        self.locked_out = LockedOut()
 
     # Start and end ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +94,13 @@ class TelemetryService:
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """A session of a client that has none, from now on."""
-        session = Session(identity, durable=durable, window=self.limits.in_flight)
+        session = Session(
+            identity,
+            durable=durable,
+            window=self.limits.in_flight,
+            unreleased=self.limits.unreleased,
+            turn_bytes=min(TURN_BYTES, self.limits.pending_bytes),
+        )
         self.sessions[identity.client_id] = session
         return session
 
@@ -103,14 +114,21 @@ class TelemetryService:
         """Packets of a connected client, in the order they came."""
         session = connection.session
         assert session is not None
-        index, count = 0, len(packets)
+        index, count, left = 0, len(packets), TURN
         while True:
             work = Work(connection)
-            index = session.receive(packets, index, work)
+            stop = min(count, index + left)
+            begun, index = index, session.receive(packets, index, work, stop)
             self._submit(session, work)
-            if index >= count:
+            if work.violation:
+                connection.close(work.violation)
+            if index >= count or connection.closing:
                 return
-            self._control(connection, session, packets[index])
+            left -= index - begun
+            if index == stop or left <= 0:
+                connection.put_off(list(packets[index:]))
+                return
+            left -= self._control(connection, session, packets[index])
             index += 1
             if connection.closing or index >= count:
                 return
@@ -125,6 +143,7 @@ class TelemetryService:
             refusals = outbox.pump(self.clock(), out, work.removals)
             if out:
                 connection.write(b"".join(out))
+            self._go_on_later(session)
             if self.archive is not None and len(work.removals) > acknowledged:
                 self.archive.finished(session, cast("list[QueuedTransmission]", work.removals[acknowledged:]))
             if refusals:
@@ -138,12 +157,21 @@ class TelemetryService:
         unit.removals = cast("list[QueuedTransmission]", work.removals)
         work.recording = self.keep(session, unit)
         unit.amend = self._amend
+        unit.dead_letters = connection.channel.dead_letters
         if self.archive is not None:
             work.received_at = now_us()
-        connection.pending += len(work.publications)
-        if connection.pending > self.limits.pending_publications:
-            connection.pause()
+        connection.hold(len(work.publications))
         self.agent.execute(unit)
+
+    def _go_on_later(self, session: Session) -> None:
+        """Send the rest in the client's next turn, where a turn's bytes were not enough."""
+        if session.outbox.more:
+            session.outbox.more = False
+            session.connection.channel.loop.call_soon(self._go_on, session)
+
+    def _go_on(self, session: Session) -> None:
+        if session.connection is not None:
+            self.pump(session)
 
     @staticmethod
     def _amend(unit: UnitOfWork) -> None:
@@ -158,11 +186,9 @@ class TelemetryService:
         """A unit of work of one session has ended: answer its client."""
         session, work = cast("tuple[Session, Work]", unit.owner)
         connection: Connection = work.connection
-        connection.pending -= len(work.publications)
+        connection.release(len(work.publications))
         if self.archive is not None:
             self.archive.committed(session, work, unit)
-        if connection.paused and connection.pending * 2 < self.limits.pending_publications and session.outbox.open:
-            connection.resume()
         if unit.failure:
             session.failed(work)
             self._close(
@@ -185,6 +211,7 @@ class TelemetryService:
         index, reason = next(iter(unit.refusals.items()))
         message = work.publications[index][0]
         self._save(session)
+        self.locked_out.refused(session.client_id, message.topic, reason)
         user = session.identity.user.decode("utf-8", "replace")
         what = f"publication to {message.topic!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
         if all(work.publications[index][0].qos == 0 for index in unit.refusals):
@@ -219,18 +246,22 @@ class TelemetryService:
         unit.states[StateKey(Side.SENT, session.client_id)] = session.sent_record()
         return session.outbox.recording
 
-    def _control(self, connection: Connection, session: Session, packet: Packet) -> None:
+    def _control(self, connection: Connection, session: Session, packet: Packet) -> int:
+        """A packet that is not about messages; returns the part of the client's turn that it takes."""
         if isinstance(packet, Subscribe):
             subscribe(self, connection, session, packet)
-        elif isinstance(packet, Unsubscribe):
+            return FILTER_TURN * len(packet.topics)
+        if isinstance(packet, Unsubscribe):
             unsubscribe(self, connection, session, packet)
-        elif isinstance(packet, Disconnect):
+            return FILTER_TURN * len(packet.topics)
+        if isinstance(packet, Disconnect):
             connection.will = None  # MQTT-3.14.4-3
             log.info("client %s disconnected", connection.client)
             connection.close("")
         else:
             # MQTT-3.1.0-2: a second CONNECT is a protocol violation.
             connection.close(f"it sent a {type(packet).__name__.upper()} where none belongs")
+        return 1
 
     # Disconnecting ---------------------------------------------------------------------------------------------------
 
@@ -243,8 +274,11 @@ class TelemetryService:
         session.detach()
         if self.archive is not None:
             self.archive.disconnected(session)
-        if connection.will is not None:
-            publish_will(self, connection, session)
+        try:
+            if connection.will is not None:
+                publish_will(self, connection, session)
+        except Exception:
+            log.exception("client %s: its will fails", connection.client)
         self.leave(session)
 
     def leave(self, session: Session) -> None:
@@ -292,14 +326,21 @@ class TelemetryService:
         for session, waiting in grouped.items():
             out: list[bytes] = []
             finished = len(unit.removals)
-            refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
-            if out:
-                session.connection.write(b"".join(out))
-            if self.archive is not None and len(unit.removals) > finished:
-                self.archive.finished(session, unit.removals[finished:])
-            recording.append((session, self.keep(session, unit)))
-            if refusals:
-                self._dead_letter(session, refusals)
+            try:
+                refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
+                if out:
+                    session.connection.write(b"".join(out))
+                self._go_on_later(session)
+                if self.archive is not None and len(unit.removals) > finished:
+                    self.archive.finished(session, unit.removals[finished:])
+                recording.append((session, self.keep(session, unit)))
+                if refusals:
+                    self._dead_letter(session, refusals)
+            except Exception:
+                # One client's fault stays its own; what it was to get lies on the transmission queue.
+                log.exception("messages for client %r cannot be sent; it is disconnected", session.client_id)
+                if session.connection is not None:
+                    session.connection.abort()
         if unit.removals or unit.states:
             unit.done = self._sent
             unit.owner = recording
@@ -341,7 +382,15 @@ class TelemetryService:
             self._refuse(cast(QueuedTransmission, refusal.transmission), refusal.reason)
 
     def _refuse(self, transmission: QueuedTransmission, reason: int) -> None:
-        self.agent.dead_letter(transmission, reason)
+        try:
+            self.agent.dead_letter(transmission, reason)
+        except Exception:
+            log.exception(
+                "a message for client %r stays on %s: it cannot be dead-lettered",
+                transmission.client_id,
+                self.agent.transmission_queue,
+            )
+            return
         if self.archive is not None:
             self.archive.dead_lettered(transmission, reason)
 

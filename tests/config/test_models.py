@@ -38,6 +38,7 @@ def test_defaults() -> None:
                 "max_clients": 10_000,
                 "backlog": 4096,
                 "connect_timeout": 10.0,
+                "refused_to_dead_letters": [],
                 "max_packet_size": 4_194_304,
             }
         ],
@@ -50,6 +51,10 @@ def test_defaults() -> None:
             "in_flight": 20,
             "pending_bytes": 1_048_576,
             "pending_publications": 1000,
+            "unreleased": 1000,
+            "subscribe_filters": 1000,
+            "subscriptions": 5000,
+            "retained_bytes": 67_108_864,
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
         },

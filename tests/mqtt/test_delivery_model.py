@@ -190,6 +190,8 @@ class FakeChannel:
         self.pending_bytes = 1000
         self.pending_publications = 1000
         self.connections: set[Connection] = set()
+        self.silent: dict[Connection, None] = {}
+        self.dead_letters: frozenset[int] = frozenset()
         self.stopping = False
 
     def discard(self, connection: Connection) -> None:

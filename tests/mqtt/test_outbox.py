@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.outbox import Outbox, Phase
+from bridge.mqtt.outbox import Outbox, Phase, WrongAcknowledgement
 from bridge.wire.mqtt import Publish, Pubrel
 
 
@@ -150,6 +150,9 @@ def in_phase(waiting: Any, phase: Phase | None, qos: int, *, durable: bool) -> O
     box.deliver([waiting(1, qos)], 0.0, [], [])
     if phase is Phase.RECORDING:
         box.in_flight[1].phase = phase
+    if qos == 1 and phase is Phase.COMPLETING:
+        box.acknowledge(1)
+        return box
     if phase >= Phase.RELEASING:
         box.receive(1)
     if phase >= Phase.RELEASED:
@@ -160,27 +163,45 @@ def in_phase(waiting: Any, phase: Phase | None, qos: int, *, durable: bool) -> O
     return box
 
 
+#: (QoS, phase) of the message under a message id -> what PUBACK, PUBREC and PUBCOMP for it are: awaited, tolerated (clients
+#: repeat them, and answer what an earlier connection sent), or a protocol violation (MQTT 3.1.1 sections 4.3 and 4.8).
+ACKNOWLEDGEMENTS = {
+    (0, None): ("tolerated", "tolerated", "tolerated"),
+    (1, Phase.RECORDING): ("tolerated", "tolerated", "tolerated"),
+    (1, Phase.SENT): ("awaited", "violation", "violation"),
+    (1, Phase.COMPLETING): ("tolerated", "violation", "violation"),
+    (2, Phase.RECORDING): ("tolerated", "tolerated", "tolerated"),
+    (2, Phase.SENT): ("violation", "awaited", "violation"),
+    (2, Phase.RELEASING): ("violation", "tolerated", "violation"),
+    (2, Phase.RELEASED): ("violation", "tolerated", "awaited"),
+    (2, Phase.COMPLETING): ("violation", "tolerated", "tolerated"),
+}
+
+
 @pytest.mark.parametrize(
-    ("phase", "qos", "finished"),
+    ("qos", "phase", "packet", "outcome"),
     [
-        (None, 1, False),
-        (Phase.SENT, 1, True),
-        (Phase.SENT, 2, False),
-        (Phase.RECORDING, 2, False),
-        (Phase.RELEASING, 2, False),
-        (Phase.RELEASED, 2, False),
-        (Phase.COMPLETING, 2, False),
+        (qos, phase, packet, outcome)
+        for (qos, phase), outcomes in ACKNOWLEDGEMENTS.items()
+        for packet, outcome in zip(("PUBACK", "PUBREC", "PUBCOMP"), outcomes, strict=True)
     ],
 )
-def test_puback_ends_qos_1_and_nothing_else(waiting: Any, phase: Phase | None, qos: int, finished: bool) -> None:
+def test_acknowledgement(waiting: Any, qos: int, phase: Phase | None, packet: str, outcome: str) -> None:
     box = in_phase(waiting, phase, qos, durable=True)
-    assert (box.acknowledge(1) is not None) is finished
-    if finished:
-        assert box.unacknowledged == 0
-        assert box.in_flight[1].phase is Phase.COMPLETING
-        assert box.acknowledge(1) is None
-    elif phase is not None:
+    verb = {"PUBACK": box.acknowledge, "PUBREC": box.receive, "PUBCOMP": box.complete}[packet]
+    if outcome == "violation":
+        with pytest.raises(WrongAcknowledgement, match=packet):
+            verb(1)
         assert box.in_flight[1].phase is phase
+        return
+    result = verb(1)
+    if outcome == "awaited":
+        assert result not in (None, False, (None, None))
+        after = {"PUBACK": Phase.COMPLETING, "PUBREC": Phase.RELEASING, "PUBCOMP": Phase.COMPLETING}[packet]
+        assert box.in_flight[1].phase is after
+    else:
+        assert result in (None, False) or result[1] is None  # type: ignore[index]
+        assert phase is None or box.in_flight[1].phase is phase
 
 
 def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
@@ -220,8 +241,6 @@ def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -
     ("phase", "durable", "waits", "left"),
     [
         (None, True, False, []),
-        (Phase.SENT, True, False, [1]),
-        (Phase.RELEASING, True, False, [1]),
         (Phase.RELEASED, True, True, [1]),
         (Phase.RELEASED, False, False, []),
         (Phase.COMPLETING, True, False, [1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -65,9 +66,48 @@ async def test_acknowledgements_nobody_waits_for(bridge: Any) -> None:
         assert await client.receive() == Pubrel(3)
         running.agent.deliver(running.agent.publication(4, 2), running.agent.publication(5, 1))
         await client.receive(), await client.receive()
-        client.send(Puback(4), Pubcomp(4))
+        client.send(Puback(6), Pubcomp(6))
         await client.silent()
         assert not running.agent.removed
+
+
+@pytest.mark.parametrize(
+    ("qos", "wrong"), [(1, Pubrec(4)), (1, Pubcomp(4)), (2, Puback(4)), (2, Pubcomp(4))], ids=str
+)
+async def test_a_wrong_acknowledgement_closes_the_connection(bridge: Any, qos: int, wrong: Any) -> None:
+    """MQTT 3.1.1 section 4.8; what came before it counts, and the message stays."""
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.agent.deliver(running.agent.publication(3, 1), running.agent.publication(4, qos))
+        await client.receive(), await client.receive()
+        client.send(Puback(3), wrong, Publish("t", b"", 1, False, False, 9))
+        assert await client.rest() == []
+        assert [one.msg_number for one in running.agent.removed] == [3]
+        assert not running.agent.entered
+
+
+async def test_one_message_that_cannot_be_sent_holds_up_no_other(bridge: Any, monkeypatch: Any) -> None:
+    """It goes to the dead-letter queue; those beside it, for this client and others, arrive."""
+    async with bridge() as running:
+        clients = [await running.connect("a"), await running.connect("b")]
+        bad = running.agent.publication(2, 1, client_id="a")
+        bad.message = msgspec.structs.replace(bad.message, topic="\udcff")  # no UTF-8
+        batch = [running.agent.publication(number, 1, client_id=one) for one in "ab" for number in (1, 3)]
+        running.agent.deliver(batch[0], bad, *batch[1:])
+        for client in clients:
+            assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(3, 1)]
+        assert running.agent.dead == [(bad, 2195)]
+
+
+async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridge: Any) -> None:
+    """Memory is not filled by what one client has not read; a client that reads gets all, in order."""
+    async with bridge({"pending_bytes": 50_000}) as running:
+        client = await running.connect()
+        running.agent.deliver(*(running.agent.publication(number, 0, payload=bytes(40_000)) for number in range(1, 21)))
+        assert running.service.sessions["c"].outbox.backlog
+        for _ in range(20):
+            assert isinstance(await client.receive(), Publish)
+        assert running.service.sessions["c"].outbox.dropped == 0
 
 
 @pytest.mark.parametrize(
@@ -254,13 +294,13 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_either(bridge
     async with bridge({"pending_bytes": 50_000}) as running:
         client = await running.connect()
         client.writer.transport.pause_reading()
-        running.agent.deliver(*(running.agent.publication(number, 0, payload=bytes(1_000_000)) for number in range(1, 9)))
-        assert running.connection.paused
+        running.agent.deliver(*(running.agent.publication(number, 0, payload=bytes(1_000_000)) for number in range(1, 19)))
+        await running.until(lambda: running.connection.paused)
         client.writer.transport.resume_reading()
         client.send(Publish("t", b"", 1, False, False, 9))
-        while not isinstance(packet := await client.receive(), Puback):
-            assert isinstance(packet, Publish)
-        assert not running.connection.paused
+        packets = [await client.receive() for _ in range(19)]
+        assert sum(isinstance(packet, Puback) for packet in packets) == 1
+        await running.until(lambda: not running.connection.paused)
 
 
 # Unusual message ids --------------------------------------------------------------------------------------------------

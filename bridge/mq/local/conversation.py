@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 #: Bytes of a frame at most: the largest message MQ knows, and room for headers.
 MAX_FRAME = 104_857_600 + 1_048_576
+#: Bytes of a frame at most before MQCONN, and seconds until it has to be there: whoever says nothing is owed nothing.
+FIRST_FRAME = 65_536
+FIRST_TIMEOUT = 30.0
 #: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
 SEND_BUFFER = 1_048_576
 
@@ -58,6 +61,8 @@ class Conversation(asyncio.Protocol, ABC):
         self._transport: asyncio.Transport | None = None
         #: a request is being worked on: what arrives meanwhile waits
         self._working = False
+        #: runs until MQCONN
+        self._first: asyncio.TimerHandle | None = None
         self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
 
     # What a language has of its own ----------------------------------------------------------------------------------
@@ -81,10 +86,17 @@ class Conversation(asyncio.Protocol, ABC):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == socket.AF_UNIX:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
         self._server.connections.add(self)
+
+    def _silent(self) -> None:
+        if self._application is None:
+            self._fail(f"no MQCONN within {FIRST_TIMEOUT:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._first is not None:
+            self._first.cancel()
         self._server.connections.discard(self)
         self._stop_waiting()
         application, self._application = self._application, None
@@ -109,7 +121,7 @@ class Conversation(asyncio.Protocol, ABC):
         size = self.LENGTH.size
         while not self._working and len(buffer) >= size:
             (length,) = self.LENGTH.unpack_from(buffer)
-            if length > MAX_FRAME:
+            if length > (FIRST_FRAME if self._application is None else MAX_FRAME):
                 self._fail(f"a request of {length} bytes")
                 return
             if len(buffer) < size + length:
@@ -148,6 +160,8 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
         if self._application is not None:
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
+        if self._first is not None:
+            self._first.cancel()
         peer = self._peer()
         self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
 

@@ -60,7 +60,12 @@ class EmbeddedHost:
                 configuration.transmission_queue,
                 configuration.transmission_queue,
             )
-        self.agent = LocalAgent(self.queue_manager, configuration.transmission_queue, loop)
+        self.agent = LocalAgent(
+            self.queue_manager,
+            configuration.transmission_queue,
+            loop,
+            retained_bytes=configuration.limits.retained_bytes,
+        )
         self._server = ApplicationServer(self.queue_manager)
         CommandServer(self.queue_manager).start()
 

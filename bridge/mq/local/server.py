@@ -18,7 +18,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.local import protocol
 from bridge.mq.local.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.local.commands import Commands
-from bridge.mq.local.conversation import Conversation, Malformed
+from bridge.mq.local.conversation import FIRST_TIMEOUT, Conversation, Malformed
 from bridge.mq.local.mqi import frames
 from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.socket_address import socket_address
@@ -90,9 +90,14 @@ class _Doorkeeper(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(FIRST_TIMEOUT, self._transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
+        self._timer.cancel()
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
         mqi = data[0] == frames.GREETING[0]
         conversation = _for_programs_in_c(self._server) if mqi else ApplicationProtocol(self._server)

@@ -10,13 +10,16 @@ encoding again gives the same bytes. Byte fields (MsgId, CorrelId, AccountingTok
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from bridge.wire import cmqc
 from bridge.wire.mq.errors import MalformedHeader
 from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, byte, char, detect_byte_order
+
+#: A number of 32 bits. What comes from outside by MessagePack or JSON is held to it when it is decoded.
+MQLONG = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 #: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.
 MQMD_FIELDS: Final = (
@@ -79,34 +82,34 @@ class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     in version 2 only: with ``Version=1`` they are not written, as the queue manager ignores them.
     """
 
-    Version: int = cmqc.MQMD_VERSION_1
-    Report: int = cmqc.MQRO_NONE
-    MsgType: int = cmqc.MQMT_DATAGRAM
-    Expiry: int = cmqc.MQEI_UNLIMITED
-    Feedback: int = cmqc.MQFB_NONE
-    Encoding: int = cmqc.MQENC_NATIVE
-    CodedCharSetId: int = cmqc.MQCCSI_Q_MGR
+    Version: MQLONG = cmqc.MQMD_VERSION_1
+    Report: MQLONG = cmqc.MQRO_NONE
+    MsgType: MQLONG = cmqc.MQMT_DATAGRAM
+    Expiry: MQLONG = cmqc.MQEI_UNLIMITED
+    Feedback: MQLONG = cmqc.MQFB_NONE
+    Encoding: MQLONG = cmqc.MQENC_NATIVE
+    CodedCharSetId: MQLONG = cmqc.MQCCSI_Q_MGR
     Format: bytes = cmqc.MQFMT_NONE
-    Priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF
-    Persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF
+    Priority: MQLONG = cmqc.MQPRI_PRIORITY_AS_Q_DEF
+    Persistence: MQLONG = cmqc.MQPER_PERSISTENCE_AS_Q_DEF
     MsgId: bytes = cmqc.MQMI_NONE
     CorrelId: bytes = cmqc.MQCI_NONE
-    BackoutCount: int = 0
+    BackoutCount: MQLONG = 0
     ReplyToQ: bytes = b""
     ReplyToQMgr: bytes = b""
     UserIdentifier: bytes = b""
     AccountingToken: bytes = cmqc.MQACT_NONE
     ApplIdentityData: bytes = b""
-    PutApplType: int = cmqc.MQAT_NO_CONTEXT
+    PutApplType: MQLONG = cmqc.MQAT_NO_CONTEXT
     PutApplName: bytes = b""
     PutDate: bytes = b""
     PutTime: bytes = b""
     ApplOriginData: bytes = b""
     GroupId: bytes = cmqc.MQGI_NONE
-    MsgSeqNumber: int = 1
-    Offset: int = 0
-    MsgFlags: int = cmqc.MQMF_NONE
-    OriginalLength: int = cmqc.MQOL_UNDEFINED
+    MsgSeqNumber: MQLONG = 1
+    Offset: MQLONG = 0
+    MsgFlags: MQLONG = cmqc.MQMF_NONE
+    OriginalLength: MQLONG = cmqc.MQOL_UNDEFINED
 
 
 class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -115,17 +118,17 @@ class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     Encoding, CodedCharSetId and Format describe what follows the MQMDE.
     """
 
-    Version: int = cmqc.MQMDE_VERSION_2
-    StrucLength: int = cmqc.MQMDE_LENGTH_2
-    Encoding: int = cmqc.MQENC_NATIVE
-    CodedCharSetId: int = cmqc.MQCCSI_UNDEFINED
+    Version: MQLONG = cmqc.MQMDE_VERSION_2
+    StrucLength: MQLONG = cmqc.MQMDE_LENGTH_2
+    Encoding: MQLONG = cmqc.MQENC_NATIVE
+    CodedCharSetId: MQLONG = cmqc.MQCCSI_UNDEFINED
     Format: bytes = cmqc.MQFMT_NONE
-    Flags: int = cmqc.MQMDEF_NONE
+    Flags: MQLONG = cmqc.MQMDEF_NONE
     GroupId: bytes = cmqc.MQGI_NONE
-    MsgSeqNumber: int = 1
-    Offset: int = 0
-    MsgFlags: int = cmqc.MQMF_NONE
-    OriginalLength: int = cmqc.MQOL_UNDEFINED
+    MsgSeqNumber: MQLONG = 1
+    Offset: MQLONG = 0
+    MsgFlags: MQLONG = cmqc.MQMF_NONE
+    OriginalLength: MQLONG = cmqc.MQOL_UNDEFINED
 
 
 def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:

@@ -29,6 +29,14 @@ _MATCH_DEFAULT = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
 _MSG_HANDLE_GIVEN = 1
 _DELETE_PROPERTIES = 1
 
+#: Strings of an MQSD, in the order sent, and the reason for one that is none.
+_MQSD_STRINGS = {
+    "ObjectString": cmqc.MQRC_OBJECT_STRING_ERROR,
+    "SubName": cmqc.MQRC_SUB_NAME_ERROR,
+    "SubUserData": cmqc.MQRC_SUB_USER_DATA_ERROR,
+    "SelectionString": cmqc.MQRC_SELECTION_STRING_ERROR,
+}
+
 _connections = itertools.count(1)
 
 
@@ -79,12 +87,12 @@ class MqiConversation(Conversation):
     # Connection and units of work ------------------------------------------------------------------------------------
 
     def _mqconn(self, reader: Reader) -> None:
-        queue_manager = reader.text()
+        queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
         reader.long()  # MQCNO options: the library's
         reader.long()  # whether as a client
-        reader.text()  # channel name
-        user, _password = reader.text(), reader.raw()
-        application = reader.text()
+        reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)  # channel name
+        user, _password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
+        application = reader.raw().decode(errors="replace")
         reader.long()  # process
         # A name that begins with an asterisk is a group of queue managers: any will do.
         self._connect("" if queue_manager.startswith("*") else queue_manager, application, user)
@@ -231,8 +239,7 @@ class MqiConversation(Conversation):
     def _mqsub(self, application: Application, reader: Reader) -> None:
         number, raw = reader.long(), reader.raw()
         fields = structures.MQSD.read(raw)
-        names = ("ObjectString", "SubName", "SubUserData", "SelectionString")
-        fields |= {name: reader.text() for name in names}
+        fields |= {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
         sd = interface.MQSD(**{name: fields[name] for name in interface.MQSD.__struct_fields__ if name in fields})
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
@@ -288,8 +295,8 @@ class _ObjectDescriptor:
             ObjectQMgrName=fields["ObjectQMgrName"],
             DynamicQName=fields["DynamicQName"],
             AlternateUserId=fields["AlternateUserId"],
-            ObjectString=reader.text(),
-            SelectionString=reader.text(),
+            ObjectString=reader.text(cmqc.MQRC_OBJECT_STRING_ERROR),
+            SelectionString=reader.text(cmqc.MQRC_SELECTION_STRING_ERROR),
         )
         self._names = self.od.ObjectName, self.od.ObjectQMgrName
 

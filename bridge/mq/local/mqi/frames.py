@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
+from bridge.mq.errors import MQError
 from bridge.mq.local.conversation import Malformed
 
 #: Its first byte is larger than that of any MessagePack frame, so both may come to one port.
@@ -63,8 +64,12 @@ class Reader:
         length = self.long()
         return self._take(length) if length > 0 else b""
 
-    def text(self) -> str:
-        return self.raw().decode(errors="surrogateescape")
+    def text(self, reason: int) -> str:
+        """A string. Raises MQError with `reason` where it is not UTF-8: nothing further in could hold it."""
+        try:
+            return self.raw().decode()
+        except UnicodeDecodeError as error:
+            raise MQError(reason, f"a string that is not UTF-8: {error}") from error
 
     def _take(self, length: int) -> bytes:
         end = self._position + length
@@ -97,7 +102,7 @@ class Writer:
         return self
 
     def text(self, value: str | None) -> Writer:
-        return self.raw(None if value is None else value.encode(errors="surrogateescape"))
+        return self.raw(None if value is None else value.encode())
 
     def frame(self, comp_code: int, reason: int) -> bytes:
         """The whole reply."""

@@ -30,7 +30,7 @@ def read_properties(reader: Reader) -> list[Property]:
 
 
 def _read(reader: Reader) -> Property:
-    name = reader.text()
+    name = reader.text(cmqc.MQRC_PROPERTY_NAME_ERROR)
     type_ = reader.long()
     support, context, copy_options = reader.long(), reader.long(), reader.long()
     raw = reader.raw()

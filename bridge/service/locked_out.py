@@ -1,0 +1,43 @@
+"""Clients that come back again and again with a publication that the queue manager refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Clients remembered; the one refused longest ago is forgotten first.
+REMEMBERED = 1_000
+#: Refusals of the same publication's topic after which the log names the client.
+AGAIN = 3
+
+
+class LockedOut:
+    """Counts refusals by client.
+
+    MQTT 3.1.1 cannot refuse a publication: the client is disconnected and sends it again when it is back, for ever.
+    """
+
+    def __init__(self) -> None:
+        #: client identifier -> (topic, reason, times)
+        self._refused: OrderedDict[str, tuple[str, int, int]] = OrderedDict()
+
+    def refused(self, client_id: str, topic: str, reason: int) -> None:
+        """Note a refusal; the third of the same topic is told, once."""
+        before = self._refused.pop(client_id, None)
+        times = before[2] + 1 if before is not None and before[:2] == (topic, reason) else 1
+        self._refused[client_id] = (topic, reason, times)
+        if len(self._refused) > REMEMBERED:
+            self._refused.popitem(last=False)
+        if times == AGAIN:
+            log.error(
+                "client %r is locked out: it comes back with a publication to %r, which is refused each time: %s (%d); "
+                "mend the cause, or have such publications dead-lettered (refused_to_dead_letters of its channel)",
+                client_id,
+                topic,
+                cmqc.reason_name(reason),
+                reason,
+            )
