@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import msgspec
 import pytest
 
 from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -91,7 +90,7 @@ async def test_one_message_that_cannot_be_sent_holds_up_no_other(bridge: Any, mo
     async with bridge() as running:
         clients = [await running.connect("a"), await running.connect("b")]
         bad = running.agent.publication(2, 1, client_id="a")
-        bad.message = msgspec.structs.replace(bad.message, topic="\udcff")  # no UTF-8
+        bad.message = None  # whatever it is that is wrong with it
         batch = [running.agent.publication(number, 1, client_id=one) for one in "ab" for number in (1, 3)]
         running.agent.deliver(batch[0], bad, *batch[1:])
         for client in clients:

@@ -15,7 +15,7 @@ from typing import Any
 
 from bridge.mapping.message import PublicationMessage
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Lane, Put, Row, Store
+from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Lane, Put, Row, Store, encode
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.unit import Unit, undo
 from bridge.wire import cmqc
@@ -84,7 +84,8 @@ class Journal:
             if batch is None and not definitions:
                 self._end(units, cmqc.MQRC_NONE)
                 continue
-            dead = [row.id for row in self._dead] if len(self._dead) >= DEAD_ROWS else []
+            # Rows are deleted with a row that says how many are left: one that is missing later is noticed.
+            dead = [row.id for row in self._dead] if batch is not None and len(self._dead) >= DEAD_ROWS else []
             self._busy = True
 
             def write(
@@ -126,6 +127,8 @@ class Journal:
                     unit.displaced.append((kept, key, old))
                 else:
                     old.superseded = True
+            unit.applied += unit.latest
+            unit.latest = []
         moved = self._to_move()
         logged: list[StoredMessage] = []
         removed: list[int] = []
@@ -173,6 +176,14 @@ class Journal:
                 self._delete(deleted)
                 if row is not None:
                     self._account(row, logged, moved, [one for unit in units for one in unit.gets])
+            elif reason == cmqc.MQRC_UNEXPECTED_ERROR and len(units) > 1:
+                units, good = [one for one in units if not _is_writable(one)], [one for one in units if _is_writable(one)]
+                self._waiting[:0] = good
+            else:
+                # What was submitted behind a unit that fails was made in the belief that it would not: a record of message
+                # ids received, say, has those of the unit before it.
+                units += [unit for unit in self._waiting if _is_written(unit)]
+                self._waiting = [unit for unit in self._waiting if not _is_written(unit)]
             self._end(units, reason)
             self._busy = False
             self._advance()
@@ -337,10 +348,32 @@ def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
         target.announce()
 
 
+def _is_written(unit: Unit) -> bool:
+    """Return whether something of a unit of work goes to disk, or depends on what does."""
+    return bool(
+        unit.definitions
+        or unit.latest
+        or unit.effects
+        or any(stored.durable for stored in unit.puts)
+        or any(stored.row is not None for stored in unit.gets)
+    )
+
+
+def _is_writable(unit: Unit) -> bool:
+    """Return whether a unit of work by itself has a form on disk: where a group has none, the fault is of one of it."""
+    try:
+        encode(_batch([stored for stored in unit.puts if stored.durable], []))
+        for kind, name, attributes in unit.definitions:
+            f"{kind}{name}{attributes}".encode()
+    except Exception:
+        return False
+    return True
+
+
 def _take_back(units: list[Unit]) -> None:
     """Make the messages that were in force before these units the latest of their keys again."""
     for unit in units:
-        for kept, key, replacement in unit.latest:
+        for kept, key, replacement in unit.applied:
             if replacement is not None and kept.get(key) is replacement:
                 del kept[key]
     for unit in units:

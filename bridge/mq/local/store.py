@@ -8,32 +8,40 @@ fsync however many messages it holds, which is what lets the bridge acknowledge 
 
 from __future__ import annotations
 
-import os
+import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bridge.mapping.message import Message, PublicationMessage
+from bridge.mq.local import layout
+from bridge.mq.local.layout import batch_checksum, object_checksum
 
-#: Layout of the database; a newer one is refused rather than misread.
-SCHEMA_VERSION = 1
+log = logging.getLogger(__name__)
 
-_SCHEMA = """
+#: Layout of the database, and with it the version of the data directory. A newer one is refused rather than misread, an
+#: older one is brought up after it was copied (`layout`).
+SCHEMA_VERSION = 2
+
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS object (
-    kind TEXT NOT NULL, name TEXT NOT NULL, attributes TEXT NOT NULL, PRIMARY KEY (kind, name)
+    kind TEXT NOT NULL, name TEXT NOT NULL, attributes TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER);
 """
 
 #: Rows found empty that are deleted together with the next commit once there are so many.
 DEAD_ROWS = 64
 #: Bytes of rows on disk below which rewriting is not worth it.
 COMPACTION_FLOOR = 16 * 1024 * 1024
+#: Seconds between attempts to remove the traces of a commit that failed.
+RETRY_INTERVAL = 0.5
+DIGEST_MASK = (1 << 64) - 1
 
 
 class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -75,6 +83,10 @@ class Batch(msgspec.Struct, array_like=True, gc=False):
     puts: list[Put]
     removed: list[int]
     lanes: list[Lane] = []
+    #: rows of the table once this one is committed, and what `digest_of` their ids adds up to: a row that is missing later
+    #: is noticed. -1: written by a bridge that did not say so
+    rows: int = -1
+    digest: int = 0
 
 
 class Row:
@@ -99,35 +111,63 @@ class StoreError(Exception):
     """The database cannot be used; the message says why and what to do."""
 
 
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Batch)
+
+
+def encode(batch: Batch) -> bytes:
+    """Return a row's body."""
+    return _ENCODER.encode(batch)
+
+
+def decode(body: bytes) -> Batch:
+    """Return a row of its body. Raises msgspec.DecodeError."""
+    return _DECODER.decode(body)
+
+
+def digest_of(row_id: int) -> int:
+    """Return what a row adds to the digest of all rows."""
+    return row_id * 0x9E3779B97F4A7C15
+
+
 class Store:
     """The database of one queue manager. `write` runs on the journal's thread, everything else before it starts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            # Messages are nobody's business but the service's and its group's; -wal and -shm take over this mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o640))
-            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA page_size=32768")
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=FULL")
-            self._database.execute("PRAGMA wal_autocheckpoint=1024")
-            self._database.execute("PRAGMA journal_size_limit=67108864")
-            self._database.executescript(_SCHEMA)
+            if path.exists():
+                if not path.stat().st_size:
+                    raise StoreError(
+                        f"{path}: the file is empty: a queue manager was here and its messages are lost; put a copy of the "
+                        "file in its place, or move the data directory away to begin with a new queue manager"
+                    )
+            else:
+                layout.create(path, SCHEMA, SCHEMA_VERSION)
+            self._database = layout.connect(path)
             version = self._fact("schema", SCHEMA_VERSION)
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); start that one"
+                )
+            damage = layout.damage(self._database)
+            if damage:
+                raise StoreError(damaged(path, damage))
+            if version < SCHEMA_VERSION:
+                layout.upgrade(self._database, path, version, SCHEMA_VERSION)
             #: times this queue manager has started, this one included
             self.starts = self._fact("starts", 0) + 1
             self._set_fact("starts", self.starts)
             #: when the database was made, in seconds since the epoch
             self.created = self._fact("created", int(time.time()))
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{path}: {error}; is it a database of this bridge, and writable?") from error
-        if version > SCHEMA_VERSION:
-            raise StoreError(f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION})")
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(Batch)
-        row = self._database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
+            row = self._database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(damaged(path, str(error))) from error
+        except OSError as error:
+            raise StoreError(f"{path}: {error}; is it writable for the user that runs the bridge?") from error
         self._last_row = int(row[0])
+        #: rows of the log, and the sum of their digests
+        self._rows = self._digest = 0
 
     def _fact(self, name: str, otherwise: int) -> int:
         row = self._database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
@@ -140,52 +180,102 @@ class Store:
         self._database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
     def objects(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """Definitions of objects and durable subscriptions: (kind, name, attributes)."""
-        rows = self._database.execute("SELECT kind, name, attributes FROM object ORDER BY kind, name")
-        return [(kind, name, msgspec.json.decode(attributes)) for kind, name, attributes in rows]
+        """Return definitions of objects and durable subscriptions: (kind, name, attributes). Raises StoreError."""
+        found: list[tuple[str, str, dict[str, Any]]] = []
+        try:
+            rows = self._database.execute("SELECT kind, name, attributes, checksum FROM object ORDER BY kind, name")
+            for kind, name, attributes, checksum in rows:
+                if checksum != object_checksum(kind, name, attributes):
+                    raise StoreError(damaged(self.path, f"the definition of {kind} {name} is not as it was written"))
+                found.append((kind, name, msgspec.json.decode(attributes)))
+        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError) as error:
+            raise StoreError(damaged(self.path, str(error))) from error
+        return found
 
-    def batches(self) -> Iterable[tuple[Row, Batch]]:
-        """The log in the order written."""
-        for row_id, body in self._database.execute("SELECT id, body FROM batch ORDER BY id"):
-            try:
-                yield Row(row_id, len(body)), self._decoder.decode(body)
-            except msgspec.DecodeError as error:
-                raise StoreError(f"{self.path}: batch {row_id} cannot be read: {error}") from error
+    def batches(self) -> Iterator[tuple[Row, Batch]]:
+        """Yield the log in the order written. Raises StoreError for a row that is not as it was written, or missing."""
+        said: tuple[int, int] = (-1, 0)
+        try:
+            for row_id, body, checksum in self._database.execute("SELECT id, body, checksum FROM batch ORDER BY id"):
+                if checksum != batch_checksum(row_id, body):
+                    raise StoreError(damaged(self.path, f"batch {row_id} of the log is not as it was written"))
+                batch = decode(body)
+                self._rows += 1
+                self._digest = (self._digest + digest_of(row_id)) & DIGEST_MASK
+                said = batch.rows, batch.digest
+                yield Row(row_id, len(body)), batch
+        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+            raise StoreError(damaged(self.path, f"the log cannot be read: {error}")) from error
+        if said[0] >= 0 and said != (self._rows, self._digest):
+            raise StoreError(damaged(self.path, f"the log has {self._rows} batches where it had {said[0]}"))
 
     def write(
         self, batch: Batch | None, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[int]
     ) -> tuple[int, int]:
         """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
 
-        Returns (row id, size in bytes) of the batch. On return the data has been synced; sqlite3.Error means that
-        nothing of it was written.
+        Returns (row id, size in bytes) of the batch. On return the data has been synced. Whatever is raised, nothing of it
+        was written, nor will it be found written after a crash: rows are deleted together with a batch only.
         """
-        body = b"" if batch is None else self._encoder.encode(batch)
         row_id = self._last_row + 1
+        body = b""
+        if batch is not None:
+            batch.rows = self._rows + 1 - len(dead_rows)
+            batch.digest = (self._digest + digest_of(row_id) - sum(map(digest_of, dead_rows))) & DIGEST_MASK
+            body = encode(batch)
         database = self._database
-        if definitions or dead_rows:
-            database.execute("BEGIN IMMEDIATE")
         try:
+            if definitions or dead_rows:
+                database.execute("BEGIN IMMEDIATE")
             for kind, name, attributes in definitions:
                 if attributes is None:
                     database.execute("DELETE FROM object WHERE kind = ? AND name = ?", (kind, name))
                 else:
-                    database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", (kind, name, attributes))
+                    checksum = object_checksum(kind, name, attributes)
+                    database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
             if dead_rows:
                 numbers = msgspec.json.encode(list(dead_rows)).decode()
                 database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
             if batch is not None:
-                database.execute("INSERT INTO batch VALUES (?, ?)", (row_id, body))
+                database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
             if database.in_transaction:
                 database.execute("COMMIT")
-        except sqlite3.Error:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
+        except BaseException:
+            self._back_out()
             raise
         if batch is not None:
-            self._last_row = row_id
+            self._last_row, self._rows, self._digest = row_id, batch.rows, batch.digest
         return row_id, len(body)
+
+    def _back_out(self) -> None:
+        """Undo a transaction that failed, also what it has left in the write-ahead log.
+
+        A transaction whose fsync failed stands there in full: after a crash SQLite would take it for committed, though its
+        owners were told that it was backed out. So the log is cut behind the last transaction that was committed; until
+        that is done, nobody is told anything.
+        """
+        told = False
+        while True:
+            try:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                layout.cut_log(self.path)
+            except (sqlite3.Error, OSError) as error:
+                if not told:
+                    log.critical("%s: a commit failed, and its traces cannot be removed: %s; trying again", self.path, error)
+                    told = True
+                time.sleep(RETRY_INTERVAL)
+                continue
+            return
 
     def close(self) -> None:
         """Close the database; the log was synced at every commit."""
         self._database.close()
+
+
+def damaged(path: Path, what: str) -> str:
+    """Return the sentence for a database that is not as it was written."""
+    return (
+        f"{path} is damaged: {what}. Nothing was changed. `mqbridge mq verify {path.parent}` says what is whole, "
+        f"`mqbridge mq salvage {path.parent} NEW-DIRECTORY` keeps all that is"
+    )

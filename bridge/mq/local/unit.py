@@ -11,7 +11,18 @@ from bridge.mq.local.stored import StoredMessage
 class Unit:
     """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
 
-    __slots__ = ("barrier", "definitions", "displaced", "done", "effects", "gets", "latest", "puts", "undone")
+    __slots__ = (
+        "applied",
+        "barrier",
+        "definitions",
+        "displaced",
+        "done",
+        "effects",
+        "gets",
+        "latest",
+        "puts",
+        "undone",
+    )
 
     def __init__(self) -> None:
         self.puts: list[StoredMessage] = []
@@ -21,6 +32,8 @@ class Unit:
         self.definitions: list[tuple[str, str, str | None]] = []
         #: (map, key, message): the message becomes the one of that key, the one before it is removed; None only removes
         self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
+        #: what `latest` was, once it is in force
+        self.applied: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
         #: (map, key, message): the one of that key that a `latest` has taken, to be put back in a backout
         self.displaced: list[tuple[dict[str, StoredMessage], str, StoredMessage]] = []
         #: run when the unit takes effect, before messages become available
