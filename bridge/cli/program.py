@@ -54,7 +54,7 @@ class MqCommands(Commands):
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         name: f"bridge.cli.applications:{name}" for name in ("put", "pub", "get", "sub", "run", "display")
-    }
+    } | {name: f"bridge.cli.database:{name}" for name in ("verify", "salvage")}
 
 
 class PipelineCommands(Commands):

@@ -174,7 +174,8 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
                 for server in servers:
                     figures = measure(program, server.port, row, options.seconds, options.payload, core)
                     rates = results[row].rates.setdefault(server.name, [])
-                    failure = figures["failure"] or (row.qos and (figures["lost"] or (row.qos == 2 and figures["duplicates"])))
+                    wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
+                    failure = figures["failure"] or wrong
                     rates.append(None if failure else float(figures["rate"]))
                     if failure:
                         results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")

@@ -127,6 +127,7 @@ class LocalAgent:
             now = time.time()
             publish, route_of = queue_manager.publish, queue_manager.topics.route
             authorization = queue_manager.authorization
+            asked = 0
             for index, (message, retain) in enumerate(unit.publications):
                 try:
                     if authorization is not None and not authorization.may_publish(
@@ -140,7 +141,7 @@ class LocalAgent:
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
                         empty = not message.payload
-                        reason = self._unretainable(message) or publish(
+                        reason = self._unretainable(message, asked) or publish(
                             work,
                             route,
                             message,
@@ -149,6 +150,8 @@ class LocalAgent:
                             clear_retained=empty,
                             application=APPLICATION_NAME,
                         )
+                        if not reason:
+                            asked += size_of(message)
                 except MQError as error:
                     reason = error.reason
                 except Exception:
@@ -168,10 +171,14 @@ class LocalAgent:
         for key, record in unit.states.items():
             self._save(work, f"{key.side}:{key.client_id}", record)
 
-    def _unretainable(self, message: PublicationMessage) -> int:
-        """Return the reason for which a client may not have one more publication retained, or MQRC_NONE."""
+    def _unretainable(self, message: PublicationMessage, asked: int) -> int:
+        """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.
+
+        `asked` are the bytes of those before it in the same unit of work.
+        """
         retained = self._queue_manager.retained
-        if not message.payload or retained.bytes_of.get(message.client_id, 0) + size_of(message) <= self.retained_bytes:
+        kept = retained.bytes_of.get(message.client_id, 0) + asked
+        if not message.payload or kept + size_of(message) <= self.retained_bytes:
             return cmqc.MQRC_NONE
         before = retained.get(message.topic)
         if before is not None and before.message.length >= len(message.payload):

@@ -176,9 +176,12 @@ class Journal:
                 self._delete(deleted)
                 if row is not None:
                     self._account(row, logged, moved, [one for unit in units for one in unit.gets])
-            elif reason == cmqc.MQRC_UNEXPECTED_ERROR and len(units) > 1:
-                units, good = [one for one in units if not _is_writable(one)], [one for one in units if _is_writable(one)]
-                self._waiting[:0] = good
+            elif reason == cmqc.MQRC_UNEXPECTED_ERROR:
+                # One of them has no form on disk: the others are written without it.
+                good = [unit for unit in units if _is_writable(unit)]
+                if len(good) < len(units):
+                    units = [unit for unit in units if not _is_writable(unit)]
+                    self._waiting[:0] = good
             else:
                 # What was submitted behind a unit that fails was made in the belief that it would not: a record of message
                 # ids received, say, has those of the unit before it.

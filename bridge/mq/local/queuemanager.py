@@ -58,7 +58,7 @@ class QueueManager(Objects):
     def __init__(self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304) -> None:
         super().__init__(name)
         self.data_directory = data_directory
-        data_directory.mkdir(parents=True, exist_ok=True)
+        data_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._held = hold(data_directory)
         self.lock = threading.RLock()
         self.appearance = Appearance(name)

@@ -11,14 +11,13 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQSD
 from bridge.mq.local.handles import Handles, QueueHandle, SubscriptionHandle
 from bridge.mq.local.objects import Destination
 from bridge.mq.local.selection import selection_of
-from bridge.mq.local.topics import Subscription
-from bridge.mq.local.unit import Unit
+from bridge.mq.local.topics import Subscription, check_topic_string
+from bridge.mq.local.unit import Unit, whole
 from bridge.wire import cmqc
 
 _KNOWN = (
@@ -96,8 +95,9 @@ class Subscribing(Handles):
     def _topic_filter(self, sd: MQSD, durable: bool) -> str:
         queue_manager = self.queue_manager
         topic_filter = queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
-        if not topic_filter or len(topic_filter) > MQ_TOPIC_STR_LENGTH:
-            raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"topic string of {len(topic_filter)} characters")
+        if not topic_filter:
+            raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, "no topic string")
+        check_topic_string(topic_filter)
         attributes = queue_manager.topics.attributes(topic_filter)
         if attributes["SUB"] != "ENABLED":
             raise MQError(cmqc.MQRC_SUB_INHIBITED, f"topic {topic_filter!r} has SUB(DISABLED)")
@@ -113,6 +113,14 @@ class Subscribing(Handles):
         managed = bool(options & cmqc.MQSO_MANAGED)
         self._ask(sd, topic_filter, "SUB", None if managed else number)
         unit = Unit()
+        with whole(unit):
+            return self._made(unit, sd, number, selection, topic_filter, durable, managed), unit
+
+    def _made(
+        self, unit: Unit, sd: MQSD, number: int | None, selection: Any, topic_filter: str, durable: bool, managed: bool
+    ) -> tuple[int, int]:
+        queue_manager = self.queue_manager
+        options = sd.Options
         if managed:
             queue = queue_manager.managed_queue(unit, durable=durable)
             destination = Destination(queue, name=queue.name)
@@ -159,7 +167,7 @@ class Subscribing(Handles):
         queue_manager.add_subscription(unit, subscription)
         if not options & (cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST):
             queue_manager.put_retained(unit, subscription)
-        return (self._keep(SubscriptionHandle(subscription)), number), unit
+        return self._keep(SubscriptionHandle(subscription)), number
 
     def _ask(self, sd: MQSD, topic_filter: str, authority: str, number: int | None) -> None:
         """Ask whether a topic may be subscribed to, with the queue of a handle as destination. Raises MQError."""

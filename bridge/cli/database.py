@@ -1,0 +1,80 @@
+"""`mqbridge mq verify` and `mqbridge mq salvage`: the database of an embedded queue manager, looked at by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bridge.cli.failures import FAILED, Failure
+from bridge.cli.queue_manager import data_directory
+
+_SHOWN = 50
+
+
+def verify(
+    directory: Annotated[
+        Path | None, typer.Argument(help="The data directory; else as for the other commands.", show_default=False)
+    ] = None,
+) -> None:
+    """Say whether the database of an embedded queue manager is as it was written.
+
+    A running bridge is not disturbed. Exit status 0: all of it is whole; 1: it is damaged, with a line for each place.
+
+    \b
+    Example:
+      mqbridge mq verify /var/lib/mqbridge
+    """
+    from bridge.mq.local.salvage import verify as examine
+    from bridge.mq.local.store import StoreError
+
+    place = data_directory(directory, None)
+    try:
+        findings = examine(place)
+    except StoreError as error:
+        raise Failure(str(error)) from error
+    _tell(findings)
+    if findings.damage:
+        raise Failure(f"{place} is damaged; `mqbridge mq salvage {place} NEW-DIRECTORY` keeps what is whole", FAILED)
+
+
+def salvage(
+    directory: Annotated[Path, typer.Argument(help="The damaged data directory; it stays as it is.")],
+    new: Annotated[Path, typer.Argument(help="The directory to make; `mqbridge run --data-dir` takes it then.")],
+) -> None:
+    """Make a new data directory of all that is whole in a damaged one.
+
+    The bridge must not be running on it. What is lost is told, a line for each place.
+
+    \b
+    Example:
+      mqbridge mq salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged
+    """
+    from bridge.mq.local.data_directory import DataDirectoryInUse, hold
+    from bridge.mq.local.salvage import salvage as keep
+    from bridge.mq.local.store import StoreError
+
+    try:
+        held = hold(directory)
+    except (DataDirectoryInUse, OSError) as error:
+        raise Failure(str(error)) from error
+    try:
+        findings = keep(directory, new)
+    except (StoreError, OSError) as error:
+        raise Failure(str(error)) from error
+    finally:
+        held.close()
+    _tell(findings)
+    typer.echo(f"{new} holds what is whole: mqbridge run --data-dir {new}")
+
+
+def _tell(findings: Any) -> None:
+    for line in findings.damage[:_SHOWN]:
+        typer.echo(line)
+    if len(findings.damage) > _SHOWN:
+        typer.echo(f"... and {len(findings.damage) - _SHOWN} more")
+    typer.echo(
+        f"whole: {len(findings.objects)} definitions, {findings.batches} batches of the log, "
+        f"{findings.messages} persistent messages put, {findings.left} of them still there"
+    )
