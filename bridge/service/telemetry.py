@@ -125,12 +125,13 @@ class TelemetryService:
             if index >= count or connection.closing:
                 return
             left -= index - begun
-            if index == stop or left <= 0:
-                connection.put_off(list(packets[index:]))
-                return
-            left -= self._control(connection, session, packets[index])
-            index += 1
+            if left > 0:
+                left -= self._control(connection, session, packets[index])
+                index += 1
             if connection.closing or index >= count:
+                return
+            if left <= 0:
+                connection.put_off(list(packets[index:]))
                 return
 
     def _submit(self, session: Session, work: Work) -> None:

@@ -106,7 +106,6 @@ class Subscribing(Handles):
         return topic_filter
 
     def _create(self, sd: MQSD, number: int | None, selection: Any) -> tuple[tuple[int, int], Unit]:
-        queue_manager = self.queue_manager
         options = sd.Options
         durable = bool(options & cmqc.MQSO_DURABLE)
         topic_filter = self._topic_filter(sd, durable)

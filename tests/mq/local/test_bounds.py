@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bridge.mapping.message import Message, PublicationMessage
 from bridge.mapping.remembered import LONGEST, remembered
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.mq.agent import UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD

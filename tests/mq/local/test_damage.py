@@ -134,7 +134,8 @@ def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> No
     assert runner.invoke(program, ["mq", "verify", str(copy)]).exit_code == 0
     with sqlite3.connect(copy / "queuemanager.db") as database:
         (row_id,) = database.execute("SELECT id FROM batch WHERE instr(body, 'message 30 ')").fetchone()
-        database.execute("UPDATE batch SET body = CAST(replace(body, 'message 30 ', 'massage 30 ') AS BLOB) WHERE id = ?", (row_id,))
+        altered = "CAST(replace(body, 'message 30 ', 'massage 30 ') AS BLOB)"
+        database.execute(f"UPDATE batch SET body = {altered} WHERE id = ?", (row_id,))
     database.close()
     found = runner.invoke(program, ["mq", "verify", str(copy)])
     assert found.exit_code == 1

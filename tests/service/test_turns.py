@@ -1,0 +1,186 @@
+"""One client's fault stays its own: turns on the event loop, bounds of what a client may ask, publications refused for good."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bridge.mq.agent import UnitOfWork
+from bridge.mqtt import channel as channel_module
+from bridge.service import telemetry as telemetry_module
+from bridge.wire import cmqc
+from bridge.wire.mqtt import (
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    encode,
+)
+
+
+async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
+    monkeypatch.setattr(telemetry_module, "TURN", 10)
+    turns: list[tuple[str, int]] = []
+    received = telemetry_module.TelemetryService.received
+
+    def noted(self: Any, connection: Any, packets: Any) -> None:
+        turns.append((connection.session.client_id, len(packets)))
+        received(self, connection, packets)
+
+    monkeypatch.setattr(telemetry_module.TelemetryService, "received", noted)
+    async with bridge() as running:
+        greedy, modest = await running.connect("greedy"), await running.connect("modest")
+        published = [Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 101)]
+        greedy.send(b"".join(map(encode, published)))
+        modest.send(Pingreq())
+        assert await modest.receive() == Pingresp()
+        assert [await greedy.receive() for _ in range(100)] == [Puback(number) for number in range(1, 101)]
+        assert running.agent.payloads() == [b"%d" % number for number in range(1, 101)]
+        assert len([turn for turn in turns if turn[0] == "greedy"]) >= 10
+
+
+async def test_a_turn_takes_so_many_bytes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets that are cut by the end of a turn are whole, and in order."""
+    monkeypatch.setattr(channel_module, "TURN_BYTES", 7)
+    async with bridge() as running:
+        client = await running.connect()
+        published = [Publish("topic", b"%d" % number, 2, False, False, number) for number in range(1, 60)]
+        client.send(*published)
+        assert [await client.receive() for _ in published] == [Pubrec(number) for number in range(1, 60)]
+        assert len(running.agent.payloads()) == 59
+        client.send(Publish("topic", b"before", 0, False, False, 0), b"\x30\xff\xff\xff\xff")
+        assert await client.rest() == []
+        assert running.agent.payloads()[59:] == [b"before"]
+
+
+async def test_what_a_client_sends_before_it_is_accepted_is_worked_on_in_order(bridge: Any) -> None:
+    async with bridge() as running:
+        running.agent.automatic = False
+        client = await running.open()
+        from bridge.wire.mqtt import Connect
+
+        client.send(Connect("c", clean_session=False))
+        await running.agent.until(lambda: bool(running.agent.waiting))
+        client.send(*(Publish("t", b"%d" % number, 0, False, False, 0) for number in range(50)))
+        client.send(Pingreq())
+        running.agent.automatic = True
+        running.agent.complete_all()
+        await client.receive()
+        assert await client.receive() == Pingresp()
+        assert running.agent.payloads() == [b"%d" % number for number in range(50)]
+
+
+async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry_module, "TURN", 40)
+    async with bridge() as running:
+        client, other = await running.connect("c"), await running.connect("o")
+        many = [Subscribe(number, [(f"{number}/{one}", 0) for one in range(50)]) for number in range(1, 20)]
+        client.send(b"".join(map(encode, many)))
+        other.send(Pingreq())
+        assert await other.receive() == Pingresp()
+        assert [await client.receive() for _ in many] == [Suback(number, (0,) * 50) for number in range(1, 20)]
+
+
+# Bounds ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_filters_of_one_subscribe(bridge: Any) -> None:
+    async with bridge({"subscribe_filters": 3}) as running:
+        client = await running.connect()
+        client.send(Subscribe(1, [(name, 1) for name in "abcde"]))
+        assert await client.receive() == Suback(1, (1, 1, 1, 0x80, 0x80))
+
+
+async def test_subscriptions_of_one_client(bridge: Any) -> None:
+    """What is subscribed to already is renewed; what was unsubscribed makes room."""
+    from bridge.wire.mqtt import Unsuback, Unsubscribe
+
+    async with bridge({"subscriptions": 2}) as running:
+        client = await running.connect()
+        client.send(Subscribe(1, [("a", 1), ("b", 1), ("c", 1)]), Subscribe(2, [("a", 0), ("d", 0)]))
+        assert await client.receive() == Suback(1, (1, 1, 0x80))
+        assert await client.receive() == Suback(2, (0, 0x80))
+        client.send(Unsubscribe(3, ["b"]), Subscribe(4, [("d", 0)]))
+        assert await client.receive() == Unsuback(3)
+        assert await client.receive() == Suback(4, (0,))
+
+
+async def test_publications_that_are_not_released(bridge: Any) -> None:
+    async with bridge({"unreleased": 3}) as running:
+        client = await running.connect()
+        client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (1, 2, 3)))
+        assert [await client.receive() for _ in range(3)] == [Pubrec(1), Pubrec(2), Pubrec(3)]
+        client.send(Publish("t", b"2", 2, False, True, 2), Pubrel(1))
+        assert {await client.receive(), await client.receive()} == {Pubrec(2), Pubcomp(1)}
+        client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (4, 5)))
+        assert await client.rest() == []
+        assert running.agent.payloads() == [b"1", b"2", b"3", b"4"]
+
+
+async def test_silent_connections_make_room(bridge: Any) -> None:
+    """Whoever opens connections and says nothing keeps nobody out; who is connected stays."""
+    async with bridge(max_clients=3) as running:
+        first = await running.connect("first")
+        silent = [await running.open(), await running.open()]
+        await running.until(lambda: len(running.channel.connections) == 3)
+        second = await running.connect("second")
+        assert await silent[0].rest() == []
+        third = await running.connect("third")
+        assert await silent[1].rest() == []
+        fourth = await running.open()
+        from bridge.wire.mqtt import Connack
+
+        assert await fourth.rest() == [Connack(3)]
+        for client in (first, second, third):
+            await client.silent()
+
+
+async def test_a_packet_in_small_pieces_is_no_sign_of_life(bridge: Any, quick_sweep: None) -> None:
+    """MQTT-3.1.2-24 asks for a packet within one and a half times the keep-alive."""
+    async with bridge() as running:
+        client = await running.connect(keep_alive=1)
+        data = encode(Publish("t", bytes(900), 0, False, False, 0))
+        loop = asyncio.get_running_loop()
+        closed = loop.create_task(client.rest())
+        for at in range(len(data) - 1):
+            client.send(data[at : at + 1])
+            await asyncio.wait([closed], timeout=0.02)
+            if closed.done():
+                break
+        assert closed.done() and closed.result() == []
+
+
+# Publications that are refused each time -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_client_that_comes_back_again_and_again_is_named_once(
+    bridge: Any, caplog: pytest.LogCaptureFixture, qos: int
+) -> None:
+    async with bridge() as running:
+        running.agent.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
+        for _ in range(6):
+            client = await running.connect(clean_session=False)
+            client.send(Publish("bad", b"", qos, False, False, 1))
+            assert await client.rest() == []
+        told = [record for record in caplog.records if "is locked out" in record.getMessage()]
+        assert len(told) == 1
+        assert "'c'" in told[0].getMessage() and "MQRC_PUT_INHIBITED" in told[0].getMessage()
+
+
+async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> None:
+    async with bridge(refused_to_dead_letters=["MQRC_PUT_INHIBITED", "MQRC_Q_FULL"]) as running:
+        client = await running.connect()
+        client.send(Publish("t", b"", 1, False, False, 1))
+        assert await client.receive() == Puback(1)
+        (unit,) = [one for one in running.agent.units if one.publications]
+        assert isinstance(unit, UnitOfWork)
+        assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}
