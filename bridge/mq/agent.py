@@ -7,7 +7,7 @@ clients. It is asynchronous: everything is called on the event loop's thread, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -86,6 +86,7 @@ class UnitOfWork:
         "owner",
         "publications",
         "refusals",
+        "refused",
         "removals",
         "states",
     )
@@ -103,8 +104,12 @@ class UnitOfWork:
         self.diverted: dict[int, int] = {}
         self.failure = 0
         self.done = done
-        #: called once when there are refusals, before the commit: it may alter `states`, which are to tell the truth
-        self.amend: Callable[[UnitOfWork], None] | None = None
+        #: returns what `states` are to be when publications are refused, by index and reason, so that they tell the truth.
+        #: It alters nothing, and is called before the commit on whichever thread that is on
+        self.amend: Callable[[UnitOfWork, Mapping[int, int]], dict[StateKey, bytes | None]] | None = None
+        #: called on the loop as soon as `refusals` are known there, where that is before the commit: what is given next then
+        #: knows of them
+        self.refused: Callable[[UnitOfWork], None] | None = None
         self.owner = owner
 
 
@@ -118,6 +123,8 @@ class Agent(Protocol):
     hands_over_at_once: bool
     #: name of the queue where messages for clients wait
     transmission_queue: str
+    #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good
+    on_dropped: Callable[[str, str, int], None]
 
     async def caught_up(self) -> None:
         """Return when what lay on the transmission queue at `start` is handed over."""

@@ -1,8 +1,10 @@
 """SYSTEM.MQTT.PERSISTENT.STATE: what must survive, kept in messages, put in the unit of work that it belongs to.
 
-Two kinds of messages, told apart by CorrelId. A *record* is a session's (JSON, see `bridge.mqtt.session`); a newer one
+Three kinds of messages, told apart by CorrelId. A *record* is a session's (JSON, see `bridge.mqtt.session`); a newer one
 replaces it. A *receipt* is put with each unit of work of many publications: when the connection breaks while a commit is
-under way, its presence after the reconnect says that the unit of work was committed, so that nothing is put twice.
+under way, its presence after the reconnect says that the unit of work was committed, so that nothing is put twice. Each
+worker's next unit of work takes its last receipt away: who has taken the receipts of a bridge has ended its writing. The
+*owner* says which bridge that is: the one whose MsgIds begin so.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import socket
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,6 +22,7 @@ from bridge.mapping.message import Message
 from bridge.mq.agent import Side, StateKey
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.worker import Fenced, Stopped
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -26,10 +31,14 @@ log = logging.getLogger(__name__)
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
 RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
+OWNER_MARK = b"MQTT owner".ljust(24, b"\0")
 
 #: Seconds after which a queue manager has noticed that a connection is lost, and has backed out its unit of work: by
 #: heartbeats, which a server-connection channel sends each 300 s by default (HBINT).
 LONGEST_DOUBT = 600.0
+
+#: Seconds between looks for the receipts of the bridge before.
+CLAIM_INTERVAL = 0.1
 
 _OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
@@ -45,16 +54,27 @@ class Entry(msgspec.Struct, array_like=True):
     record: bytes
 
 
+class Owner(msgspec.Struct, array_like=True):
+    """The body of the owner: the bridge that has the transmission queue, and where somebody may look for it."""
+
+    #: what the MsgIds of its messages begin with
+    prefix: bytes
+    #: workers that write to the queue, each with a receipt there
+    workers: int
+    host: str
+    process: int
+
+
 class Identifiers:
     """MsgIds of this process: no two alike, also across processes."""
 
     def __init__(self) -> None:
-        self._prefix = b"MQBR" + os.urandom(12)
+        self.prefix = b"MQBR" + os.urandom(12)
         self._numbers = itertools.count(1)
 
     def next(self) -> bytes:
         """A MsgId, 24 bytes."""
-        return self._prefix + next(self._numbers).to_bytes(8, "big")
+        return self.prefix + next(self._numbers).to_bytes(8, "big")
 
 
 class Ledger:
@@ -80,8 +100,8 @@ class Ledger:
         """Put a receipt; returns its MsgId."""
         return self._put(RECEIPT_MARK, b"", options)
 
-    def remove(self, msg_id: bytes) -> None:
-        """Get a message of the queue for good; one that is not there any more is no error."""
+    def remove(self, msg_id: bytes) -> bool:
+        """Get a message of the queue for good; False for one that is not there any more."""
         try:
             self._connection.get(
                 self._handle,
@@ -90,6 +110,90 @@ class Ledger:
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
+            return False
+        return True
+
+    def spend(self, receipt: bytes) -> None:
+        """Take the receipt of the unit of work before away. Raises Fenced where another bridge has done so.
+
+        One that an administrator took away is missed by nobody.
+        """
+        if not self.remove(receipt):
+            self.check_owner()
+
+    def check_owner(self) -> None:
+        """Raise Fenced where another bridge has the transmission queue."""
+        owner = self.owner()
+        if owner is not None and owner.prefix != self._identifiers.prefix:
+            raise Fenced(f"the bridge on host {owner.host}, process {owner.process}, has taken over")
+
+    def owner(self) -> Owner | None:
+        """Return the bridge that has the transmission queue; None where no message says so."""
+        try:
+            options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST, CorrelId=OWNER_MARK)
+            return msgspec.msgpack.decode(self._connection.get(self._handle, options).data, type=Owner)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+        except msgspec.DecodeError:
+            log.warning("%s: the message that names the owner cannot be read", STATE_QUEUE)
+        return None
+
+    def own(self, workers: int) -> list[bytes]:
+        """Become the owner, with a receipt for each worker's first unit of work, and commit; returns the receipts."""
+        while True:
+            try:
+                options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT, CorrelId=OWNER_MARK)
+                self._connection.get(self._handle, options)
+            except MQError as error:
+                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                    break
+                raise
+        owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid())
+        self._put(OWNER_MARK, msgspec.msgpack.encode(owner))
+        receipts = [self.receipt() for _ in range(workers)]
+        self._connection.commit()
+        return receipts
+
+    def claim(self, former: Owner, is_given_up: Callable[[], bool]) -> None:
+        """Take the receipts of the owner before away, and commit: no unit of work of its can be committed any more.
+
+        One that is missing says that a unit of work is under way: it is waited for. Raises Stopped where that is given up.
+        """
+        until = time.monotonic() + LONGEST_DOUBT
+        told = False
+        while True:
+            receipts = [msg_id for msg_id in self._receipts() if msg_id.startswith(former.prefix)]
+            taken = sum([self.remove(msg_id) for msg_id in receipts])
+            if taken >= former.workers or time.monotonic() >= until:
+                if taken < former.workers:
+                    log.warning("%s: receipts of the bridge before are missing", STATE_QUEUE)
+                self._connection.commit()
+                return
+            self._connection.backout()
+            if not told:
+                told = True
+                log.warning(
+                    "waiting for units of work of the bridge before (host %s, process %d): %d of %d receipts are there",
+                    former.host, former.process, taken, former.workers,
+                )  # fmt: skip
+            if is_given_up():
+                raise Stopped
+            time.sleep(CLAIM_INTERVAL)
+
+    def _receipts(self) -> list[bytes]:
+        """Return the MsgIds of all receipts."""
+        found: list[bytes] = []
+        how = cmqc.MQGMO_BROWSE_FIRST
+        while True:
+            options = GetOptions(Options=how | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, CorrelId=RECEIPT_MARK, MaxLength=0)
+            try:
+                found.append(self._connection.get(self._handle, options).md.MsgId)
+            except MQError as error:
+                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                    return found
+                raise
+            how = cmqc.MQGMO_BROWSE_NEXT
 
     def holds(self, msg_id: bytes) -> bool:
         """Whether a message with this MsgId is on the queue, committed."""
@@ -106,12 +210,6 @@ class Ledger:
             raise
         return True
 
-    def first_receipt(self) -> bytes:
-        """Put a receipt for the first unit of work to take away, and commit; returns its MsgId."""
-        receipt = self.receipt()
-        self._connection.commit()
-        return receipt
-
     def was_committed(self, receipt: bytes, before: bytes, lost: float) -> bool:
         """Whether the unit of work that puts `receipt` and takes `before` away was committed.
 
@@ -125,6 +223,7 @@ class Ledger:
             return False
         if self.holds(receipt):
             return True  # between the two looks
+        self.check_owner()
         if time.monotonic() - lost >= LONGEST_DOUBT:
             log.warning("messages of the bridge are missing on %s: a unit of work in doubt is put again", STATE_QUEUE)
             return False
@@ -144,7 +243,8 @@ class Ledger:
                 raise
             how = cmqc.MQGMO_BROWSE_NEXT
             if got.md.CorrelId == RECEIPT_MARK:
-                needless.append(got.md.MsgId)
+                if not got.md.MsgId.startswith(self._identifiers.prefix):
+                    needless.append(got.md.MsgId)
             elif got.md.CorrelId == RECORD_MARK:
                 self._read(got.md.MsgId, got.data, records, needless)
 

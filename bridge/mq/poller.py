@@ -22,7 +22,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions, Got
 from bridge.mq.ledger import Entry, Identifiers, Ledger
 from bridge.mq.publisher import Records
-from bridge.mq.worker import Worker
+from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
 
@@ -143,6 +143,9 @@ class Browser(Worker[None]):
         with self._known_lock:
             self._known.difference_update(msg_ids)
 
+    def probe(self, connection: Connection) -> None:
+        """Do nothing: each of its waiting gets tells that the connection lives."""
+
     def opened(self, connection: Connection) -> None:
         self._handle = connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
 
@@ -222,8 +225,13 @@ class Remover(Worker[Removal]):
         ready: Callable[[dict[StateKey, tuple[bytes, Entry]]], None],
         refused: Callable[[MQError], None],
         dead_letter_queue: str,
+        workers: int = 1,
     ) -> None:
         super().__init__("transmit-queue remover", connect)
+        #: workers that write to the state queue, this one included
+        self._workers = workers
+        #: the receipts for their first units of work, this one's left out
+        self.receipts: list[bytes] = []
         self._queue = queue
         self._identifiers = identifiers
         self._removed = removed
@@ -248,17 +256,26 @@ class Remover(Worker[Removal]):
             return False
         if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
             self._standing_by = True
-            log.warning("standing by: another bridge has %s open for exclusive input", self._queue)
-        if self._opened_once or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in _LOST_AT_START:
+            if self._opened_once:
+                log.warning("the queue manager still holds %s for the connection that was lost", self._queue)
+            else:
+                log.warning("standing by: another bridge has %s open for exclusive input", self._queue)
+        if self._opened_once or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
             return True
         self._refused(error)
         return False
 
     def opened(self, connection: Connection) -> None:
+        self.ledger = Ledger(connection, self._identifiers)
+        if self._opened_once:
+            # In use, the queue is either another bridge's, or this one's own connection's that the queue manager has not
+            # missed yet; free, it may have been another's meanwhile.
+            self.ledger.check_owner()
         self._handle = connection.open(
             MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
         )
-        self.ledger = Ledger(connection, self._identifiers)
+        if self._opened_once:
+            self.ledger.check_owner()
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is not None:
             removals, changes, receipt = doubtful
@@ -271,17 +288,23 @@ class Remover(Worker[Removal]):
                 self._committed(removals, changes, receipt)
             else:
                 self.give_back(removals)
-        if self._standing_by:
-            self._standing_by = False
+        if self._standing_by and not self._opened_once:
             log.warning("taking over: %s is free", self._queue)
+        self._standing_by = False
         if not self._opened_once:
-            records = self._recover(connection)
-            self._old_receipt = self.ledger.first_receipt()
+            records = self._take_over(connection)
             self._opened_once = True
             self._ready(records)
 
-    def _recover(self, connection: Connection) -> dict[StateKey, tuple[bytes, Entry]]:
-        """Read the records, and drop what a bridge that died left behind."""
+    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, Entry]]:
+        """Become the owner, end the writing of the bridge before, then read the records and drop what it left behind.
+
+        In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
+        """
+        former = self.ledger.owner()
+        self._old_receipt, *self.receipts = self.ledger.own(self._workers)
+        if former is not None and former.prefix != self._identifiers.prefix:
+            self.ledger.claim(former, lambda: self.ending)
         records, needless = self.ledger.read()
         for msg_id in needless:
             self.ledger.remove(msg_id)
@@ -322,7 +345,7 @@ class Remover(Worker[Removal]):
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
         self._changes = self.records.write(self.ledger, states, 0)
-        self.ledger.remove(self._old_receipt)
+        self.ledger.spend(self._old_receipt)
         self._receipt = self.ledger.receipt()
         connection.commit()
         self._batch = []
@@ -362,17 +385,3 @@ class Remover(Worker[Removal]):
             cmqc.reason_name(reason),
             reason,
         )
-
-
-#: At the start, these too heal by waiting: the queue manager may be starting itself.
-_LOST_AT_START = frozenset(
-    (
-        cmqc.MQRC_CONNECTION_BROKEN,
-        cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
-        cmqc.MQRC_Q_MGR_QUIESCING,
-        cmqc.MQRC_Q_MGR_STOPPING,
-        cmqc.MQRC_CONNECTION_QUIESCING,
-        cmqc.MQRC_CONNECTION_STOPPING,
-        cmqc.MQRC_HOST_NOT_AVAILABLE,
-    )
-)

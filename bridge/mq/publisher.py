@@ -10,13 +10,15 @@ from collections.abc import Callable
 import msgspec
 
 from bridge.mapping.message import PublicationMessage
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
+from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.agent import StateKey, UnitOfWork
+from bridge.mq.assurance import Assurance
+from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection
 from bridge.mq.ledger import Identifiers, Ledger
-from bridge.mq.worker import LOST, Worker
+from bridge.mq.worker import LOST, Stopped, Worker
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ class Part(msgspec.Struct, eq=False):
     #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
     done: Callable[[int], None]
     refusals: dict[int, int] = {}
-    #: called on the publisher's thread when publications are refused, before the commit: the records as they are then
+    #: returns the records as they are when publications are refused; it is pure, and called on the publisher's thread
     amend: Callable[[dict[int, int]], dict[StateKey, bytes | None]] | None = None
 
 
@@ -99,8 +101,14 @@ class Publisher(Worker[Part]):
         *,
         limits: BatchLimits,
         asynchronous: bool,
+        assurance: Assurance,
+        dead_letter_queue: str,
     ) -> None:
         super().__init__(name, connect)
+        self._assurance = assurance
+        self._dead_letter_queue = dead_letter_queue
+        #: the number of the loss after which the subscriptions have to stand before anything is put
+        self._loss = 0
         self._identifiers = identifiers
         self._limits = limits
         #: puts ask for no answer of their own (MQPMO_ASYNC_RESPONSE): one round trip for a unit of work
@@ -132,11 +140,14 @@ class Publisher(Worker[Part]):
         self._ledger = Ledger(connection, self._identifiers)
         self._present = connection
         self._administration: Administration | None = None
-        if not self._old_receipt:
-            self._old_receipt = self._ledger.first_receipt()
         doubtful, self._doubtful = self._doubtful, None
-        if doubtful is None:
-            return
+        if doubtful is not None:
+            self._settle(doubtful)
+        if not self._assurance.wait(self._loss, lambda: self._ending):
+            raise Stopped
+
+    def _settle(self, doubtful: Batch) -> None:
+        """Find out what became of the unit of work under way when the connection was lost. Raises MQError or Fenced."""
         try:
             committed = self._ledger.was_committed(doubtful.receipt, self._old_receipt, self._lost)
             log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
@@ -148,7 +159,12 @@ class Publisher(Worker[Part]):
         if not committed:
             self.give_back(doubtful.parts)
 
+    def take_receipt(self, receipt: bytes) -> None:
+        """Have the first unit of work take this receipt away; called before `start`."""
+        self._old_receipt = receipt
+
     def lost(self) -> None:
+        self._loss = self._assurance.lost()
         batch, self._batch = self._batch, None
         if batch is None:
             return
@@ -186,24 +202,27 @@ class Publisher(Worker[Part]):
         while (part := self.next_job()) is not None:
             batch.parts.append(part)
             part.refusals.clear()
+            part.unit.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
                 clear = retain and not message.payload
                 reason = self._put(connection, message, options, retain=retain and not clear)
-                if reason:
+                if reason in part.unit.dead_letters:
+                    self._dead_letter(connection, message, reason, options)
+                    part.unit.diverted[index] = reason
+                elif reason:
                     part.refusals[index] = reason
                 elif clear:
                     batch.cleared.append(message.topic)
                 length += len(message.payload)
             batch.size += len(part.unit.publications)
-            if part.refusals and part.amend is not None:
-                part.states = part.amend(part.refusals)
-            states.update(part.states)
+            amended = part.refusals and part.amend is not None
+            states.update(part.amend(part.refusals) if amended and part.amend is not None else part.states)
             if batch.cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
                 break
             if time.monotonic() >= until:
                 break
         batch.changes = self.records.write(self._ledger, states, options)
-        self._ledger.remove(self._old_receipt)
+        self._ledger.spend(self._old_receipt)
         batch.receipt = self._ledger.receipt(options)
         if options:
             self._check_unanswered(connection)
@@ -231,7 +250,7 @@ class Publisher(Worker[Part]):
         self._old_receipt = batch.receipt
         self.batch_sizes[batch.size] = self.batch_sizes.get(batch.size, 0) + 1
         for part in batch.parts:
-            part.unit.refusals.update(part.refusals)
+            part.unit.refusals = dict(part.refusals)
             part.done(cmqc.MQRC_NONE)
 
     def _clear(self, topic: str) -> None:
@@ -247,7 +266,7 @@ class Publisher(Worker[Part]):
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
         """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
-        if len(message.topic) > MQ_TOPIC_STR_LENGTH:
+        if topic_string_error(message.topic) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         # The client's identity goes into MQMD.UserIdentifier (seed 004, table 1); an alternate user alone does not.
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
@@ -263,6 +282,25 @@ class Publisher(Worker[Part]):
             log.warning("publication to topic %r as user %r is refused: %s", message.topic, user, error)
             return error.reason
         return cmqc.MQRC_NONE
+
+    def _dead_letter(self, connection: Connection, message: PublicationMessage, reason: int, options: int) -> None:
+        """Put a publication that is refused to the dead-letter queue, in the unit of work that would have published it."""
+        letter = dead_letter(
+            message.md, message.data, reason, message.topic, "", Origin.now(message.client_id or "mqbridge")
+        )
+        connection.put1(
+            MQOD(ObjectName=self._dead_letter_queue),
+            letter,
+            cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | options & cmqc.MQPMO_ASYNC_RESPONSE,
+        )
+        log.warning(
+            "publication of client %r to %r goes to dead-letter queue %s: %s (%d)",
+            message.client_id,
+            message.topic,
+            self._dead_letter_queue,
+            cmqc.reason_name(reason),
+            reason,
+        )
 
     def _topic(self, connection: Connection, topic: str, user: str) -> int:
         key = (topic, user)

@@ -10,9 +10,10 @@ import msgspec
 
 from bridge.mq.administration import Administration
 from bridge.mq.agent import ClientSubscription
+from bridge.mq.assurance import Assurance
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD, Connection
-from bridge.mq.worker import LOST, Worker
+from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,21 @@ log = logging.getLogger(__name__)
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 #: Non-durable subscriptions that one connection holds: below MAXHANDS, 256 by default.
 HELD = 200
+#: Reasons for which a subscription that was lost with its connection cannot be made anew now, but may be in a while.
+PASSING = frozenset(
+    (
+        cmqc.MQRC_SUB_ALREADY_EXISTS,
+        cmqc.MQRC_SUBSCRIPTION_IN_USE,
+        cmqc.MQRC_OBJECT_IN_USE,
+        cmqc.MQRC_PUT_INHIBITED,
+        cmqc.MQRC_Q_FULL,
+        cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
+        cmqc.MQRC_STORAGE_NOT_AVAILABLE,
+        cmqc.MQRC_RESOURCE_PROBLEM,
+    )
+)
+#: Seconds between attempts at these, and at a list of the subscriptions; attempts at the list.
+MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
 #: Seconds that an answer about the authority of a user is good for.
 ANSWER_KEPT = 1.0
 
@@ -78,8 +94,14 @@ class Held(msgspec.Struct, eq=False):
 class Subscriber(Worker[Request]):
     """Runs subscription requests one by one; subscriptions of clean sessions are made anew after a reconnect."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: Callable[[], Connection], assurance: Assurance) -> None:
         super().__init__("subscriptions", connect)
+        self._assurance = assurance
+        #: called on the thread with client identifier, filter and reason where a subscription cannot be made anew
+        self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        #: time.monotonic() when those of `_to_make` are tried again
+        self._make_at = 0.0
+        self._inquiries = 0
         self._open_connection = connect
         self._held: dict[str, Held] = {}
         #: those of a connection that was lost, until they are made again
@@ -92,23 +114,48 @@ class Subscriber(Worker[Request]):
         self._asked = 0.0
 
     def opened(self, connection: Connection) -> None:
+        losses = self._assurance.losses
         for other in self._connections[1:]:
             self._leave(other)  # of an attempt that did not get to the end
         self._connections = [connection]
         self._load = {0: 0}
         self._to_make |= self._held
         self._held = {}
-        while self._to_make:
-            name, one = next(iter(self._to_make.items()))
+        self._make()
+        self._assurance.assure(losses)
+
+    def _make_again(self) -> None:
+        """Try once more to make what could not be made anew a moment ago."""
+        if self._to_make and time.monotonic() >= self._make_at:
+            self._make()
+
+    def _make(self) -> None:
+        """Make the subscriptions of a connection that was lost anew; what cannot be made now stays in `_to_make`."""
+        for name, one in list(self._to_make.items()):
+            if self._ending:
+                raise Stopped
             reason = self._subscribe_one(one.request, one.topic_filter, one.qos)
+            if reason in PASSING:
+                # 2432: the queue manager has not missed the old connection yet, and holds its subscription.
+                continue
+            del self._to_make[name]
             if reason:
                 log.error(
-                    "subscription %s is not made again after the reconnect: %s (%d)",
+                    "subscription %s cannot be made again after the reconnect, its client is disconnected: %s (%d)",
                     name,
                     cmqc.reason_name(reason),
                     reason,
                 )
-            del self._to_make[name]
+                self.on_dropped(one.request.client_id, one.topic_filter, reason)
+        if self._to_make:
+            self._make_at = time.monotonic() + MAKE_INTERVAL
+
+    def probe(self, connection: Connection) -> None:
+        """Find out whether every connection that holds subscriptions lives."""
+        losses = self._assurance.losses
+        for one in self._connections:
+            probe(one)
+        self._assurance.assure(losses)
 
     def lost(self) -> None:
         for connection in self._connections[1:]:
@@ -128,10 +175,18 @@ class Subscriber(Worker[Request]):
         elif isinstance(request, Unsubscribe):
             request.done()
         elif request is not None:
-            request.done([])
+            # Without an answer nothing is known of the sessions: what waits for them must not be taken for nobody's.
+            self._inquiries += 1
+            if self._inquiries >= MOST_INQUIRIES:
+                self.on_crash(f"the queue manager does not list its subscriptions: {error}")
+                raise Stopped
+            self.give_back([request])
+            with self._changed:
+                self._changed.wait_for(lambda: self._ending, MAKE_INTERVAL)
 
     def serve(self, connection: Connection) -> None:
-        if not self.wait_for_jobs(1.0):
+        self._make_again()
+        if not self.wait_for_jobs(MAKE_INTERVAL if self._to_make else self.probe_interval):
             return
         request = self._request = self.next_job()
         match request:
@@ -207,7 +262,7 @@ class Subscriber(Worker[Request]):
         try:
             destination = self._destination(connection, request.client_id, request.user)
             try:
-                handle = self._make(connection, request, topic_filter, qos, destination)
+                handle = self._create(connection, request, topic_filter, qos, destination)
             finally:
                 connection.close(destination)
         except MQError as error:
@@ -222,7 +277,7 @@ class Subscriber(Worker[Request]):
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
-    def _make(self, connection: Connection, request: Subscribe, topic_filter: str, qos: int, destination: int) -> int:
+    def _create(self, connection: Connection, request: Subscribe, topic_filter: str, qos: int, destination: int) -> int:
         """Alter the subscription where there is one, else create it; its handle."""
 
         def descriptor(options: int) -> MQSD:

@@ -7,28 +7,30 @@ identifier, so that a client's order holds; removals go to the transmit-queue po
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
+import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
+from bridge.mq.assurance import Assurance
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection, Got
 from bridge.mq.ledger import Entry, Identifiers
 from bridge.mq.poller import Browser, QueuedMessage, Removal, Remover
 from bridge.mq.publisher import BatchLimits, Part, Publisher
 from bridge.mq.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
-from bridge.mq.worker import Worker
+from bridge.mq.worker import PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
 Connect = Callable[[str], Connection]
-#: Seconds that the event loop has to amend a record; it never takes that long unless it hangs.
-AMEND_WAIT = 60.0
+#: Seconds after which the log says that the queue manager does not answer, and between looks.
+ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
 
 
 class ThreadedAgent:
@@ -49,8 +51,12 @@ class ThreadedAgent:
         publishers: int,
         limits: BatchLimits,
         asynchronous: bool,
+        probe_interval: float = PROBE_INTERVAL,
+        stop_timeout: float = 30.0,
     ) -> None:
         self.transmission_queue = transmission_queue
+        self._stop_timeout = stop_timeout
+        assurance = Assurance()
         self._loop = loop
         self._identifiers = Identifiers()
         self._publishers = [
@@ -60,6 +66,8 @@ class ThreadedAgent:
                 self._identifiers,
                 limits=limits,
                 asynchronous=asynchronous,
+                assurance=assurance,
+                dead_letter_queue=dead_letter_queue,
             )
             for number in range(1, publishers + 1)
         ]
@@ -72,6 +80,7 @@ class ThreadedAgent:
             ready=lambda records: self._call(self._set_ready, records),
             refused=lambda error: self._call(self._set_ready, error),
             dead_letter_queue=dead_letter_queue,
+            workers=publishers + 1,
         )
         self._caught_up: asyncio.Future[None] = loop.create_future()
         self._browser = Browser(
@@ -81,7 +90,10 @@ class ThreadedAgent:
             self._reject,
             caught_up=lambda: self._call(self._caught_up.set_result, None),
         )
-        self._subscriber = Subscriber(lambda: connect("subscriptions"))
+        self._subscriber = Subscriber(lambda: connect("subscriptions"), assurance)
+        #: called on the loop with client identifier, filter and reason where a subscription is lost for good
+        self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        self._subscriber.on_dropped = lambda *what: self._call(lambda: self.on_dropped(*what))
         self._consumer: Consumer | None = None
         #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
         self._fences: dict[str, int] = {}
@@ -94,11 +106,43 @@ class ThreadedAgent:
         #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
         self.on_crash: Callable[[str], None] = log.critical
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
+        #: called on the loop, with a sentence, when another bridge has taken over
+        self.on_fenced: Callable[[str], None] = log.critical
+        self._answering: asyncio.TimerHandle | None = None
+        self._silent: set[str] = set()
         for worker in self._workers:
+            worker.probe_interval = probe_interval
             worker.on_crash = lambda why: self._call(self.on_crash, why)
+            worker.on_fenced = lambda why: self._call(self.on_fenced, why)
+            worker.on_lost = partial(self._tell, worker, Worker.look)
+            worker.on_back = partial(self._tell, worker, Worker.hint)
         #: units given that have not ended
         self._open = 0
         self._waiting_for_flush: Callable[[], None] | None = None
+
+    def _tell(self, teller: Worker[Any], what: Callable[[Worker[Any]], None]) -> None:
+        """Tell the other workers that the connection of one is lost, or back; called on its thread."""
+        for worker in self._workers:
+            if worker is not teller:
+                what(worker)
+
+    def _look_for_answers(self) -> None:
+        """Say which worker waits for the queue manager, which neither answers nor breaks the connection."""
+        now = time.monotonic()
+        for worker in self._workers:
+            since = worker.busy_since
+            if since and now - since > ANSWER_TIMEOUT and worker.name not in self._silent:
+                self._silent.add(worker.name)
+                log.error(
+                    "%s: the queue manager has not answered for %d s; the heartbeat interval of its channel (HBINT) decides "
+                    "when the connection is given up",
+                    worker.name,
+                    now - since,
+                )
+            elif worker.name in self._silent and not (since and now - since > ANSWER_TIMEOUT):
+                self._silent.discard(worker.name)
+                log.warning("%s: the queue manager answers again", worker.name)
+        self._answering = self._loop.call_later(ANSWER_LOOK, self._look_for_answers)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         """Run a function on the loop, from any thread."""
@@ -125,8 +169,10 @@ class ThreadedAgent:
             keeper.records.current[key] = msg_id
             keeper.records.versions[key] = entry.version
             states[key] = entry.record
-        for publisher in self._publishers:
+        for publisher, receipt in zip(self._publishers, self._remover.receipts, strict=True):
+            publisher.take_receipt(receipt)
             publisher.start()
+        self._look_for_answers()
         return Recovered(states, await subscriptions)
 
     def _publisher_of(self, client_id: str) -> Publisher:
@@ -181,18 +227,11 @@ class ThreadedAgent:
             msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
             self._remover.submit(Removal(msg_ids, sent, ended))
 
-    def _amend(self, unit: UnitOfWork, refusals: dict[int, int]) -> dict[StateKey, bytes | None]:
-        """Have the loop, to which sessions belong, amend the records of a unit; called on a publisher's thread."""
-        amended: concurrent.futures.Future[dict[StateKey, bytes | None]] = concurrent.futures.Future()
-
-        def on_loop() -> None:
-            unit.refusals.update(refusals)
-            if unit.amend is not None:
-                unit.amend(unit)
-            amended.set_result({key: record for key, record in unit.states.items() if key.side is Side.RECEIVED})
-
-        self._call(on_loop)
-        return amended.result(AMEND_WAIT)
+    @staticmethod
+    def _amend(unit: UnitOfWork, refusals: dict[int, int]) -> dict[StateKey, bytes | None]:
+        """Return the records of publications as they are with some refused; called on a publisher's thread."""
+        states = unit.states if unit.amend is None else unit.amend(unit, refusals)
+        return {key: record for key, record in states.items() if key.side is Side.RECEIVED}
 
     def _ended(self, unit: UnitOfWork, reasons: list[int], parts: int, reason: int) -> None:
         reasons.append(reason)
@@ -290,17 +329,29 @@ class ThreadedAgent:
             done()
 
     def stop(self, done: Callable[[], None]) -> None:
+        self._end(Worker.stop, done)
+
+    def abandon(self, done: Callable[[], None]) -> None:
+        """End at once: another bridge has taken over. Nothing that waits is done, and nobody is told that it was."""
+        self._consumer = None
+        self._end(Worker.abandon, done)
+
+    def _end(self, how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+
         def end() -> None:
             for worker in self._workers:
-                worker.stop()
+                how(worker)
+            until = time.monotonic() + self._stop_timeout
             for worker in self._workers:
-                if not worker.join(30):
-                    log.warning("%s did not end in time", worker.name)
+                if not worker.join(max(0.0, until - time.monotonic())):
+                    log.warning("%s did not end in time: the queue manager does not answer", worker.name)
             for publisher in self._publishers:
                 log.info("%s: %s", publisher.name, publisher.summary())
             self._call(done)
 
-        self._loop.run_in_executor(None, end)
+        threading.Thread(target=end, name="end of the workers", daemon=True).start()
 
 
 def _told(what: str) -> Callable[[int], None]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.interface import MQOD, Connection
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:
@@ -36,25 +38,65 @@ LOST = frozenset(
         cmqc.MQRC_HOST_NOT_AVAILABLE,
         cmqc.MQRC_CHANNEL_STOPPED_BY_USER,
         cmqc.MQRC_CALL_INTERRUPTED,
+        cmqc.MQRC_RECONNECTING,
+        cmqc.MQRC_RECONNECTED,
+        cmqc.MQRC_RECONNECT_QMID_MISMATCH,
+        cmqc.MQRC_RECONNECT_INCOMPATIBLE,
+        cmqc.MQRC_RECONNECT_FAILED,
     )
 )
 #: Seconds: first and longest pause between attempts to connect, doubling, with jitter.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 
+#: Seconds after which a connection that nobody uses is looked at.
+PROBE_INTERVAL = 10.0
+
+
 class Stopped(Exception):
     """The worker is told to end while it waits."""
+
+
+class Fenced(Exception):
+    """Another bridge has taken over: nothing that this one believes of the queue manager holds any more."""
+
+
+def probe(connection: Connection) -> None:
+    """Find out whether a connection lives, by opening the queue manager itself and closing it again.
+
+    Whatever the queue manager answers, it is life. Raises MQError, with a reason of LOST, where the connection is lost; also
+    where the queue manager quiesces, which an idle connection would hold up.
+    """
+    try:
+        od = MQOD(ObjectType=cmqc.MQOT_Q_MGR)
+        connection.close(connection.open(od, cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING))
+    except MQError as error:
+        if error.reason in LOST:
+            raise
 
 
 class Worker(ABC, Generic[Job]):
     """Runs jobs on a connection of its own.
 
     A subclass says what to open on a new connection (`opened`) and how to run a batch (`serve`). While the queue manager
-    is away, jobs wait; a batch under way when it was lost is handed to `recover` after the reconnect.
+    is away, jobs wait; a batch under way when it was lost is handed to `recover` after the reconnect. An idle connection is
+    probed: a loss is noticed, and told by `on_lost`, without any traffic.
     """
 
-    def __init__(self, name: str, connect: Callable[[], Connection]) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], Connection], *, probe_interval: float = PROBE_INTERVAL
+    ) -> None:
         self.name = name
+        #: seconds
+        self.probe_interval = probe_interval
+        #: time.monotonic() when the connection was probed last
+        self._probed = 0.0
+        #: the connection of another worker is lost: this one is probed at once
+        self._look = False
+        #: somebody is back: an attempt to connect need not wait for its time
+        self._hint = False
+        #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not
+        self.busy_since = 0.0
         self._connect = connect
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -64,6 +106,11 @@ class Worker(ABC, Generic[Job]):
         self.connection: Connection | None = None
         #: called on the thread, with a sentence, when an error of the bridge itself ends it
         self.on_crash: Callable[[str], None] = log.critical
+        #: called on the thread when the connection is lost, and when there is one again
+        self.on_lost: Callable[[], None] = lambda: None
+        self.on_back: Callable[[], None] = lambda: None
+        #: called on the thread, with a sentence, when another bridge has taken over; the worker ends
+        self.on_fenced: Callable[[str], None] = log.critical
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -75,6 +122,25 @@ class Worker(ABC, Generic[Job]):
         with self._changed:
             self._jobs.append(job)
             self._changed.notify()
+
+    def look(self) -> None:
+        """Probe the connection at once: another's is lost. Callable on any thread."""
+        with self._changed:
+            self._look = True
+            self._changed.notify_all()
+
+    def hint(self) -> None:
+        """Try to connect at once, where this worker waits to: another is back. Callable on any thread."""
+        with self._changed:
+            self._hint = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """End as soon as may be, with nothing of what is waiting done."""
+        with self._changed:
+            self._jobs.clear()
+            self._ending = True
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """End once the jobs given so far are done, or at once where the queue manager is away."""
@@ -113,9 +179,11 @@ class Worker(ABC, Generic[Job]):
 
     def wait_for_jobs(self, timeout: float) -> bool:
         """Wait until there is a job (True) or the time is over or the worker is to end (False)."""
+        self.busy_since = 0.0
+        due = self._probed + self.probe_interval - time.monotonic()
         with self._changed:
-            if not self._jobs and not self._ending:
-                self._changed.wait(timeout)
+            self._changed.wait_for(lambda: self._jobs or self._ending or self._look, max(0.0, min(timeout, due)))
+            self.busy_since = time.monotonic()
             return bool(self._jobs)
 
     def next_job(self) -> Job | None:
@@ -133,6 +201,8 @@ class Worker(ABC, Generic[Job]):
             while not self.ending:
                 connection = self._reconnect()
                 self.connection = connection
+                self._probed = time.monotonic()
+                self.on_back()
                 try:
                     while not self.ending:
                         self._round(connection)
@@ -140,22 +210,36 @@ class Worker(ABC, Generic[Job]):
                     self._told = True
                     log.warning("%s: the queue manager is lost: %s; reconnecting", self.name, error)
                     self.lost()
+                    self.on_lost()
                 finally:
                     self.connection = None
                     self._leave(connection)
         except Stopped:
             pass
+        except Fenced as error:
+            self.on_fenced(f"{self.name}: {error}")
         except Exception as error:
             log.exception("%s ended by an error of the bridge", self.name)
             self.on_crash(f"{self.name} ended by {type(error).__name__}: {error}")
 
     def _round(self, connection: Connection) -> None:
         try:
+            self.busy_since = time.monotonic()
+            if self._look or self.busy_since - self._probed >= self.probe_interval:
+                self._look = False  # before the probe: what is lost behind it is looked for again
+                self.probe(connection)
+                self._probed = time.monotonic()
             self.serve(connection)
         except MQError as error:
             if error.reason in LOST:
                 raise
             self.failed(error)
+        finally:
+            self.busy_since = 0.0
+
+    def probe(self, connection: Connection) -> None:
+        """Find out whether the connection lives. Raises MQError, with a reason of LOST, where it does not."""
+        probe(connection)
 
     def _reconnect(self) -> Connection:
         """Connect, as often as it takes: at once, then after pauses that double, with jitter."""
@@ -172,8 +256,8 @@ class Worker(ABC, Generic[Job]):
 
         def pause(seconds: float) -> None:
             with self._changed:
-                if not self._ending:
-                    self._changed.wait_for(lambda: self._ending, seconds)
+                self._changed.wait_for(lambda: self._ending or self._hint, seconds)
+                self._hint = False
                 if self._ending:
                     raise Stopped
 
@@ -203,6 +287,8 @@ class Worker(ABC, Generic[Job]):
         return connection
 
     def _leave(self, connection: Connection) -> None:
+        with contextlib.suppress(MQError):
+            connection.backout()  # MQDISC would commit what an error has left half done
         try:
             connection.disconnect()
         except MQError as error:

@@ -6,7 +6,7 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +39,13 @@ class ReceivedRecord(msgspec.Struct):
     clientIdentifier: str
     #: message ids received with QoS 2 and not released
     received: list[int]
+
+
+def without(record: bytes, message_ids: Container[int]) -> bytes:
+    """Return a record of the receiving side without some message ids."""
+    told = msgspec.json.decode(record, type=ReceivedRecord)
+    told.received = [one for one in told.received if one not in message_ids]
+    return msgspec.json.encode(told)
 
 
 class SentRecord(msgspec.Struct, omit_defaults=True):
@@ -98,6 +105,11 @@ class Work:
         self.completed: list[int] = []
         #: the rule that the last packet taken broke: what came before it counts, then the connection is closed
         self.violation = ""
+
+    def qos_2(self, refused: Iterable[int]) -> set[int]:
+        """Return the message ids of those publications, by index, that have QoS 2."""
+        publications = self.publications
+        return {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
 
     @property
     def empty(self) -> bool:
@@ -272,8 +284,7 @@ class Session:
 
     def refuse(self, work: Work, refused: Iterable[int]) -> None:
         """Publications of `work`, by index, are not taken: the client will send them again, and they are new then."""
-        publications = work.publications
-        work.refused = {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
+        work.refused = work.qos_2(refused)
         self.received -= work.refused
         self.record = self.durable
 

@@ -7,7 +7,7 @@ transmit-queue poller brings to the sessions they are for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -20,7 +20,7 @@ from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import TURN_BYTES, Outgoing, Refusal
-from bridge.mqtt.session import Session, Work
+from bridge.mqtt.session import Session, Work, without
 from bridge.service.connecting import connect
 from bridge.service.locked_out import LockedOut
 from bridge.service.subscriptions import subscribe, unsubscribe
@@ -59,6 +59,7 @@ class TelemetryService:
 
     async def start(self) -> None:
         """Take over the transmission queue, take up the durable sessions, then begin to deliver. Raises MQError."""
+        self.agent.on_dropped = self._dropped
         recovered = await self.agent.open()
         if self.archive is not None:
             self.archive.begin(recovered.subscriptions)
@@ -158,6 +159,7 @@ class TelemetryService:
         unit.removals = cast("list[QueuedTransmission]", work.removals)
         work.recording = self.keep(session, unit)
         unit.amend = self._amend
+        unit.refused = self._note_refusals
         unit.dead_letters = connection.channel.dead_letters
         if self.archive is not None:
             work.received_at = now_us()
@@ -175,13 +177,18 @@ class TelemetryService:
             self.pump(session)
 
     @staticmethod
-    def _amend(unit: UnitOfWork) -> None:
+    def _amend(unit: UnitOfWork, refusals: Mapping[int, int]) -> dict[StateKey, bytes | None]:
         """Publications are refused: the record that is committed with the unit must not say that they were received."""
         session, work = cast("tuple[Session, Work]", unit.owner)
-        session.refuse(work, unit.refusals)
         key = StateKey(Side.RECEIVED, session.client_id)
-        if key in unit.states:
-            unit.states[key] = session.received_record()
+        record = unit.states.get(key)
+        return unit.states if record is None else unit.states | {key: without(record, work.qos_2(refusals))}
+
+    @staticmethod
+    def _note_refusals(unit: UnitOfWork) -> None:
+        """Publications are refused, and the unit is not committed yet: units given from now on know of it."""
+        session, work = cast("tuple[Session, Work]", unit.owner)
+        session.refuse(work, unit.refusals)
 
     def _committed(self, unit: UnitOfWork) -> None:
         """A unit of work of one session has ended: answer its client."""
@@ -226,6 +233,14 @@ class TelemetryService:
         connection.close(why)
         if session.connection is not None:
             session.connection.close(why)
+
+    def _dropped(self, client_id: str, topic_filter: str, reason: int) -> None:
+        """A subscription is lost for good: a client that is connected and gets nothing would be the worst outcome."""
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is not None and topic_filter in session.filters:
+            session.connection.close(
+                f"its subscription to {topic_filter!r} is lost: {cmqc.reason_name(reason)} ({reason})"
+            )
 
     def _save(self, session: Session) -> None:
         """Have changes of the session committed that belong to no message."""

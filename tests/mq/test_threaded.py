@@ -330,7 +330,7 @@ def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_man
         def fill(unit: UnitOfWork) -> None:
             unit.publications = [(publication("a", 0), False), (publication("shut", 0), False)]
             unit.states[key] = b"both"
-            unit.amend = lambda unit: unit.states.update({key: b"without %d" % next(iter(unit.refusals))})
+            unit.amend = lambda unit, refusals: {key: b"without %d" % next(iter(refusals))}
 
         await ended(agent, fill)
         await stop(agent)

@@ -95,7 +95,9 @@ class QueueManager:
         if self.inhibited:
             unit.refusals = dict.fromkeys(range(len(unit.publications)), MQRC_PUT_INHIBITED)
             if unit.refusals and unit.amend is not None:
-                unit.amend(unit)
+                unit.states = unit.amend(unit, unit.refusals)
+            if unit.refusals and unit.refused is not None:
+                unit.refused(unit)
         self.units.append(unit)
 
     def subscribe(self, client_id: str, filters: object, durable: bool, done: object) -> None:

@@ -127,7 +127,9 @@ class FakeAgent:
             if message.topic in self.refused:
                 unit.refusals[index] = self.refused[message.topic]
         if unit.refusals and unit.amend is not None:
-            unit.amend(unit)
+            unit.states = unit.amend(unit, unit.refusals)
+        if unit.refusals and unit.refused is not None:
+            unit.refused(unit)
 
         def take_effect() -> None:
             unit.failure = self.failure

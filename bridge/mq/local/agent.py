@@ -49,6 +49,7 @@ class LocalAgent:
         *,
         retained_bytes: int = 64 * 1024 * 1024,
     ) -> None:
+        self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: bytes, about, that the retained publications of one client may take
         self.retained_bytes = retained_bytes
         self._queue_manager = queue_manager
@@ -162,7 +163,9 @@ class LocalAgent:
             if unit.refusals:
                 self._divert(unit, work)
                 if unit.refusals and unit.amend is not None:
-                    unit.amend(unit)
+                    unit.states = unit.amend(unit, unit.refusals)
+                if unit.refusals and unit.refused is not None:
+                    unit.refused(unit)
         gets = work.gets
         for transmission in cast("list[StoredMessage]", unit.removals):
             if transmission.linked:

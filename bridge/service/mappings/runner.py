@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from abc import abstractmethod
 from typing import Generic, Never, TypeVar
@@ -125,12 +124,6 @@ class Runner(Worker[Never]):
         """Wait, or until the mapping is to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._ending, seconds)
-
-    def _leave(self, connection: Connection) -> None:
-        # MQDISC commits: what is under way here, for whatever reason it ends, is not done.
-        with contextlib.suppress(MQError):
-            connection.backout()
-        super()._leave(connection)
 
     def _crashed(self, why: str) -> None:
         self.status.state = State.STUCK

@@ -318,17 +318,33 @@ def test_refusals_name_the_publication_and_the_reason(run):
             states={received("dev"): b"before"},
         )
 
-        def amend(one: UnitOfWork) -> None:
-            amended.append(dict(one.refusals))
-            one.states[received("dev")] = b"amended"
+        def amend(one: UnitOfWork, refusals: dict[int, int]) -> dict[StateKey, bytes | None]:
+            amended.append(dict(refusals))
+            return {received("dev"): b"amended"}
 
+        told = []
         mixed.amend = amend
+        mixed.refused = lambda one: told.append(dict(one.refusals))
         await service.execute(mixed)
         assert mixed.refusals == {1: cmqc.MQRC_PUT_INHIBITED, 2: cmqc.MQRC_TOPIC_STRING_ERROR}
-        assert amended == [mixed.refusals]
+        assert amended == told == [mixed.refusals]
         assert mixed.failure == cmqc.MQRC_NONE
         assert [one.topic for one in service.transmissions] == ["open/1", "open/2"]
         assert service.queue_manager.states["received:dev"].message.data == b"amended"
+
+    run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
+
+
+def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked_for(run):
+    async def work(service):
+        mixed = unit(publication("closed/1"), publication("x" * 10_241), publication("open"))
+        mixed.dead_letters = frozenset({cmqc.MQRC_PUT_INHIBITED})
+        await service.execute(mixed)
+        assert mixed.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
+        assert mixed.refusals == {1: cmqc.MQRC_TOPIC_STRING_ERROR}
+        (stored,) = service.queue_manager.queues[DEAD_LETTER_QUEUE].messages()
+        header = decode_mqdlh(stored.message.data)
+        assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, b"closed/1")
 
     run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
 
