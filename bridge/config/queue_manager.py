@@ -132,6 +132,9 @@ class IbmQueueManagerConfig(Section):
     asynchronous_puts: Truth = True
     """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
 
+    probe_interval: Annotated[float, values.duration(0.1, 600)] = 10.0
+    """Seconds after which a connection that nobody uses is looked at: how long a loss may stay unnoticed."""
+
     @property
     def connection_list(self) -> str:
         """`connections` as MQ takes them: `host(port),host(port)`; empty where there are none."""

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from bridge.config import Configuration
 from bridge.mq.agent import Agent
 from bridge.mq.interface import Connection
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a queue manager's side has to tell the bridge; each is called on the loop, with a sentence."""
+
+    #: it cannot go on
+    failed: Callable[[str], None]
+    #: another bridge has taken over: this one has to let go of everything
+    fenced: Callable[[str], None]
+    #: another bridge is at work; this one waits for it to end
+    standing_by: Callable[[str], None]
 
 
 class HostError(Exception):
@@ -28,11 +41,8 @@ class Host(Protocol):
     def agent(self) -> Agent:
         """What runs units of work for the service."""
 
-    async def start(self, failed: Callable[[str], None]) -> list[str]:
-        """Bring it up; lines that tell a person what it is. Raises HostError.
-
-        `failed` is called on the loop, with a sentence, when it cannot go on later.
-        """
+    async def start(self, events: Events) -> list[str]:
+        """Bring it up; lines that tell a person what it is. Raises HostError."""
 
     async def listen(self) -> list[str]:
         """Let MQ applications in, where that is the bridge's business; lines that say where. Raises HostError."""

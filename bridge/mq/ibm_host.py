@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import os
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 from bridge.config import Configuration, IbmQueueManagerConfig
 from bridge.mq.errors import MQError
-from bridge.mq.host import HostError
+from bridge.mq.host import Events, HostError
 from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
 from bridge.mq.interface import Connection
 from bridge.mq.needs import Missing, requirements_of
@@ -46,6 +45,8 @@ class IbmHost:
                 messages=settings.batch.messages, bytes=settings.batch.size, seconds=settings.batch.time
             ),
             asynchronous=settings.asynchronous_puts,
+            probe_interval=settings.probe_interval,
+            stop_timeout=configuration.limits.shutdown_timeout,
         )
 
     def _examine(self) -> list[Missing]:
@@ -69,8 +70,10 @@ class IbmHost:
     def connect(self, purpose: str) -> Connection:
         return IbmConnection(self._library, self._parameters)
 
-    async def start(self, failed: Callable[[str], None]) -> list[str]:
-        self.agent.on_crash = failed
+    async def start(self, events: Events) -> list[str]:
+        self.agent.on_crash = events.failed
+        self.agent.on_fenced = events.fenced
+        self.agent.on_standing_by = events.standing_by
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)
         if lacking:

@@ -226,8 +226,10 @@ class Remover(Worker[Removal]):
         refused: Callable[[MQError], None],
         dead_letter_queue: str,
         workers: int = 1,
+        standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
         super().__init__("transmit-queue remover", connect)
+        self._tell_standing_by = standing_by
         #: workers that write to the state queue, this one included
         self._workers = workers
         #: the receipts for their first units of work, this one's left out
@@ -259,7 +261,9 @@ class Remover(Worker[Removal]):
             if self._opened_once:
                 log.warning("the queue manager still holds %s for the connection that was lost", self._queue)
             else:
-                log.warning("standing by: another bridge has %s open for exclusive input", self._queue)
+                why = f"standing by: another bridge has {self._queue} open for exclusive input"
+                log.warning(why)
+                self._tell_standing_by(why)
         if self._opened_once or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
             return True
         self._refused(error)

@@ -81,6 +81,7 @@ class ThreadedAgent:
             refused=lambda error: self._call(self._set_ready, error),
             dead_letter_queue=dead_letter_queue,
             workers=publishers + 1,
+            standing_by=lambda why: self._call(lambda: self.on_standing_by(why)),
         )
         self._caught_up: asyncio.Future[None] = loop.create_future()
         self._browser = Browser(
@@ -108,6 +109,8 @@ class ThreadedAgent:
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
         #: called on the loop, with a sentence, when another bridge has taken over
         self.on_fenced: Callable[[str], None] = log.critical
+        #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
+        self.on_standing_by: Callable[[str], None] = lambda _why: None
         self._answering: asyncio.TimerHandle | None = None
         self._silent: set[str] = set()
         for worker in self._workers:

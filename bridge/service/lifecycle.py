@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import uvloop
 
@@ -16,7 +17,7 @@ from bridge.archive.recorder import Recorder
 from bridge.config import Configuration
 from bridge.config.password import NoPassword
 from bridge.mq.errors import MQError
-from bridge.mq.host import Host, HostError, host_of
+from bridge.mq.host import Events, Host, HostError, host_of
 from bridge.mqtt.channel import Channel
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.log import configure
@@ -26,11 +27,18 @@ from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
 
+if TYPE_CHECKING:
+    from bridge.mq.threaded import ThreadedAgent
+
 log = logging.getLogger(__name__)
 
 #: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the journal's
 #: thread should not each wait for the default of 5 ms while the event loop is busy.
 SWITCH_INTERVAL = 0.0005
+
+
+#: What `Bridge.run` returns when another bridge has taken over: this one is to begin anew, and stands by.
+STAND_BY = -1
 
 
 class StartError(Exception):
@@ -59,6 +67,8 @@ class Bridge:
         self.host: Host | None = None
         self.archive: Recorder | None = None
         self.status = 0
+        self._supervisor = Supervisor()
+        self._started = self._hung_up = False
         self._ended = asyncio.Event()
 
     async def start(self) -> None:
@@ -66,7 +76,7 @@ class Bridge:
         loop = asyncio.get_running_loop()
         try:
             self.host = host_of(self.configuration, loop)
-            for line in await self.host.start(self._failed):
+            for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
             self.service = TelemetryService(
@@ -120,7 +130,10 @@ class Bridge:
         return Answer(mappings=self.mappings.statuses())
 
     def _hang_up(self) -> None:
-        """SIGHUP."""
+        """SIGHUP: before the bridge has started, it is remembered."""
+        if not self._started and not self._hung_up:
+            self._hung_up = True
+            return
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.reload())
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
@@ -130,6 +143,31 @@ class Bridge:
         log.critical("the bridge stops: %s", why)
         self.status = 1
         self._ended.set()
+
+    def _fenced(self, why: str) -> None:
+        """Another bridge has taken over: let go of everything, and stand by."""
+        if not self._ended.is_set():
+            log.critical("%s; this bridge lets go of its clients and stands by", why)
+            self.status = STAND_BY
+            self._ended.set()
+
+    def _standing_by(self, why: str) -> None:
+        # A standby is as ready as it can be: systemd must not take it for one that hangs.
+        self._supervisor.ready(why)
+
+    async def stand_down(self) -> None:
+        """Let go of clients, links and queues at once: they are another bridge's. Nothing more is put, removed, recorded."""
+        if self._control is not None:
+            await self._control.stop()
+        self.service.retired = True
+        for channel in self.channels:
+            channel.stop_listening()
+            channel.abort()
+        await self.mappings.stop()
+        ended = asyncio.get_running_loop().create_future()
+        agent = cast("ThreadedAgent", self.service.agent)  # no other is ever fenced
+        agent.abandon(lambda: ended.set_result(None))
+        await ended
 
     async def _listen(self) -> None:
         limits = self.configuration.limits
@@ -186,8 +224,15 @@ class Bridge:
     async def run(self, supervisor: Supervisor) -> int:
         """Start, run until SIGTERM or SIGINT, stop; the exit status. Raises StartError."""
         loop = asyncio.get_running_loop()
+        self._supervisor = supervisor
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        with supervisor.watched(loop):
+            return await self._run(loop)
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> int:
+        supervisor = self._supervisor
         try:
             starting = loop.create_task(self.start())
             # A bridge that stands by, or waits for its queue manager, can be told to stop as well.
@@ -197,13 +242,17 @@ class Bridge:
                 starting.cancel()
                 return self.status
             await starting
-            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            if self._hung_up:
+                self._hang_up()
             self._greet()
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
             )
-            with supervisor.watched(loop):
-                await self._ended.wait()
+            self._started = True
+            await self._ended.wait()
+            if self.status == STAND_BY:
+                await self.stand_down()
+                return self.status
             supervisor.stopping()
             self.announce("stopping: what is in flight is finished first")
             await self.stop()
@@ -243,7 +292,11 @@ def run(configuration: Configuration, source: ConfigurationSource | None = None)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Bridge(configuration, announce, source=source).run(Supervisor()))
+            supervisor = Supervisor()
+            while True:
+                status = runner.run(Bridge(configuration, announce, source=source).run(supervisor))
+                if status != STAND_BY:
+                    return status
     except StartError as error:
         print(f"mqbridge: {error}", file=sys.stderr)
         return 1

@@ -54,6 +54,8 @@ class TelemetryService:
         self.queue_manager_name = queue_manager_name
         self.sessions: dict[str, Session] = {}
         self.locked_out = LockedOut()
+        #: the sessions are another bridge's: nothing is done for them any more
+        self.retired = False
 
     # Start and end ---------------------------------------------------------------------------------------------------
 
@@ -285,6 +287,8 @@ class TelemetryService:
         """A connection is gone: publish its will unless it said DISCONNECT, end a clean session."""
         session = connection.session
         connection.session = None
+        if self.retired:
+            return  # the other bridge knows of the client when it comes there, and of its will
         if session is None or session.connection is not connection:
             return
         session.detach()
@@ -324,6 +328,8 @@ class TelemetryService:
 
     def deliver(self, batch: Sequence[QueuedTransmission]) -> None:
         """Messages that the transmit-queue poller found: each to its session."""
+        if self.retired:
+            return
         sessions = self.sessions
         grouped: dict[Session, list[QueuedTransmission]] = {}
         unit = UnitOfWork()

@@ -59,13 +59,20 @@ class BreakableConnection:
 
     def __init__(self, queue_manager: QueueManager, purpose: str, fault: Fault) -> None:
         self._queue_manager = queue_manager
+        #: what each verb waits for before it is called, by name
+        self.gates: dict[str, threading.Event] = {}
         # Where authorities are enforced, it needs what any application needs (see `enforced`).
         user = "bridge" if queue_manager.authorization is not None else ""
         self._inner = LocalConnection(queue_manager, "mqbridge", user)
         self._purpose, self._fault = purpose, fault
         self._dead = False
 
-    def _die(self) -> None:
+    def cut(self) -> None:
+        """Break it, for a reason that only this side knows: the queue manager still has the connection."""
+        self._dead = True
+
+    def die(self) -> None:
+        """Break it on both sides."""
         self._dead = True
         with self._queue_manager.lock:
             for unit in self._inner._application.disconnect(commit=False):
@@ -79,15 +86,17 @@ class BreakableConnection:
         def call(*arguments: Any, **options: Any) -> Any:
             if self._dead:
                 raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+            if name in self.gates:
+                assert self.gates[name].wait(PATIENCE)
             struck = self._fault.strikes(self._purpose, name)
             if struck and not self._fault.after:
-                self._die()
+                self.die()
                 raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
             try:
                 return verb(*arguments, **options)
             finally:
                 if struck:
-                    self._die()
+                    self.die()
                     raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
 
         return call
@@ -114,10 +123,27 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     manager.close()
 
 
-def agent_of(manager: QueueManager, fault: Fault, *, publishers: int = 1, asynchronous: bool = False) -> ThreadedAgent:
+def agent_of(
+    manager: QueueManager,
+    fault: Fault,
+    *,
+    publishers: int = 1,
+    asynchronous: bool = False,
+    made: list[tuple[str, BreakableConnection]] | None = None,
+    probe_interval: float = 10.0,
+) -> ThreadedAgent:
+    """`made` gets each connection with its purpose."""
+
+    def connect(purpose: str) -> BreakableConnection:
+        connection = BreakableConnection(manager, purpose, fault)
+        if made is not None:
+            made.append((purpose, connection))
+        return connection
+
     return ThreadedAgent(
-        lambda purpose: BreakableConnection(manager, purpose, fault),  # type: ignore[arg-type,return-value]
+        connect,  # type: ignore[arg-type,return-value]
         asyncio.get_running_loop(),
+        probe_interval=probe_interval,
         transmission_queue=TRANSMIT,
         dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
         publishers=publishers,
@@ -474,3 +500,251 @@ def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
         return opened.calls - before
 
     assert asyncio.run(run()) < 100
+
+
+# Idle, and two bridges ---------------------------------------------------------------------------------------------------
+
+NONE = Fault("none", 0, after=False)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - threads bring it about
+            await asyncio.sleep(0.005)
+
+
+async def subscribed(agent: ThreadedAgent, client_id: str, topic_filter: str) -> None:
+    answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    agent.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
+    assert await asyncio.wait_for(answered, PATIENCE) == [0]
+
+
+async def published(agent: ThreadedAgent, client_id: str, number: int) -> UnitOfWork:
+    def fill(unit: UnitOfWork) -> None:
+        unit.publications = [(publication(client_id, number), False)]
+
+    return await ended(agent, fill)
+
+
+@pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
+def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
+    queue_manager: QueueManager, purpose: str
+) -> None:
+    """And a clean session's subscriber gets what is published then (findings, A)."""
+
+    async def run() -> None:
+        made: list[tuple[str, BreakableConnection]] = []
+        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        await asyncio.wait_for(agent.open(), PATIENCE)
+        came: list[Any] = []
+        agent.start(came.extend)
+        await subscribed(agent, "dev", "t/#")
+        before = [connection for kind, connection in made if kind == purpose]
+        for connection in before:
+            connection.die()
+        await eventually(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
+        await eventually(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
+        await published(agent, "a", 1)
+        await eventually(lambda: len(came) == 1)
+        await stop(agent)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
+    """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
+
+    async def run() -> None:
+        made: list[tuple[str, BreakableConnection]] = []
+        gate = threading.Event()
+        agent = agent_of(queue_manager, NONE, made=made)
+        await asyncio.wait_for(agent.open(), PATIENCE)
+        came: list[Any] = []
+        agent.start(came.extend)
+        await subscribed(agent, "dev", "t/#")
+        connect = agent._subscriber._connect
+
+        def slow() -> Any:
+            assert gate.wait(PATIENCE)
+            return connect()
+
+        agent._subscriber._connect = slow  # type: ignore[method-assign]
+        for _, connection in made:
+            connection.die()
+        publishing = asyncio.ensure_future(published(agent, "a", 1))
+        await eventually(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
+        assert "dev:t/#" not in queue_manager.topics.subscriptions
+        assert not publishing.done()
+        gate.set()
+        assert (await publishing).failure == 0
+        await eventually(lambda: len(came) == 1)
+        await stop(agent)
+
+    asyncio.run(run())
+
+
+def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(queue_manager: QueueManager) -> None:
+    """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
+
+    async def run() -> None:
+        made: list[tuple[str, BreakableConnection]] = []
+        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        await asyncio.wait_for(agent.open(), PATIENCE)
+        await subscribed(agent, "dev", "t/#")
+        (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
+        ghost.cut()
+        await eventually(lambda: bool(agent._subscriber._to_make))
+        ghost.die()
+        await eventually(lambda: not agent._subscriber._to_make)
+        assert "dev:t/#" in queue_manager.topics.subscriptions
+        await stop(agent)
+
+    asyncio.run(run())
+
+
+def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
+    async def run() -> None:
+        made: list[tuple[str, BreakableConnection]] = []
+        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        dropped: list[tuple[str, str, int]] = []
+        agent.on_dropped = lambda *what: dropped.append(what)
+        await asyncio.wait_for(agent.open(), PATIENCE)
+        await subscribed(agent, "dev", "shut/x")
+        connection = LocalConnection(queue_manager)
+        assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
+        for kind, one in made:
+            if kind == "subscriptions":
+                one.die()
+        await eventually(lambda: bool(dropped))
+        assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
+        await stop(agent)
+
+    asyncio.run(run())
+
+
+def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueManager) -> None:
+    """The first bridge loses its fence and does not know: it commits nothing any more, answers nobody, and hears of it."""
+
+    async def run() -> None:
+        made: list[tuple[str, BreakableConnection]] = []
+        first = agent_of(queue_manager, NONE, made=made, probe_interval=10_000)
+        fenced: list[str] = []
+        first.on_fenced = fenced.append
+        await asyncio.wait_for(first.open(), PATIENCE)
+        await published(first, "a", 1)
+        second = agent_of(queue_manager, NONE)
+        waiting = asyncio.ensure_future(second.open())
+        remover = first._remover.connection
+        assert isinstance(remover, BreakableConnection)
+        remover.die()
+        await asyncio.wait_for(waiting, PATIENCE)
+        late = asyncio.ensure_future(published(first, "a", 2))
+        await eventually(lambda: bool(fenced))
+        assert not late.done()
+        await published(second, "a", 3)
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        first.abandon(lambda: gone.set_result(None))
+        await asyncio.wait_for(gone, PATIENCE)
+        late.cancel()
+        await stop(second)
+
+    asyncio.run(run())
+    assert payloads(queue_manager) == {"a": [1, 3]}
+
+
+def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(queue_manager: QueueManager) -> None:
+    """MQRC_OBJECT_IN_USE, and no other bridge: its own connection is not missed yet."""
+
+    async def run() -> None:
+        made: list[tuple[str, BreakableConnection]] = []
+        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        fenced: list[str] = []
+        agent.on_fenced = fenced.append
+        await asyncio.wait_for(agent.open(), PATIENCE)
+        ghost = agent._remover.connection
+        assert isinstance(ghost, BreakableConnection)
+        ghost.cut()
+        await eventually(lambda: agent._remover._standing_by)
+        await published(agent, "a", 1)
+        ghost.die()
+        await eventually(lambda: agent._remover.connection is not None and not agent._remover._standing_by)
+        assert not fenced
+        await stop(agent)
+
+    asyncio.run(run())
+    assert payloads(queue_manager) == {"a": [1]}
+
+
+def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
+    """It is committed: the record that belongs to it is among what the next bridge reads."""
+    key = StateKey(Side.RECEIVED, "a")
+
+    async def run() -> dict[StateKey, bytes]:
+        made: list[tuple[str, BreakableConnection]] = []
+        first = agent_of(queue_manager, NONE, made=made, probe_interval=10_000)
+        await asyncio.wait_for(first.open(), PATIENCE)
+        (publisher,) = (connection for kind, connection in made if kind == "publisher")
+        gate = publisher.gates["commit"] = threading.Event()
+
+        def fill(unit: UnitOfWork) -> None:
+            unit.publications = [(publication("a", 1), False)]
+            unit.states[key] = b"received 1"
+
+        committing = asyncio.ensure_future(ended(first, fill))
+        # The receipt before is taken, the new one is not committed yet.
+        await eventually(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
+        state_queue = queue_manager.queues[ledger.STATE_QUEUE]
+        await eventually(lambda: sum(1 for _ in state_queue.messages()) < 3)
+        second = agent_of(queue_manager, NONE)
+        waiting = asyncio.ensure_future(second.open())
+        remover = first._remover.connection
+        assert isinstance(remover, BreakableConnection)
+        remover.die()
+        done, _ = await asyncio.wait((waiting,), timeout=0.3)
+        assert not done
+        gate.set()
+        assert (await committing).failure == 0
+        recovered = await asyncio.wait_for(waiting, PATIENCE)
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        first.abandon(lambda: gone.set_result(None))
+        await asyncio.wait_for(gone, PATIENCE)
+        await stop(second)
+        return recovered.states
+
+    assert asyncio.run(run()) == {key: b"received 1"}
+    assert payloads(queue_manager) == {"a": [1]}
+
+
+def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
+    """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
+    key = StateKey(Side.RECEIVED, "a")
+    connection = LocalConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/a') PUB(DISABLED)")[0].ok
+
+    class Opens(Fault):
+        def strikes(self, purpose: str, verb: str) -> bool:
+            struck = verb == "commit" and super().strikes(purpose, verb)
+            if struck:
+                assert connection.command("ALTER TOPIC(SHUT) PUB(ENABLED)")[0].ok
+            return struck
+
+    async def run() -> tuple[UnitOfWork, dict[StateKey, bytes]]:
+        agent = agent_of(queue_manager, Opens("publisher", 1, after=False))
+        await asyncio.wait_for(agent.open(), PATIENCE)
+
+        def fill(unit: UnitOfWork) -> None:
+            unit.publications = [(publication("a", 1), False)]
+            unit.states[key] = b"with"
+            unit.amend = lambda unit, refusals: {key: b"without"}
+
+        unit = await ended(agent, fill)
+        await stop(agent)
+        after = agent_of(queue_manager, NONE)
+        recovered = await asyncio.wait_for(after.open(), PATIENCE)
+        await stop(after)
+        return unit, recovered.states
+
+    unit, states = asyncio.run(run())
+    assert unit.refusals == {}
+    assert states == {key: b"with"}
+    assert payloads(queue_manager) == {"a": [1]}

@@ -1,4 +1,4 @@
-"""One client's fault stays its own: turns on the event loop, bounds of what a client may ask, publications refused for good."""
+"""One client's fault stays its own: turns on the event loop, bounds of what a client asks, publications refused for good."""
 
 from __future__ import annotations
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
 from bridge.mq.errors import MQError
-from bridge.mq.host import HostError
+from bridge.mq.host import Events, HostError
 from bridge.mq.interface import Connection
 from bridge.mq.local.agent import LocalAgent
 from bridge.mq.local.command_server import CommandServer
@@ -75,7 +74,7 @@ class EmbeddedHost:
         except (OSError, UnicodeDecodeError) as error:
             raise HostError(f"MQSC script {path}: {error}") from error
 
-    async def start(self, failed: Callable[[str], None]) -> list[str]:
+    async def start(self, events: Events) -> list[str]:
         return [f"queue manager {self.name} (embedded), data in {self.queue_manager.data_directory}"]
 
     async def listen(self) -> list[str]:
