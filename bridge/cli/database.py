@@ -18,7 +18,7 @@ def verify(
         Path | None, typer.Argument(help="The data directory; else as for the other commands.", show_default=False)
     ] = None,
 ) -> None:
-    """Say whether the database of an embedded queue manager is as it was written.
+    """Say whether the database of a queue manager is whole.
 
     A running bridge is not disturbed. Exit status 0: all of it is whole; 1: it is damaged, with a line for each place.
 
@@ -43,7 +43,7 @@ def salvage(
     directory: Annotated[Path, typer.Argument(help="The damaged data directory; it stays as it is.")],
     new: Annotated[Path, typer.Argument(help="The directory to make; `mqbridge run --data-dir` takes it then.")],
 ) -> None:
-    """Make a new data directory of all that is whole in a damaged one.
+    """Make a data directory of what is whole in another.
 
     The bridge must not be running on it. What is lost is told, a line for each place.
 

@@ -79,6 +79,13 @@ class LinkConfig(Section):
     in_flight: Annotated[int, values.integer(1, 65535)] = 1000
     """Publications sent to the broker, or taken from it, and not yet acknowledged, for each mapping."""
 
+    maximum_qos: Annotated[int, values.integer(0, 2)] = 2
+    """The highest QoS that the broker takes. One of MQTT 5 says so itself; others close the connection at a higher one."""
+    retain: Truth = True
+    """Whether the broker takes retained publications. One of MQTT 5 says so itself."""
+    maximum_packet_size: Annotated[int, values.size(64, 268_435_460)] = 268_435_460
+    """Longest packet that the broker takes, in bytes. One of MQTT 5 says so itself."""
+
     @property
     def broker_port(self) -> int:
         """`port`, or the one that MQTT has for it."""

@@ -1,13 +1,16 @@
-"""The JSON filter of a mapping: a filter expression of RFC 9535 on the payload."""
+"""The JSON filter of a mapping: a filter expression of RFC 9535 on the payload.
+
+Of jsonpath-rfc9535 only the names are used that it makes public, which are the same in its releases 1 and 2.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from iregexp_check import check as is_regular_expression
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
-from jsonpath_rfc9535.filter_expressions import FilterContext, FilterExpression
-from jsonpath_rfc9535.selectors import FilterSelector
 
 from bridge.mapping.publication import Unmappable
 from bridge.mapping.rule_error import FilterError
@@ -16,6 +19,15 @@ from bridge.wire import cmqc
 _ENVIRONMENT = JSONPathEnvironment()
 #: What stands before a filter expression to make it a query (RFC 9535, section 2.3.5).
 _BEFORE = "$[?"
+#: Longest filter in characters, and most parentheses and signs within each other: reading it goes by recursion.
+_LENGTH, _DEPTH = 4_096, 64
+_TOKEN = re.compile(
+    r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<root>\$)|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)""",
+    re.DOTALL | re.VERBOSE,
+)
+#: Integers that are the same as IEEE 754 numbers, as RFC 9535 has them (section 2.1; I-JSON).
+_EXACT = range(-(2**53) + 1, 2**53)
 
 
 class WithDocument(Protocol):
@@ -26,8 +38,8 @@ class WithDocument(Protocol):
 
 
 def json_test(text: str) -> Callable[[WithDocument], bool]:
-    """The test of a message's payload that `text` is. Raises FilterError."""
-    expression = _expression(text)
+    """Return the test of a message's payload that `text` is. Raises FilterError."""
+    query = _query(text)
 
     def test(message: WithDocument) -> bool:
         try:
@@ -35,23 +47,66 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
         except Unmappable:
             return False  # no JSON, so nothing in it is as the filter wants it
         try:
-            return expression.evaluate(FilterContext(env=_ENVIRONMENT, current=document, root=document))
-        except JSONPathError as error:
+            return query.find_one([document]) is not None
+        except (JSONPathError, RecursionError) as error:
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}") from error
 
     return test
 
 
-def _expression(text: str) -> FilterExpression:
-    """The one filter expression of a text in which `$` and `@` are the payload."""
+def _query(text: str) -> Any:
+    """Return the query that finds the payload in a list of it where it is as the text, one filter expression, says."""
+    if len(text) > _LENGTH:
+        raise FilterError(f"a filter has at most {_LENGTH} characters, not {len(text)}")
+    depth = max(text.count("("), text.count("["), text.count("!"), text.count("&&"), text.count("||"))
+    if depth > _DEPTH:
+        raise FilterError(f"a filter has at most {_DEPTH} parentheses, brackets or signs of a kind, not {depth}")
+    _check_literals(text)
+    _compiled(f"{_BEFORE}{text}]", text)
+    # In the list, the payload is `@` by itself, and `$` becomes its one element.
+    rooted = _TOKEN.sub(lambda found: "$[0]" if found["root"] else found[0], text)
     try:
-        query = _ENVIRONMENT.compile(f"{_BEFORE}{text}]")
+        # In parentheses, what is more than one expression is none.
+        return _ENVIRONMENT.compile(f"{_BEFORE}({rooted})]")
+    except (JSONPathError, RecursionError, OverflowError, ValueError) as error:
+        raise FilterError(
+            f"{text!r} is more than one filter expression of RFC 9535, such as $.temp > 30 && $.unit == 'C'"
+        ) from error
+
+
+def _compiled(query: str, text: str) -> None:
+    try:
+        _ENVIRONMENT.compile(query)
     except JSONPathError as error:
-        index = error.token.index if error.token is not None else len(_BEFORE)
-        column = min(max(index - len(_BEFORE), 0), len(text)) + 1
         message = error.args[0] if error.args else type(error).__name__
-        raise FilterError(f"{text!r} is no filter expression of RFC 9535: {message}", column) from error
-    selectors = query.segments[0].selectors if len(query.segments) == 1 else ()
-    if len(selectors) != 1 or not isinstance(selectors[0], FilterSelector):
-        raise FilterError(f"{text!r} is more than one filter expression of RFC 9535, such as $.temp > 30 && $.unit == 'C'")
-    return selectors[0].expression
+        raise FilterError(f"{text!r} is no filter expression of RFC 9535: {message}", _column(error, text)) from error
+    except (RecursionError, OverflowError, ValueError) as error:
+        raise FilterError(f"{text!r} is no filter expression of RFC 9535: {error}") from error
+
+
+def _column(error: JSONPathError, text: str) -> int:
+    """Return where in a text an error is, counted from 1."""
+    token: Any = getattr(error, "token", None)
+    index = getattr(token, "index", None)
+    if not isinstance(index, int):  # release 2 tells a tuple: kind, start, end
+        index = token[1] if token else len(_BEFORE)
+    return min(max(index - len(_BEFORE), 0), len(text)) + 1
+
+
+def _check_literals(text: str) -> None:
+    """Refuse what would be taken for something else without a word: numbers that round, wrong regular expressions."""
+    function = ""
+    for found in _TOKEN.finditer(text):
+        number = found["number"]
+        if number is not None and not re.search(r"[\w\])]$", text[: found.start()]):
+            if number.lstrip("-").isdigit() and int(number) not in _EXACT:
+                raise FilterError(f"{number} is no number that can be compared exactly: beyond 2^53", found.start() + 1)
+            if float(number) in (float("inf"), float("-inf")):
+                raise FilterError(f"{number} is too large a number", found.start() + 1)
+        elif found["name"] in ("match", "search"):
+            function = found["name"]
+        elif found["string"] is not None and function and text[: found.start()].rstrip().endswith(","):
+            function = ""
+            pattern = found["string"][1:-1].replace("\\\\", "\\")
+            if not is_regular_expression(pattern):
+                raise FilterError(f"{found['string']} is no regular expression of RFC 9485", found.start() + 1)

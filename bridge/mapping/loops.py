@@ -165,13 +165,19 @@ def _loop(cycle: list[_Node]) -> Loop:
 class LoopGuard:
     """Says of messages about to be put or published whether they would come round. Raises RuleError.
 
-    `origin` is the name of the queue manager, `links` as for `loops`.
+    `origin` is the name of the queue manager, `links` as for `loops`; `mark` is what the marks of its mappings begin with,
+    where that is not its name.
     """
 
     def __init__(
-        self, mappings: Mapping[str, AnyMapping], origin: str, links: Mapping[str, LinkConfig] | None = None
+        self,
+        mappings: Mapping[str, AnyMapping],
+        origin: str,
+        links: Mapping[str, LinkConfig] | None = None,
+        *,
+        mark: str | None = None,
     ) -> None:
-        self._origin = origin
+        self._origin = origin if mark is None else mark
         self._links = links or {}
         self._nodes = {name: _Node(name, config, origin, self._links) for name, config in mappings.items()}
 

@@ -19,24 +19,27 @@ def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
 
     A topic that begins with `$` is none for a filter that begins with a wildcard (MQTT-4.7.2-1).
     """
-    if source[0] in ("+", "#") and destination[0].startswith("$"):
-        return False
+    shy = source[0] in ("+", "#")
     ends = (len(destination), len(source))
-    reached, waiting = {(0, 0)}, [(0, 0)]
+    # The third says whether a level was consumed: the first one that is decides whether the topic begins with `$`.
+    start = (0, 0, False)
+    reached, waiting = {start}, [start]
     while waiting:
-        at, to = waiting.pop()
+        at, to, begun = waiting.pop()
         if (at, to) == ends:
             return True
         left = destination[at] if at < ends[0] else None
         right = source[to] if to < ends[1] else None
         following = []
         if left == "#":
-            following.append((at + 1, to))
+            following.append((at + 1, to, begun))
         if right == "#":
-            following.append((at, to + 1))
+            following.append((at, to + 1, begun))
         if left is not None and right is not None and (left in ("+", "#") or right in ("+", "#") or left == right):
             # One level of both; a # stays for further ones.
-            following.append((at + (left != "#"), to + (right != "#")))
+            literal = left if left not in ("+", "#") else right
+            if begun or not shy or not literal.startswith("$"):
+                following.append((at + (left != "#"), to + (right != "#"), True))
         for state in following:
             if state not in reached:
                 reached.add(state)

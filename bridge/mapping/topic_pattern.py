@@ -14,15 +14,19 @@ from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 CAPTURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _CAPTURE = re.compile(r"\{([^{}]*)\}")
 _BRACES = re.compile(r"\{\{|\}\}|[{}]")
+#: A shared subscription (MQTT 5 section 4.8.2), and what EMQX has of the kind: what stands before the topic filter itself.
+_SHARED = re.compile(r"(?:\$share/(?P<name>[^/]*)|\$queue|\$exclusive)(?:/|\Z)")
 
 
 class TopicPattern:
     """A topic filter that names the levels of the topics that it matches. Raises PatternError."""
 
-    __slots__ = ("_expression", "_literal", "filter", "levels", "names", "one_level_names", "text")
+    __slots__ = ("_expression", "_literal", "filter", "levels", "names", "one_level_names", "prefix", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
+        #: what the broker shares it by, such as `$share/NAME/`; blank for a filter of its own
+        self.prefix = ""
         #: level by level: a literal level, "+", or "#"; `{name...}` is "+" and "#"
         self.levels: tuple[str, ...]
         #: the captures, in their order
@@ -43,8 +47,15 @@ class TopicPattern:
         filters: list[str] = []
         expressions: list[str] = []
         names: list[str] = []
-        column = 1
-        written = self.text.split("/")
+        shared = _SHARED.match(self.text)
+        if shared is not None:
+            self.prefix = shared[0]
+            if shared["name"] is not None and (not shared["name"] or re.search(r"[+#{}]", shared["name"])):
+                raise PatternError("MQTT-4.8.2-1: the name of a share has at least one character, and no +, # or brace", 8)
+            if shared.end() == len(self.text):
+                raise PatternError("MQTT-4.8.2-2: behind the name of a share stands a topic filter", shared.end() + 1)
+        column = len(self.prefix) + 1
+        written = self.text[len(self.prefix) :].split("/")
         for index, level in enumerate(written):
             last = index == len(written) - 1
             kind, name = _level(level, column)
@@ -79,7 +90,7 @@ class TopicPattern:
         #: those that stand for one level each
         self.one_level_names = self.names[:-1] if kind == "..." else self.names
         #: what to subscribe to
-        self.filter = "/".join(filters)
+        self.filter = self.prefix + "/".join(filters)
         if len(self.filter) > MQ_TOPIC_STR_LENGTH:
             raise PatternError(f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters")
         # MQTT-4.7.2-1: a topic that begins with $ is none for a wildcard at the front.

@@ -82,11 +82,15 @@ class DeadLetterRefused(MQError):
 class DeadLetters:
     """The dead-letter queue of a queue manager, as one mapping uses it."""
 
-    def __init__(self, connection: Connection, queue: str, mapping: str, source: str = "") -> None:
+    def __init__(
+        self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
+    ) -> None:
         """`queue` is its name; "" is the one that the queue manager names (DEADQ). Nothing is opened yet.
 
-        `source` is where the mapping takes messages from: the MQDLH names it where a message has no destination.
+        `source` is where the mapping takes messages from: the MQDLH names it where a message has no destination;
+        `taken_from` is it where it is a queue.
         """
+        self._taken_from = taken_from
         self._connection = connection
         self._mapping = mapping
         self._source = source
@@ -105,6 +109,8 @@ class DeadLetters:
         """
         try:
             handle = self._open()
+            if self._queue == self._taken_from:
+                raise MQError(reason, f"{why}; the mapping takes from the dead-letter queue itself")
             name = self._source if destination is None else destination.name
             manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
             letter = dead_letter(md, data, reason, name, manager, Origin.now(self._mapping))

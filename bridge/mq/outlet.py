@@ -98,7 +98,8 @@ class Outlet:
             md = self._put(key, kept.message, options | cmqc.MQPMO_NEW_MSG_ID)
         except MQError as error:
             raise MQError(error.reason, f"requests_queue {kept.queue}: {error.detail}", error.comp_code) from error
-        return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId))
+        # Answers carry the request's MsgId as CorrelId, or its CorrelId, as whoever answers is used to.
+        return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId))
 
     def backed_out(self) -> None:
         """The unit of work is backed out: nothing of it is to be cleared."""

@@ -78,10 +78,16 @@ class Progress:
             self._put(body)
         self._put(body)
 
-    def remove(self) -> None:
-        """Let nothing be left of the mapping, in the unit of work of the connection. Raises MQError."""
+    def remove(self) -> bool:
+        """Let nothing be left of the mapping, in the unit of work of the connection; whether there was anything.
+
+        Raises MQError.
+        """
+        if not self._take_oldest():
+            return False
         while self._take_oldest():
             pass
+        return True
 
     def _take_oldest(self) -> bool:
         return self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, 0) is not None
@@ -90,3 +96,17 @@ class Progress:
         md = MQMD(CorrelId=self._correl_id, Persistence=cmqc.MQPER_PERSISTENT)
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
         self._connection.put(self._handle, Message(md, body), options)
+
+
+def forget_record(connection: Connection, mapping: str) -> None:
+    """Let nothing be left of how far a mapping had come, and commit; where there is no such queue, there is no record."""
+    try:
+        if Progress(connection, mapping).remove():
+            connection.commit()
+    except MQError as error:
+        if error.reason not in _NO_QUEUE:
+            raise
+
+
+#: There is no queue for records, or the bridge may not use it: it has none of mappings that are not exactly-once.
+_NO_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_OBJECT_IN_USE))

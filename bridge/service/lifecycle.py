@@ -15,7 +15,6 @@ import uvloop
 from bridge import __version__
 from bridge.archive.recorder import Recorder
 from bridge.config import Configuration
-from bridge.config.password import NoPassword
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError, host_of
 from bridge.mqtt.channel import Channel
@@ -94,10 +93,7 @@ class Bridge:
         self.mappings = Mappings(Site(self.host, self.configuration.transmission_queue, self.archive))
         self.reload = Reload(self._source, self.mappings)
         await self._listen()
-        try:
-            await self.mappings.start(self.configuration.mappings, self.configuration.links)
-        except NoPassword as error:
-            raise StartError(str(error)) from error
+        await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()

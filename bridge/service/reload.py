@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, ConfigurationError
-from bridge.config.password import NoPassword
 from bridge.service.mappings.registry import Mappings
 
 log = logging.getLogger(__name__)
@@ -45,10 +44,7 @@ class Reload:
             configuration = await asyncio.to_thread(source.load, source.path)
         except ConfigurationError as error:
             return self._told(False, [*str(error).splitlines(), "nothing has changed"])
-        try:
-            lines = await self._mappings.apply(configuration.mappings, configuration.links)
-        except NoPassword as error:
-            return self._told(False, [str(error), "nothing has changed"])
+        lines = await self._mappings.apply(configuration.mappings, configuration.links)
         for section in type(configuration).model_fields:
             if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):
                 lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")

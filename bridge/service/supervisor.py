@@ -51,8 +51,8 @@ class Supervisor:
 
         async def beat() -> None:
             while True:
-                self._tell("WATCHDOG=1")
                 await asyncio.sleep(self.interval)
+                self._tell("WATCHDOG=1")
 
         beating = loop.create_task(beat())
         try:

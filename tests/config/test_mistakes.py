@@ -32,7 +32,7 @@ NO_PASSWORD = (
 )
 IBM_KEYS = (
     "a known key (type, name, library, mode, ccdt_url, channel, connections, user, password_file, password_variable,"
-    " tls, application_name, dead_letter_queue, publishers, batch or asynchronous_puts)"
+    " tls, application_name, dead_letter_queue, publishers, batch, asynchronous_puts or probe_interval)"
 )
 FREE_PLACE = "an address and port where nothing else in this file listens"
 KNOWN = (

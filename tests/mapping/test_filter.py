@@ -117,3 +117,60 @@ def test_a_filter_that_cannot_be_read_says_where_and_why(
     with pytest.raises(RuleError, match=part) as raised:
         takes(config)
     assert (raised.value.where, raised.value.column) == (where, column)
+
+
+# JSON filters ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$.temp > 30", True),
+        ("@.temp == 31 && $.unit == 'C'", True),
+        ("$.unit == '$'", False),
+        ("$['temp'] == 31", True),
+        ("$.none", False),
+        ("$", True),
+        ("$.temp", True),
+        ("match($.unit, '[A-Z]')", True),
+        ("search($.unit, 'x')", False),
+        ("length($.unit) == 1", True),
+        ("$.big == 9007199254740991", False),
+    ],
+)
+def test_a_json_filter_tells_of_the_payload(text: str, expected: bool) -> None:
+    assert takes({"json": text}) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "part"),
+    [
+        ("$.id == 9007199254740993", 9, "beyond 2^53"),
+        ("$.a == 1e400", 8, "too large"),
+        ("match($.a, '[')", 12, "no regular expression"),
+        ("$.a[?match(@.x, '[')]", 17, "no regular expression"),
+        ("@.a, ?@.b", None, "more than one"),
+        ("@.a][?@.b", None, "more than one"),
+        ("(" * 5_000 + "@" + ")" * 5_000, None, "at most"),
+        ("!" * 3_000 + "@", None, "at most"),
+        (" && ".join(["@.a"] * 1_000), None, "at most"),
+        ("@" + ".a" * 3_000, None, "at most"),
+    ],
+)
+def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(text: str, column: int | None, part: str) -> None:
+    with pytest.raises(RuleError) as error:
+        takes({"json": text})
+    assert part in str(error.value)
+    if column is not None:
+        assert error.value.column == column
+
+
+def test_what_is_not_public_of_a_library_is_not_imported() -> None:
+    """A release that changes its inside must not end `check` and `run` in a traceback (jsonpath-rfc9535 2.0 did)."""
+    from pathlib import Path
+
+    import bridge
+
+    for path in Path(bridge.__file__).parent.rglob("*.py"):
+        source = path.read_text()
+        assert "from jsonpath_rfc9535." not in source and "import jsonpath_rfc9535." not in source, path

@@ -194,3 +194,33 @@ def test_what_a_template_makes_is_of_its_pattern(pieces: list[str], data: st.Dat
     level = st.sampled_from(["a", "b"])
     scope = {"one": data.draw(level), "many": "/".join(data.draw(st.lists(level, min_size=1, max_size=2)))}
     assert overlaps(topic_levels(template, {"one"}), template.render(scope.get).split("/"))
+
+
+def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
+    """All of them: `$` counts at the front of the topic, wherever in the patterns that is."""
+    levels = ("a", "$x", "+", "#")
+    patterns = [list(one) for length in (1, 2, 3) for one in itertools.product(levels, repeat=length)]
+    topics = [list(one) for length in (1, 2, 3, 4) for one in itertools.product(("a", "$x"), repeat=length)]
+
+    def is_of(topic: list[str], pattern: list[str]) -> bool:
+        if not pattern:
+            return not topic
+        if pattern[0] == "#":
+            return any(is_of(topic[at:], pattern[1:]) for at in range(len(topic) + 1))
+        return bool(topic) and pattern[0] in ("+", topic[0]) and is_of(topic[1:], pattern[1:])
+
+    made = {tuple(pattern): [tuple(topic) for topic in topics if is_of(topic, pattern)] for pattern in patterns}
+    for destination in patterns:
+        for source in patterns:
+            shy = source[0] in ("+", "#")
+            taken = {topic for topic in made[tuple(source)] if not (shy and topic[0].startswith("$"))}
+            expected = not taken.isdisjoint(made[tuple(destination)])
+            assert overlaps(destination, source) is expected, (destination, source)
+
+
+def test_equal_names_of_two_bridges_are_no_loop() -> None:
+    """Both have a queue manager MQB1 and a mapping of that name: what tells them apart is what their marks begin with."""
+    mappings = {"orders": to_mq("a/#", topic="a/copy")}
+    here = LoopGuard(mappings, "MQB1", mark="MQB1.00000001")
+    assert here.closes(("MQB1.00000002/orders", "MQB1.00000001/orders"), "local", "b") is None
+    assert here.closes(("MQB1.00000001/orders", "MQB1.00000001/orders"), "local", "b") == "orders"

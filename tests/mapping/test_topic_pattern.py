@@ -127,3 +127,28 @@ def test_what_captures_name_makes_the_topic_again(levels: list[tuple[str, str]],
     if topic.startswith("$") and levels[0][0] != "literal":
         return
     assert TopicPattern(written(levels)).captures(topic) == values
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic_filter", "topic", "captures"),
+    [
+        ("$share/g/plant/{line}/t", "$share/g/plant/+/t", "plant/l1/t", {"line": "l1"}),
+        ("$share/g/#", "$share/g/#", "a/b", {}),
+        ("$queue/a/{x}", "$queue/a/+", "a/1", {"x": "1"}),
+        ("$share/g/plant/t", "$share/g/plant/t", "plant/t", {}),
+    ],
+)
+def test_a_shared_subscription_is_for_the_topics_of_its_filter(
+    pattern: str, topic_filter: str, topic: str, captures: dict[str, str]
+) -> None:
+    """MQTT 5 section 4.8.2: what comes has the topic alone."""
+    read = TopicPattern(pattern)
+    assert read.filter == topic_filter
+    assert read.captures(topic) == captures
+    assert "$share" not in read.levels
+
+
+@pytest.mark.parametrize("pattern", ["$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/{x}/a", "$queue/"])
+def test_a_share_without_a_name_or_a_filter_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        TopicPattern(pattern)

@@ -197,12 +197,30 @@ class LinkClient(Client):
         return "" if stream is None or stream.error is None else f"the connection broke: {stream.error}"
 
 
+#: Names of the reason codes that paho knows for some packets only.
+_OTHER_NAMES = {
+    0x87: "Not authorized",
+    0x90: "Topic name invalid",
+    0x91: "Packet identifier in use",
+    0x92: "Packet identifier not found",
+    0x93: "Receive maximum exceeded",
+    0x95: "Packet too large",
+    0x96: "Message rate too high",
+    0x97: "Quota exceeded",
+    0x98: "Administrative action",
+    0x99: "Payload format invalid",
+    0x9A: "Retain not supported",
+    0x9B: "QoS not supported",
+}
+
+
 def reason_name(packet_type: int, reason: int) -> str:
     """The name that MQTT 5 has for a reason code, as far as paho knows it for this packet."""
     try:
         return ReasonCode(packet_type, identifier=reason).getName()
-    except (KeyError, AssertionError):
-        return f"reason code 0x{reason:02x}"
+    except (KeyError, ValueError, AssertionError):
+        # A broker may send what MQTT 5 has for other packets only; it means the same there.
+        return _OTHER_NAMES.get(reason) or f"reason code 0x{reason:02x}"
 
 
 def _reason_text(packet_type: int, reason: int, encoded: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link.network import Network
-from bridge.mqtt.link.state import LinkCounters, LinkState, Received, Refusal
+from bridge.mqtt.link.state import Limits, LinkCounters, LinkState, Received, Refusal
 
 ANSWERS_TIMEOUT = 60.0
 """Seconds that a broker may take to answer a batch."""
@@ -28,7 +28,7 @@ class LinkConnection:
         *,
         topic_filter: str | None = None,
         qos: int = 0,
-        password: str | None = None,
+        password: Callable[[], str | None] | str | None = None,
         clean: bool | None = None,
         on_state: Callable[[LinkState], None] | None = None,
         on_session: Callable[[bool], None] | None = None,
@@ -41,7 +41,8 @@ class LinkConnection:
             client_id: client identifier, `{mapping}` in it already replaced.
             topic_filter: what to subscribe to; None: nothing, a link that only sends.
             qos: of the subscription.
-            password: the password itself; it appears nowhere else.
+            password: the password itself, or a function that reads it for each connection and raises OSError where it
+                cannot be had; it appears nowhere else.
             clean: whether the broker forgets the session with the connection; None: as `config.session` says. A link
                 that only sends, and not exactly once, needs no session; and with one, a message id that a killed bridge
                 left at QoS 2 makes the broker take the next publication with this id for a repetition.
@@ -53,7 +54,7 @@ class LinkConnection:
             name,
             config,
             client_id,
-            password,
+            password if callable(password) else lambda: password,
             None if topic_filter is None else (topic_filter, qos),
             config.session == "clean" if clean is None else clean,
         )
@@ -99,6 +100,11 @@ class LinkConnection:
     def granted_qos(self) -> int | None:
         """QoS that the broker granted to the subscription; None before the first SUBACK."""
         return self._network.granted_qos
+
+    @property
+    def limits(self) -> Limits:
+        """What the broker and the configuration allow to be sent; before the first CONNACK, what the configuration does."""
+        return self._outbox.limits
 
     def wait_connected(self, wait: float) -> bool:
         """Wait until the link is connected, for so many seconds at most; whether it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +59,13 @@ class Handshake:
             options = {"clean_start": clean, "properties": properties}
         try:
             if config.tls is not None:
-                client.tls_set_context(tls_context(config.tls))
+                try:
+                    client.tls_set_context(tls_context(config.tls))
+                except OSError as error:
+                    raise LinkRefused(str(error)) from error
             client.connect(config.host, config.broker_port, math.ceil(config.keep_alive), **options)
+        except ssl.SSLCertVerificationError as error:
+            raise LinkRefused(f"the broker's certificate is refused: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host name that IDNA cannot encode.
             raise LinkLost(f"cannot connect: {error}") from error

@@ -21,7 +21,7 @@ from bridge.mqtt.link.handshake import Handshake
 from bridge.mqtt.link.inbox import Inbox
 from bridge.mqtt.link.outbox import Outbox
 from bridge.mqtt.link.publish_packet import decode_publish
-from bridge.mqtt.link.state import LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState
+from bridge.mqtt.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Network:
         name: str,
         config: LinkConfig,
         client_id: str,
-        password: str | None,
+        password: Callable[[], str | None],
         subscription: tuple[str, int] | None,
         clean: bool,
     ) -> None:
@@ -63,7 +63,12 @@ class Network:
         self._version_5 = config.version == "5"
         self.counters = LinkCounters()
         self.inbox = Inbox(config.in_flight)
-        self.outbox = Outbox(config.in_flight, self._version_5, self.counters, self.submit, self._abandon)
+        allowed = Limits(
+            maximum_qos=config.maximum_qos,
+            retain_available=config.retain,
+            maximum_packet_size=config.maximum_packet_size,
+        )
+        self.outbox = Outbox(config.in_flight, self._version_5, self.counters, self.submit, self._abandon, allowed)
         self.state = LinkState(LinkPhase.STOPPED)
         self.on_state: Callable[[LinkState], None] | None = None
         self.on_session: Callable[[bool], None] | None = None
@@ -198,6 +203,14 @@ class Network:
                 raise
             log.warning("link %s: the connection to %s is lost: %s; reconnecting", self.name, self.place, error)
             self._change(LinkPhase.CONNECTING, str(error))
+        except _Stopped:
+            raise
+        except Exception as crash:
+            # Somebody stumbles over what the broker sent: this connection is over, not the link.
+            why = f"{type(crash).__name__}: {crash}"
+            log.exception("link %s (%s): the connection is given up", self.name, self.place)
+            self.outbox.lost(why)
+            raise LinkRefused(why) from crash
         finally:
             self._client = None
             client.close()
@@ -206,7 +219,11 @@ class Network:
     def _open(self, client: LinkClient, selector: selectors.BaseSelector) -> Handshake:
         """Connect and subscribe. Raises LinkLost."""
         handshake = Handshake(client, self.config, self._accepted)
-        handshake.connect(self._password, self._clean)
+        try:
+            password = self._password()
+        except OSError as error:
+            raise LinkRefused(str(error)) from error
+        handshake.connect(password, self._clean)
         selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
         self._turn_until(client, handshake, selector, lambda: handshake.accepted, "CONNACK")
         present = handshake.session_present

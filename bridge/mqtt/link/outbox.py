@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link.client import PUBACK, PUBCOMP, PUBREC, PUBREL, SUBSCRIBE_MID, Answer
 from bridge.mqtt.link.publish_packet import encode
@@ -39,10 +41,12 @@ class Outbox:
         counters: LinkCounters,
         submit: Callable[[int, bytes], object],
         abandon: Callable[[int, str], None],
+        configured: Limits | None = None,
     ) -> None:
         """Prepare for the first connection.
 
-        `submit` writes packets on the connection of a generation; `abandon` breaks it, with the reason.
+        `submit` writes packets on the connection of a generation; `abandon` breaks it, with the reason. `configured` are
+        limits that hold whatever the broker says: one of MQTT 3.1.1 says nothing.
         """
         self._limit = limit
         self._version_5 = version_5
@@ -54,7 +58,8 @@ class Outbox:
         #: the connection; 0: none
         self._generation = 0
         self._error = "not connected yet"
-        self._limits = Limits()
+        self._configured = configured or Limits()
+        self.limits = self._configured
         self._waiting: dict[int, _Step] = {}
         self._refusals: dict[int, Refusal] = {}
         #: the caller is woken when no more than these wait
@@ -69,7 +74,7 @@ class Outbox:
     @property
     def in_flight_limit(self) -> int:
         """See LinkConnection.in_flight_limit."""
-        return min(self._limit, self._limits.receive_maximum)
+        return min(self._limit, self.limits.receive_maximum)
 
     @property
     def waiting(self) -> bool:
@@ -81,7 +86,13 @@ class Outbox:
     def begin(self, generation: int, limits: Limits, session_present: bool) -> None:
         """A connection is ready."""
         with self._changed:
-            self._generation, self._limits = generation, limits
+            self._generation = generation
+            self.limits = msgspec.structs.replace(
+                limits,
+                maximum_qos=min(limits.maximum_qos, self._configured.maximum_qos),
+                retain_available=limits.retain_available and self._configured.retain_available,
+                maximum_packet_size=min(limits.maximum_packet_size, self._configured.maximum_packet_size),
+            )
             self._held.clear()
             if not session_present:
                 self._stale.clear()
@@ -234,7 +245,7 @@ class Outbox:
                 mid = self._new_mid() if mids is None else mids[position]
             else:
                 mid = 0
-            packet = encode(publication, mid, dup, self._version_5, self._limits)
+            packet = encode(publication, mid, dup, self._version_5, self.limits)
             if isinstance(packet, Refusal):
                 refusals[position] = packet
             else:

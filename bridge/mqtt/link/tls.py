@@ -18,6 +18,9 @@ def tls_context(config: LinkTlsConfig) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=None if config.ca_file is None else str(config.ca_file))
     except OSError as error:
         raise OSError(f"tls.ca_file {config.ca_file} cannot be used: {error}") from error
+    # Since Python 3.13 contexts refuse certificates that miss a detail of RFC 5280, as many a private authority's do; what is
+    # trusted is not to depend on the release of Python.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not config.check_host_name:
         context.check_hostname = False
     if config.certificate_file is not None:

@@ -75,8 +75,8 @@ class ExactOutletRunner(LinkOutletRunner):
             self._close_recording()
         return ended
 
-    def leave(self) -> None:
-        super().leave()
+    def leave_session(self) -> None:
+        super().leave_session()
         self._site.remove_record(self.mapping)
 
     def _close_recording(self) -> None:

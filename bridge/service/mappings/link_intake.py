@@ -9,14 +9,15 @@ import msgspec
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping
+from bridge.mapping.guarantee import GUARANTEED_QOS
 from bridge.mapping.local_publication import received_message
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rule import ToMqRule
 from bridge.mq.interface import Connection
-from bridge.mq.progress import Progress
+from bridge.mq.progress import Progress, forget_record
 from bridge.mqtt.link import LinkPhase, Received
-from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
+from bridge.service.mappings.link_session import end_session, link_connection
 from bridge.service.mappings.linked import LinkedRunner
 from bridge.service.mappings.runner import PuttingRunner
 from bridge.service.mappings.site import Site
@@ -38,7 +39,7 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
 
     def __init__(self, name: str, config: ToMqMapping, link: LinkConfig, site: Site, status: Status) -> None:
         super().__init__(name, config, site, status)
-        self._rule = ToMqRule(name, config, site.queue_manager)
+        self._rule = ToMqRule(name, config, site.origin)
         self._exactly = config.guarantee == "exactly-once"
         self._link_name = config.source.link
         self._source = f"{self._link_name}: {self._rule.source_filter}"
@@ -66,7 +67,7 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
         super().stop()
         self._link.interrupt()
 
-    def leave(self) -> None:
+    def leave_session(self) -> None:
         end_session(self.mapping, self._link_name, self._link_config)
         if self._exactly:
             self._site.remove_record(self.mapping)
@@ -89,6 +90,9 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
             self._progress = Progress(connection, self.mapping)
             record = self._progress.load()
             self._received = set(msgspec.msgpack.decode(record, type=list[int])) if record else set()
+        else:
+            # Of a time when it was exactly-once: its message ids would be taken for those of publications to come.
+            forget_record(connection, self.mapping)
 
     def key(self, item: Received) -> bytes:
         return b"%d/%d/%d" % (item.generation, item.mid, id(item))

@@ -10,13 +10,14 @@ from bridge.archive.mapping_recorder import FILTERED, LINK_LOST
 from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
+from bridge.mapping.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rule import ToMqttRule
 from bridge.mq.intake import Intake
 from bridge.mq.interface import Connection, Got
 from bridge.mqtt.link import LinkLost, Refusal
-from bridge.service.mappings.link_session import GUARANTEED_QOS, end_session, link_connection
+from bridge.service.mappings.link_session import end_session, link_connection
 from bridge.service.mappings.linked import LinkedRunner
 from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
 from bridge.service.mappings.site import Site
@@ -25,6 +26,13 @@ from bridge.service.mappings.transfer import WAIT, intake_source
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
+
+
+#: Reason codes of MQTT 5 (section 2.4) with which a broker says that it will never take a publication as it is: topic name
+#: invalid, packet too large, payload format invalid, retain not supported, QoS not supported.
+PERMANENT_REASONS = frozenset((0x90, 0x95, 0x99, 0x9A, 0x9B))
+#: Those that pass: implementation specific error, quota exceeded.
+PASSING_REASONS = frozenset((0x83, 0x97))
 
 
 class LinkOutletRunner(LinkedRunner):
@@ -39,19 +47,23 @@ class LinkOutletRunner(LinkedRunner):
 
     def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
         super().__init__(name, config, site, status)
-        self._rule = ToMqttRule(name, config, site.queue_manager)
+        self._rule = ToMqttRule(name, config, site.origin)
         self._intake_source = intake_source(name, self._rule, site.owner)
         self._queue = self._intake_source.queue
         self._source = self._queue or self._intake_source.topic_filter
         self._link_name = config.destination.link
         self._link_config = link
         self._qos = GUARANTEED_QOS[config.guarantee]
+        #: that the broker keeps no retained publications is told
+        self._unretained = False
         self._link = link_connection(
             name, self._link_name, link, clean=True if self.sessionless else None, on_state=self._link_state
         )
 
-    def leave(self) -> None:
+    def leave_source(self) -> None:
         self._site.remove_subscription(self.mapping)
+
+    def leave_session(self) -> None:
         if not self.sessionless:
             end_session(self.mapping, self._link_name, self._link_config)
 
@@ -66,6 +78,15 @@ class LinkOutletRunner(LinkedRunner):
     def serve(self, connection: Connection) -> None:
         if not self._link.wait_connected(WAIT):
             # Opened all the same: what waits stays where it is.
+            return
+        if self._link.limits.maximum_qos < self._qos:
+            # What waits stays where it is: the broker may be another one tomorrow.
+            self.status.state = State.STUCK
+            self.status.wrong(
+                f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
+                f"{self._config.guarantee} needs {self._qos}"
+            )
+            self.pause(LONGEST_RETRY)
             return
         try:
             self.unit(connection)
@@ -84,7 +105,9 @@ class LinkOutletRunner(LinkedRunner):
         tally = Tally()
         taken = self.mapped(items, tally)
         if self._qos:
-            self.deliver(taken, tally, self._link.publish)
+            # A subscriber sees QoS 2 at PUBREL, QoS 1 at PUBLISH: none of another kind may be under way beside it.
+            for _, run in itertools.groupby(taken, key=lambda one: one[1].qos == 2):
+                self.deliver(list(run), tally, self._link.publish)
             self.commit(connection, tally)
             return
         self.commit(connection, tally)
@@ -130,14 +153,19 @@ class LinkOutletRunner(LinkedRunner):
             if not refusals:
                 return
             refused = [(taken[index], refusals[index]) for index in sorted(refusals)]
-            taken = [one for one, _ in refused]
-            if attempt >= self._config.backouts:
-                for (item, publication), refusal in refused:
+            left = []
+            for (item, publication), refusal in refused:
+                given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
+                if refusal.reason in PERMANENT_REASONS or given_up:
                     self.bury_refused(item, publication, refusal, tally)
+                else:
+                    left.append((item, publication))
+            taken = left
+            if not taken:
                 return
             self.status.state = State.RETRYING
             self.status.wrong(f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}")
-            self.pause(min(FIRST_RETRY * 4**attempt, LONGEST_RETRY))
+            self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
             if self._ending:
                 raise LinkLost("the mapping stops before the broker has taken all")
 
@@ -169,11 +197,21 @@ class LinkOutletRunner(LinkedRunner):
                     tally.filtered += 1
                     self.note(tally, item, Outcome.DISCARDED, FILTERED)
             elif (through := self._site.guard.closes(publication.hops, self._link_name, publication.topic)) is not None:
-                self.cut(item, publication.topic, through, tally)
+                self.cut(item, publication.topic, through, publication.hops, tally)
             else:
-                publication.qos = max(publication.qos, self._qos) if self._qos else 0
+                self._fit(publication)
                 taken.append((item, publication))
         return taken
+
+    def _fit(self, publication: Publication) -> None:
+        """Give a publication the QoS of the guarantee and no more than the broker takes, and RETAIN where it keeps any."""
+        limits = self._link.limits
+        publication.qos = published_qos(self._config.guarantee, publication.qos, limits.maximum_qos)
+        if publication.retain and not limits.retain_available:
+            publication.retain = False
+            if not self._unretained:
+                self._unretained = True
+                log.warning("mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name)
 
     def _bury(self, item: Got, tally: Tally, reason: int, why: str, to: str | None = None) -> None:
         self._dead_letters.put(item.md, item.data, reason, why)

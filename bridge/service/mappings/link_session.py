@@ -8,13 +8,11 @@ from collections.abc import Callable
 
 from bridge.config import LinkConfig
 from bridge.config.link import MAPPING_PLACE
-from bridge.config.password import NoPassword, read_password
+from bridge.config.password import read_password
 from bridge.mqtt.link import LinkConnection, LinkState
 
 log = logging.getLogger(__name__)
 
-#: QoS on a link by a mapping's guarantee: of its subscription, and at least of what it publishes.
-GUARANTEED_QOS = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 #: Seconds that the end of a session may take.
 END_TIMEOUT = 5.0
 
@@ -37,14 +35,14 @@ def link_connection(
     on_state: Callable[[LinkState], None] | None = None,
     on_session: Callable[[bool], None] | None = None,
 ) -> LinkConnection:
-    """The connection of a mapping to the broker of a link, not yet started. Raises NoPassword."""
+    """Return the connection of a mapping to the broker of a link, not yet started; it reads the password by itself."""
     return LinkConnection(
         name,
         config,
         config.client_id.replace(MAPPING_PLACE, mapping),
         topic_filter=topic_filter,
         qos=qos,
-        password=password_of(name, config),
+        password=lambda: password_of(name, config),
         clean=clean,
         on_state=on_state,
         on_session=on_session,
@@ -53,11 +51,7 @@ def link_connection(
 
 def end_session(mapping: str, name: str, config: LinkConfig) -> None:
     """Have the broker forget the session of a mapping that is no more: connecting with a clean one does."""
-    try:
-        connection = link_connection(mapping, name, config, clean=True)
-    except NoPassword as error:
-        log.warning("the session of mapping %s is left at its broker: %s", mapping, error)
-        return
+    connection = link_connection(mapping, name, config, clean=True)
     connection.start()
     if not connection.wait_connected(END_TIMEOUT):
         log.warning(

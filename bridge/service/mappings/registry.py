@@ -45,22 +45,14 @@ class Mappings:
         self._changing = asyncio.Lock()
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
-        """Start those that are enabled, and end what is left of mappings that are no more. Raises NoPassword."""
+        """Start those that are enabled, and end what is left of mappings that are no more."""
         await asyncio.to_thread(self._site.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
-        """Let the mappings be these from now on; lines that say what has changed. Those that have not go on meanwhile.
-
-        Raises NoPassword, before anything has changed, where a link's password cannot be had.
-        """
-        if used := {link_name(config) for config in mappings.values()} & set(links):
-            from bridge.service.mappings.link_session import password_of
-
-            for name in used:
-                password_of(name, links[name])
+        """Let the mappings be these from now on; lines that say what has changed. Those that have not go on meanwhile."""
         async with self._changing:
-            self._site.guard = LoopGuard(mappings, self._site.queue_manager, links)
+            self._site.guard = LoopGuard(mappings, self._site.queue_manager, links, mark=self._site.origin)
             lines = []
             for name in [name for name in self._entries if name not in mappings]:
                 await self._remove(name)
@@ -77,8 +69,7 @@ class Mappings:
     async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> None:
         if old is not None:
             await self._stop(name, old)
-            if _moves(old, config, link):
-                await self._leave(name, old)
+            await self._move(name, old, config, link)
         entry = self._entries[name] = Entry(config, link, old.status if old is not None else Status(name=name))
         if not config.enabled:
             entry.status.state = State.DISABLED
@@ -93,9 +84,28 @@ class Mappings:
         await self._leave(name, entry)
 
     async def _leave(self, name: str, entry: Entry) -> None:
-        """End what takes messages for a mapping, where it took them until now."""
+        """End what takes messages for a mapping that is no more."""
         runner = entry.runner or self._runner(name, entry)
-        await asyncio.to_thread(runner.leave)
+        await asyncio.to_thread(runner.leave_source)
+        await asyncio.to_thread(runner.leave_session)
+
+    async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> None:
+        """End what takes messages for a mapping where it takes none any more. What it goes on with keeps what waits there."""
+        if _subscribes(old.config, old.link) and not _subscribes(config, link):
+            await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
+        if _session(old.link) == _session(link) or old.link is None:
+            return
+        if link is None or type(config) is not type(old.config):
+            await asyncio.to_thread((old.runner or self._runner(name, old)).leave_session)
+            return
+        # Another name of the same broker, perhaps: then its session is gone on with. Else what waits there is not lost.
+        log.warning(
+            "mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the link there once "
+            "more, and to end the session, remove the mapping while its link still points there",
+            name,
+            old.link.host,
+            old.link.broker_port,
+        )
 
     def _runner(self, name: str, entry: Entry) -> Runner:
         from bridge.service.mappings.runners import runner_of
@@ -130,19 +140,14 @@ def link_name(config: AnyMapping) -> str:
     return config.source.link if isinstance(config, ToMqMapping) else config.destination.link
 
 
-def _moves(old: Entry, config: AnyMapping, link: LinkConfig | None) -> bool:
-    """Whether a mapping takes messages elsewhere now, or from another session: where it took them, they would pile up."""
+def _session(link: LinkConfig | None) -> object:
+    """What tells the session of a link from others: the broker, and the client identifier."""
+    return None if link is None else (link.host, link.broker_port, link.client_id)
 
-    def session(link: LinkConfig | None) -> object:
-        return None if link is None else (link.host, link.broker_port, link.client_id)
 
-    def subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
-        """To a topic of the queue manager."""
-        return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
-
-    if session(old.link) != session(link):
-        return True
-    return subscribes(old.config, old.link) and not subscribes(config, link)
+def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
+    """Whether a mapping takes from a topic of the queue manager."""
+    return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
 
 
 def _change(entry: Entry | None, config: AnyMapping) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Generic, Never, TypeVar
 
 from bridge.archive.mapping_recorder import CAME_ROUND, FILTERED
@@ -26,6 +27,33 @@ log = logging.getLogger(__name__)
 
 #: Seconds before a message that its destination refused is tried again: first, and at most.
 FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
+
+#: Reasons for which a destination does not take a message, and will not: it goes to the dead-letter queue at once, and holds
+#: up nobody.
+PERMANENT = frozenset(
+    (
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR,
+        cmqc.MQRC_OBJECT_NAME_ERROR,
+        cmqc.MQRC_OBJECT_STRING_ERROR,
+        cmqc.MQRC_PROPERTY_NAME_ERROR,
+        cmqc.MQRC_TOPIC_STRING_ERROR,
+        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+        cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR,
+        cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
+    )
+)
+#: Reasons that pass: the destination's, not the message's. It is tried again for as long as they last, in order.
+PASSING = frozenset(
+    (
+        cmqc.MQRC_PUT_INHIBITED,
+        cmqc.MQRC_PUBSUB_INHIBITED,
+        cmqc.MQRC_Q_FULL,
+        cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
+        cmqc.MQRC_RESOURCE_PROBLEM,
+        cmqc.MQRC_STORAGE_NOT_AVAILABLE,
+    )
+)
 
 #: Why a message of a queue is dead-lettered that the filter does not take.
 NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop it)"
@@ -60,14 +88,20 @@ class Runner(Worker[Never]):
         self._source = ""
         #: the queue that messages are taken from; blank where it is a topic or a link
         self._queue = ""
+        #: loops cut
+        self._cuts = 0
         self._archive = site.archive.mapping(name) if site.archive is not None else None
 
-    @abstractmethod
-    def leave(self) -> None:
-        """The mapping is no more: end what still takes messages for it. Not called while the thread runs."""
+    def leave_source(self) -> None:
+        """End the mapping's subscription at the queue manager, if it has one. Not called while the thread runs."""
+
+    def leave_session(self) -> None:
+        """End the mapping's session at a broker, if it has one. Not called while the thread runs."""
 
     def opened(self, connection: Connection) -> None:
-        self._dead_letters = DeadLetters(connection, self._site.dead_letter_queue, self.mapping, self._source)
+        self._dead_letters = DeadLetters(
+            connection, self._site.dead_letter_queue, self.mapping, self._source, taken_from=self._queue
+        )
 
     def lost(self) -> None:
         self.status.state = State.WAITING_FOR_QUEUE_MANAGER
@@ -109,16 +143,23 @@ class Runner(Worker[Never]):
             self._archive.settled(tally.fates, tally.began, self._queue)
             tally.fates = []
 
-    def cut(self, item: Got | Received, destination: str, through: str, tally: Tally) -> None:
+    def cut(
+        self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
+    ) -> None:
         """A message has come round: it goes no further."""
         self.note(tally, item, Outcome.DISCARDED, CAME_ROUND, destination)
-        log.debug(
-            "mapping %s: a message for %s came through mapping %s, which would take it again: the loop is cut here",
-            self.mapping,
-            destination,
-            through,
-        )
         tally.cut += 1
+        self._cuts += 1
+        if self._cuts == 1 or self._cuts % 1_000 == 0:
+            log.warning(
+                "mapping %s: a message for %s came through mapping %s, which would take it again: the loop is cut here "
+                "(%d so far); its marks: %s",
+                self.mapping,
+                destination,
+                through,
+                self._cuts,
+                ", ".join(hops),
+            )
 
     def pause(self, seconds: float) -> None:
         """Wait, or until the mapping is to stop."""
@@ -177,7 +218,7 @@ class PuttingRunner(Runner, Generic[Item]):
                 return  # alone it may go through
             if count == 2:
                 log.warning("mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
-            self.pause(min(FIRST_RETRY * 4 ** (count - 1), LONGEST_RETRY))
+            self.pause(min(FIRST_RETRY * 4 ** min(count - 1, 10), LONGEST_RETRY))
 
     def back_out(self) -> None:
         super().back_out()
@@ -202,10 +243,13 @@ class PuttingRunner(Runner, Generic[Item]):
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
             key = self.key(item)
-            # A unit of work of many is backed out once before a message counts as one that is refused.
-            if self._refusals.get(key, 0) <= self._config.backouts:
-                raise Refused(key, tally.taken - 1, error) from error
-            why = f"{error}, after {self._config.backouts} backouts"
+            why = str(error)
+            # What is kept of a request was put before it: that goes with the unit of work.
+            if error.reason not in PERMANENT or mapped.kept is not None:
+                # A unit of work of many is backed out once before a message counts as one that is refused.
+                if error.reason in PASSING or self._refusals.get(key, 0) <= self._config.backouts:
+                    raise Refused(key, tally.taken - 1, error) from error
+                why = f"{error}, after {self._config.backouts} backouts"
             self._dead_letter(item, tally, error.reason, why, mapped.destination)
             return
         tally.moved += 1
@@ -227,7 +271,7 @@ class PuttingRunner(Runner, Generic[Item]):
         through = self._site.guard.closes(mapped.hops, place, destination.name)
         if through is None:
             return False
-        self.cut(item, destination.name, through, tally)
+        self.cut(item, destination.name, through, mapped.hops, tally)
         return True
 
     def _dead_letter(self, item: Item, tally: Tally, reason: int, why: str, destination: Destination | None) -> None:

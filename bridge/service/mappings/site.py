@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 from collections.abc import Callable, Set
 
@@ -11,8 +12,9 @@ from bridge.mapping.loops import LoopGuard
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host
 from bridge.mq.intake import mapping_subscriptions, remove_subscription
-from bridge.mq.interface import Connection
+from bridge.mq.interface import MQOD, Connection
 from bridge.mq.progress import Progress
+from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,8 @@ class Site:
         self._host = host
         self.owner = owner
         self.queue_manager = host.name
+        #: what hop marks of this bridge begin with: unlike its name, no other queue manager has it
+        self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
         #: knows all mappings as they are configured now
         self.guard = LoopGuard({}, host.name)
@@ -52,6 +56,7 @@ class Site:
         """Remove the subscriptions of mappings that are no more in the configuration."""
 
         def forget(connection: Connection) -> None:
+            self.origin = origin_of(connection, self.queue_manager)
             for name in sorted(mapping_subscriptions(connection, self.owner) - names):
                 remove_subscription(connection, name)
 
@@ -71,3 +76,16 @@ class Site:
         finally:
             with contextlib.suppress(MQError):
                 connection.disconnect()
+
+
+def origin_of(connection: Connection, queue_manager: str) -> str:
+    """Return what tells a queue manager from all others, also of its name: the name, and a digest of its QMID.
+
+    Two sites may well have bridges and mappings of equal names. Raises MQError.
+    """
+    handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
+    try:
+        _, (identifier,) = connection.inquire(handle, (cmqc.MQCA_Q_MGR_IDENTIFIER,))
+    finally:
+        connection.close(handle)
+    return f"{queue_manager}.{hashlib.sha256(identifier.strip().encode()).hexdigest()[:8]}"

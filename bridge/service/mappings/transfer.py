@@ -27,7 +27,7 @@ class TransferRunner(PuttingRunner[Got]):
 
     def __init__(self, name: str, config: ToMqMapping | ToMqttMapping, site: Site, status: Status) -> None:
         super().__init__(name, config, site, status)
-        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.queue_manager)
+        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.origin)
         self._intake_source = intake_source(name, self._rule, site.owner)
         self._queue = self._intake_source.queue
         self._source = self._queue or self._intake_source.topic_filter
@@ -66,7 +66,7 @@ class TransferRunner(PuttingRunner[Got]):
         super().back_out()
         self._intake.ended()
 
-    def leave(self) -> None:
+    def leave_source(self) -> None:
         self._site.remove_subscription(self.mapping)
 
 

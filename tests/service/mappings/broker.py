@@ -15,6 +15,7 @@ import msgspec
 
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Received, Refusal
+from bridge.mqtt.link.state import Limits
 
 
 class Killed(SystemExit):
@@ -44,6 +45,9 @@ class Broker:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.in_flight = 4
+        self.limits = Limits()
+        #: reason code of what it refuses
+        self.reason = 0x87
         self.fault = LinkFault()
         #: what the other threads of the bridge do when it is killed
         self.kill: Callable[[], None] = lambda: None
@@ -236,6 +240,10 @@ class FakeLink:
         return not self.away
 
     @property
+    def limits(self) -> Limits:
+        return self._broker.limits
+
+    @property
     def in_flight_limit(self) -> int:
         return self._broker.in_flight
 
@@ -258,7 +266,7 @@ class FakeLink:
 
         def one(index: int) -> None:
             if broker.refusing(publications[index]):
-                refusals[index] = Refusal(0x97, "Quota exceeded")
+                refusals[index] = Refusal(broker.reason, "refused")
             else:
                 broker.arrived.append(publications[index].payload)
                 broker.trace.append("PUBLISH")
@@ -287,7 +295,7 @@ class FakeLink:
                 return
             if mid not in broker.pending:
                 if broker.refusing(publication):
-                    refusals[index] = Refusal(0x97, "Quota exceeded")
+                    refusals[index] = Refusal(broker.reason, "refused")
                     return
                 broker.pending[mid] = publication.payload
                 broker.arrived.append(publication.payload)

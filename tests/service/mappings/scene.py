@@ -112,7 +112,7 @@ class Scene:
         self.killed = True
         for connection in self._connections:
             if not connection.inner._dead and connection.inner._inner._application_connected is not None:
-                connection.inner._die()
+                connection.inner.die()
         self._connections.clear()
 
     def link_connection(

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from bridge.config import Configuration, LinkConfig, load
+from bridge.config import Configuration, load
 from bridge.mapping.check import problems
 from bridge.mq.mapping_subscription import mapping_subscriptions
 from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
-from bridge.service.mappings.link_session import NoPassword
 from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State
@@ -159,22 +158,6 @@ def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: 
             await mappings.stop()
         assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
         assert mapping_subscriptions(scene.application, OWNER) == {"c"}
-
-    run(test())
-
-
-def test_a_password_that_cannot_be_had_changes_nothing(scene: Scene, tmp_path: Path) -> None:
-    secret = LinkConfig(host="h", password_file=tmp_path / "none")
-    moved = mapping_config({"mqtt": "b/#", "link": "S"}, {"queue": "IN"})
-
-    async def test() -> None:
-        mappings = Mappings(scene.site)
-        await mappings.start({"a": A}, {})
-        before = threads(mappings)
-        with pytest.raises(NoPassword, match="link S: password_file"):
-            await mappings.apply({"b": moved}, {"S": secret})
-        assert threads(mappings) == before
-        await mappings.stop()
 
     run(test())
 
