@@ -29,10 +29,10 @@ _OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.M
 class Progress:
     """The record of one mapping. One connection at a time saves it."""
 
-    def __init__(self, connection: Connection, mapping: str) -> None:
-        """Open the queue. Raises MQError."""
+    def __init__(self, connection: Connection, mapping: str, *, what: str = "mapping") -> None:
+        """Open the queue; `what` tells records of one mapping apart. Raises MQError."""
         self._connection = connection
-        self._correl_id = hashlib.sha256(b"mqbridge mapping " + mapping.encode()).digest()[:24]
+        self._correl_id = hashlib.sha256(f"mqbridge {what} {mapping}".encode()).digest()[:24]
         self._handle = connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), _OPTIONS)
 
     def _get(self, options: int, room: int | None = None) -> bytes | None:

@@ -121,16 +121,20 @@ class Bridge:
 
     async def _answer(self, request: Request) -> Answer:
         if request.command == "reload":
-            ok, lines = await self.reload()
+            ok, lines = await self._reload()
             return Answer(ok=ok, lines=lines)
         return Answer(mappings=self.mappings.statuses())
+
+    async def _reload(self) -> tuple[bool, list[str]]:
+        with self._supervisor.reloading():
+            return await self.reload()
 
     def _hang_up(self) -> None:
         """SIGHUP: before the bridge has started, it is remembered."""
         if not self._started and not self._hung_up:
             self._hung_up = True
             return
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.reload())
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._reload())
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ class Supervisor:
         watchdog = os.environ.get("WATCHDOG_USEC", "")
         pid = os.environ.get("WATCHDOG_PID", "")
         meant = not pid or pid == str(os.getpid())
+        self._is_ready = False
         #: seconds between signs of life: half of what systemd allows
         self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
 
@@ -36,7 +38,17 @@ class Supervisor:
 
     def ready(self, status: str) -> None:
         """The channels listen and the queue manager answers."""
+        self._is_ready = True
         self._tell(f"READY=1\nSTATUS={status}")
+
+    @contextlib.contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Tell that the configuration is read again, and when that has ended."""
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        try:
+            yield
+        finally:
+            self._tell("READY=1\nSTATUS=running")
 
     def stopping(self) -> None:
         """The service ends in order."""
@@ -52,7 +64,8 @@ class Supervisor:
         async def beat() -> None:
             while True:
                 await asyncio.sleep(self.interval)
-                self._tell("WATCHDOG=1")
+                if self._is_ready:  # before, systemd waits for READY
+                    self._tell("WATCHDOG=1")
 
         beating = loop.create_task(beat())
         try:

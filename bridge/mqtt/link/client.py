@@ -39,8 +39,10 @@ PROTECTED_ATTRIBUTES = ("_ping_t",)
 
 PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x30, 0x40, 0x50, 0x60, 0x70
 
-#: The message id of SUBSCRIBE. One is under way at most, and publications never have this id.
-SUBSCRIBE_MID = 65535
+#: The message ids of SUBSCRIBE and UNSUBSCRIBE. One of each is under way at most, and publications never have these ids.
+SUBSCRIBE_MID, UNSUBSCRIBE_MID = 65535, 65534
+#: The highest message id of a publication.
+HIGHEST_MID = 65533
 
 
 class Answer(NamedTuple):
@@ -82,6 +84,7 @@ class LinkClient(Client):
         self._stream: Stream | None = None
         #: why the connection broke, where it is known better than by paho; "" else
         self.fault = ""
+        self._asked = False
         #: whether the buffer has publications for which there was no room
         self.backlog = False
         # With this callback set paho leaves all writing to the thread that drives it; nothing is to be done in it,
@@ -96,7 +99,9 @@ class LinkClient(Client):
         return self._stream
 
     def _mid_generate(self) -> int:
-        return SUBSCRIBE_MID
+        # paho asks once for each of its own packets with a message id: SUBSCRIBE, and UNSUBSCRIBE behind it.
+        self._asked = not self._asked
+        return SUBSCRIBE_MID if self._asked else UNSUBSCRIBE_MID
 
     def queue(self, packets: bytes) -> None:
         """Add encoded packets to what is to be written; callable on any thread, which then wakes the network's."""

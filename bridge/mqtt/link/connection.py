@@ -63,6 +63,19 @@ class LinkConnection:
         self._inbox = self._network.inbox
         self._outbox = self._network.outbox
 
+    def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
+        """Tell what the session at the broker has, if it is there still; called before `start`.
+
+        `former` are filters of before, to be unsubscribed; `subscribed` says that it has the subscription, as it is to be.
+        """
+        self._network.former = tuple(former)
+        self._network.subscribed = subscribed
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether the session has its own subscription, and no other."""
+        return self._network.subscribed
+
     def start(self) -> None:
         """Begin to connect, on the network thread."""
         self._network.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paho.mqtt.client import ConnectFlags, DisconnectFlags
@@ -39,10 +39,13 @@ class Handshake:
         self.limits = Limits()
         #: the answers of SUBACK; None: it has not come
         self.granted: list[ReasonCode] | None = None
+        #: UNSUBACK is there, or nothing was unsubscribed; a filter that there was none of is no failure
+        self.unsubscribed = True
         self._refused: LinkLost | None = None
         self._last_words = ""
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
         client.on_disconnect = self._on_disconnect
 
     def connect(self, password: str | None, clean: bool) -> None:
@@ -88,6 +91,11 @@ class Handshake:
         except ValueError as error:
             raise LinkRefused(f"{topic_filter!r} is no topic filter: {error}") from error
 
+    def unsubscribe(self, topic_filters: Sequence[str]) -> None:
+        """Queue UNSUBSCRIBE; called behind `subscribe`, so that both go in one write."""
+        self.unsubscribed = False
+        self._client.unsubscribe(list(topic_filters))
+
     def granted_qos(self, topic_filter: str) -> int:
         """The QoS that SUBACK grants. Raises LinkRefused where it grants none."""
         reason = self.granted[0] if self.granted else None
@@ -121,6 +129,9 @@ class Handshake:
 
     def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
         self.granted = reasons
+
+    def _on_unsubscribe(self, client: Any, userdata: Any, mid: int, reasons: Any, properties: Any) -> None:
+        self.unsubscribed = True
 
     def _on_disconnect(
         self, client: Any, userdata: Any, flags: DisconnectFlags, reason: ReasonCode, properties: Properties | None

@@ -10,7 +10,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tenacity
@@ -72,6 +72,10 @@ class Network:
         self.state = LinkState(LinkPhase.STOPPED)
         self.on_state: Callable[[LinkState], None] | None = None
         self.on_session: Callable[[bool], None] | None = None
+        #: filters that the session may still be subscribed to beside its own: they are unsubscribed
+        self.former: Sequence[str] = ()
+        #: the session, if the broker still has it, has the subscription
+        self.subscribed = False
         #: QoS that the broker granted to the subscription; None: no SUBACK yet
         self.granted_qos: int | None = None
         self.generation = 0
@@ -227,10 +231,12 @@ class Network:
         selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
         self._turn_until(client, handshake, selector, lambda: handshake.accepted, "CONNACK")
         present = handshake.session_present
-        # MQTT 3.1.1 sends all retained publications at each SUBSCRIBE. A new process makes it nevertheless: the
-        # mapping's filter may be another one than when the session was made.
-        if self._subscription is not None and (self._version_5 or not (present and self._connected_before)):
-            self._subscribe(client, handshake, selector, *self._subscription)
+        # MQTT 3.1.1 sends all retained publications at each SUBSCRIBE: it is sent where the session has no subscription, or
+        # has another filter's as well, or nobody knows.
+        subscribed = present and (self._connected_before or self.subscribed)
+        if self._subscription is not None and (self._version_5 or self.former or not subscribed):
+            self._subscribe(client, handshake, selector, *self._subscription, self.former if present else ())
+            self.former, self.subscribed = (), True
         log.info(
             "link %s: connected to %s as %s%s", self.name, self.place, self.client_id,
             ", the broker still has the session" if present else "",
@@ -242,10 +248,20 @@ class Network:
         return handshake
 
     def _subscribe(
-        self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector, topic_filter: str, qos: int
+        self,
+        client: LinkClient,
+        handshake: Handshake,
+        selector: selectors.BaseSelector,
+        topic_filter: str,
+        qos: int,
+        former: Sequence[str],
     ) -> None:
         handshake.subscribe(topic_filter, qos)
+        if former:
+            # In one write: what comes in between comes by one of them, and hardly by both.
+            handshake.unsubscribe(former)
         self._turn_until(client, handshake, selector, lambda: handshake.granted is not None, "SUBACK")
+        self._turn_until(client, handshake, selector, lambda: handshake.unsubscribed, "UNSUBACK")
         granted = handshake.granted_qos(topic_filter)
         if granted < qos and granted != self.granted_qos:
             log.warning(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link.client import PUBACK, PUBCOMP, PUBREC, PUBREL, SUBSCRIBE_MID, Answer
+from bridge.mqtt.link.client import HIGHEST_MID, PUBACK, PUBCOMP, PUBREC, PUBREL, Answer
 from bridge.mqtt.link.publish_packet import encode
 from bridge.mqtt.link.state import Limits, LinkCounters, LinkLost, Refusal
 
@@ -286,7 +286,7 @@ class Outbox:
 
     def _new_mid(self) -> int:
         while True:
-            self._last_mid = self._last_mid % (SUBSCRIBE_MID - 1) + 1
+            self._last_mid = self._last_mid % HIGHEST_MID + 1
             mid = self._last_mid
             if mid not in self._waiting and mid not in self._held and mid not in self._stale:
                 return mid
@@ -297,5 +297,5 @@ def _releases(mids: Iterable[int]) -> bytes:
 
 
 def _check_mids(mids: Sequence[int], number: int) -> None:
-    if len(mids) != number or len(set(mids)) != number or not all(0 < mid < SUBSCRIBE_MID for mid in mids):
-        raise ValueError(f"message ids have to be {number} different numbers of 1 to {SUBSCRIBE_MID - 1}: {mids}")
+    if len(mids) != number or len(set(mids)) != number or not all(0 < mid <= HIGHEST_MID for mid in mids):
+        raise ValueError(f"message ids have to be {number} different numbers of 1 to {HIGHEST_MID}: {mids}")

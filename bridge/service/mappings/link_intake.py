@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bridge.config import LinkConfig
+from bridge.config.link import MAPPING_PLACE
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.guarantee import GUARANTEED_QOS
 from bridge.mapping.local_publication import received_message
@@ -15,6 +16,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rule import ToMqRule
 from bridge.mq.interface import Connection
+from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.progress import Progress, forget_record
 from bridge.mqtt.link import LinkPhase, Received
 from bridge.service.mappings.link_session import end_session, link_connection
@@ -53,6 +55,10 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
         self._released: list[int] = []
         #: number of the connection since which the broker has had the session: as it is, and as it is on record
         self._session = self._recorded_session = 0
+        #: the link is started
+        self._begun = False
+        #: that the session has the one subscription is still to be put on record
+        self._unsure = False
         self._link = link_connection(
             name,
             self._link_name,
@@ -63,12 +69,43 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
             on_session=self._session_told,
         )
 
+    def start(self) -> None:
+        # The link is started when it is known what the session at the broker has: `opened`.
+        super(LinkedRunner, self).start()
+
     def stop(self) -> None:
         super().stop()
         self._link.interrupt()
 
+    def _begin(self, connection: Connection) -> None:
+        """Put the session on record, and start the link."""
+        config = self._link_config
+        self._wanted = LinkSession(
+            self.mapping,
+            self._site.owner,
+            self._link_name,
+            config.host,
+            config.broker_port,
+            config.client_id.replace(MAPPING_PLACE, self.mapping),
+            [self._rule.source_filter],
+            GUARANTEED_QOS[self._config.guarantee],
+            sure=True,
+        )
+        before = LinkSessions(connection).load(self.mapping)
+        if before is None or not before.is_of(self._wanted):
+            before = None
+        if before != self._wanted:
+            filters = list(dict.fromkeys([*(before.filters if before is not None else ()), *self._wanted.filters]))
+            LinkSessions(connection).save(msgspec.structs.replace(self._wanted, filters=filters, sure=False))
+            self._unsure = True
+        former = [one for one in (before.filters if before is not None else ()) if one not in self._wanted.filters]
+        self._link.resume(former, subscribed=before == self._wanted)
+        self._link.start()
+        self._begun = True
+
     def leave_session(self) -> None:
-        end_session(self.mapping, self._link_name, self._link_config)
+        if end_session(self.mapping, self._link_name, self._link_config):
+            self._site.remove_session(self.mapping)
         if self._exactly:
             self._site.remove_record(self.mapping)
 
@@ -93,6 +130,8 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
         else:
             # Of a time when it was exactly-once: its message ids would be taken for those of publications to come.
             forget_record(connection, self.mapping)
+        if not self._begun:
+            self._begin(connection)
 
     def key(self, item: Received) -> bytes:
         return b"%d/%d/%d" % (item.generation, item.mid, id(item))
@@ -104,6 +143,9 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
         return received_message(item.publication)
 
     def unit(self, connection: Connection, messages: int) -> None:
+        if self._unsure and self._link.subscribed:
+            LinkSessions(connection).save(self._wanted)
+            self._unsure = False
         if not self._waiting:
             self._take()
         if self._exactly:

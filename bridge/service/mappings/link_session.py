@@ -49,12 +49,14 @@ def link_connection(
     )
 
 
-def end_session(mapping: str, name: str, config: LinkConfig) -> None:
-    """Have the broker forget the session of a mapping that is no more: connecting with a clean one does."""
+def end_session(mapping: str, name: str, config: LinkConfig) -> bool:
+    """Have the broker forget the session of a mapping that is no more, by connecting with a clean one; whether it has."""
     connection = link_connection(mapping, name, config, clean=True)
     connection.start()
-    if not connection.wait_connected(END_TIMEOUT):
+    ended = connection.wait_connected(END_TIMEOUT)
+    if not ended:
         log.warning(
             "the session of mapping %s is left at the broker of link %s: %s", mapping, name, connection.state.error
         )
     connection.stop(END_TIMEOUT)
+    return ended

@@ -43,11 +43,15 @@ class Mappings:
         self._site = site
         self._entries: dict[str, Entry] = {}
         self._changing = asyncio.Lock()
+        #: ends what mappings of before have left at brokers
+        self._ending: asyncio.Task[None] | None = None
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start those that are enabled, and end what is left of mappings that are no more."""
         await asyncio.to_thread(self._site.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
+        # A broker that is away must not hold up the others.
+        self._ending = asyncio.create_task(asyncio.to_thread(self._site.end_other_sessions, frozenset(mappings), dict(links)))
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
         """Let the mappings be these from now on; lines that say what has changed. Those that have not go on meanwhile."""
@@ -123,6 +127,8 @@ class Mappings:
 
     async def stop(self) -> None:
         """End all of them, each after its unit of work."""
+        if self._ending is not None:
+            await asyncio.wait((self._ending,))
         async with self._changing:
             running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
             for _, entry in running:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 from bridge.archive.recorder import Recorder
+from bridge.config import LinkConfig
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host
 from bridge.mq.intake import mapping_subscriptions, remove_subscription
 from bridge.mq.interface import MQOD, Connection
+from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
 
@@ -51,6 +53,37 @@ class Site:
             connection.commit()
 
         self._with_connection(remove)
+
+    def remove_session(self, mapping: str) -> None:
+        """Forget that a mapping had a session at a broker."""
+        self._with_connection(lambda connection: LinkSessions(connection).remove(mapping))
+
+    def end_other_sessions(self, names: Set[str], links: Mapping[str, LinkConfig]) -> None:
+        """End the sessions at brokers of mappings that are no more in the configuration: else they gather for ever."""
+
+        def end(connection: Connection) -> None:
+            for session in LinkSessions(connection).all(self.owner):
+                if session.mapping in names:
+                    continue
+                config = links.get(session.link)
+                if config is None:
+                    log.warning(
+                        "mapping %s is no more, nor is its link %s: its session %r at %s:%d goes on there until somebody "
+                        "connects with that client identifier and a clean session",
+                        session.mapping, session.link, session.client_id, session.host, session.port,
+                    )  # fmt: skip
+                    continue
+                there = config.model_copy(
+                    update={"host": session.host, "port": session.port, "client_id": session.client_id}
+                )
+                # Imported where there is such a session: with it comes the client of brokers.
+                from bridge.service.mappings.link_session import end_session
+
+                if end_session(session.mapping, session.link, there):
+                    log.warning("mapping %s is no more: its session at %s is ended", session.mapping, session.host)
+                    LinkSessions(connection).remove(session.mapping)
+
+        self._with_connection(end)
 
     def forget_others(self, names: Set[str]) -> None:
         """Remove the subscriptions of mappings that are no more in the configuration."""

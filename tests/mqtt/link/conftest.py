@@ -73,8 +73,10 @@ def link() -> Iterator[LinkFactory]:
         of_connection = {
             name: options.pop(name) for name in ("topic_filter", "qos", "password", "clean") if name in options
         }
+        former = options.pop("former", ())
         config = LinkConfig(host=options.pop("host", "127.0.0.1"), port=port, version=version, **options)
         made = TestedLink("L", config, client_id, **of_connection)
+        made.resume(former, subscribed=False)
         links.append(made)
         made.start()
         return made

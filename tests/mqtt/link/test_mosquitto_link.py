@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase
 from bridge.mqtt.link import network as link_network
+from bridge.mqtt.link.outbox import Outbox as LinkOutbox
 from tests.acceptance.mosquitto import Subscriber, publish
 from tests.mqtt.link.certificates import make, tls_settings
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
+from tests.mqtt.link.fake_broker import FakeBroker, answer
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.patience import PATIENCE
 
@@ -249,3 +252,81 @@ def test_tls_with_a_certificate_of_its_own(
     own = {"certificate_file": certificates / "client.pem", "key_file": certificates / "client.key"}
     ready(link(port, "5", "with", host="localhost", tls=trust | own | {"key_password_variable": "LINK_KEY"}))
     assert link(port, "5", "without", host="localhost", tls=trust).state_where(LinkPhase.WAITING).error
+
+
+def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    """The old filter is unsubscribed with the new one subscribed to, in the durable session, and nothing is lost between."""
+    port = mosquitto().port
+    receiver = ready(link(port, version, "in", topic_filter="plant/#", qos=2))
+    receiver.stop(PATIENCE)
+    sender = ready(link(port, version, "out"))
+    sender.publish([Publication(topic="plant/a", payload=b"before", qos=2)])
+    receiver = link(port, version, "in", topic_filter="plant/+/#", qos=2, former=("plant/#",))
+    ready(receiver)
+    sender.publish([Publication(topic="plant/a", payload=b"%d" % number, qos=2) for number in range(20)])
+    payloads: list[bytes] = []
+    while len(payloads) < 21:
+        taken = receiver.take(100, 1 << 20, PATIENCE)
+        payloads += [one.publication.payload for one in taken]
+        receiver.acknowledge(taken)
+        receiver.complete(receiver.released())
+    sender.publish([Publication(topic="plant/a", payload=b"last", qos=2)])
+    (last,) = receiver.take_all(1)
+    assert payloads == [b"before", *(b"%d" % number for number in range(20))]
+    assert last.publication.payload == b"last"
+
+
+@pytest.mark.parametrize("reason", [0x92, 0x95, 0x9A, 0x9B, 0x80, 0x83, 0xFE])
+@pytest.mark.parametrize(("packet", "qos"), [(0x40, 1), (0x50, 2)])
+def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
+    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, packet: int, qos: int, reason: int
+) -> None:
+    """Brokers send what MQTT 5 has for other packets only; it is a refusal, with or without a name."""
+    sender = link(broker_5.port)
+    peer = broker_5.connected()
+    for code in (reason, None):
+        call = calls.submit(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
+        (mid,) = peer.mids(0x30 | qos << 1, 1)
+        if code is None and qos == 2:
+            peer.send(answer(0x50, mid))
+            peer.expect(0x62)
+            peer.send(answer(0x70, mid))
+        else:
+            peer.send(answer(packet, mid, code))
+        refused = {0: reason} if code is not None else {}
+        assert {index: refusal.reason for index, refusal in call.result(PATIENCE).items()} == refused
+
+
+def test_a_connection_on_which_we_stumble_is_over_and_the_link_goes_on(
+    broker_5: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = LinkOutbox.answered
+
+    def stumbles(self: LinkOutbox, answers: object) -> None:
+        monkeypatch.setattr(LinkOutbox, "answered", answered)
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(LinkOutbox, "answered", stumbles)
+    sender = link(broker_5.port)
+    peer = broker_5.connected()
+    peer.send(answer(0x40, 9))
+    broker_5.connected()
+    sender.state_where(LinkPhase.CONNECTED)
+
+
+def test_a_password_that_cannot_be_had_is_read_again(
+    broker_5: FakeBroker, link: LinkFactory, impatient: None
+) -> None:
+    asked: list[int] = []
+
+    def password() -> str:
+        asked.append(1)
+        if len(asked) < 3:
+            raise OSError("password_file: no such file")
+        return "s3cret"
+
+    made = link(broker_5.port, user="maria", password=password)
+    _, connect = broker_5.connecting()
+    assert connect.endswith(b"\0\6s3cret")
+    assert len(asked) == 3
+    assert made.state.error == "" or "password_file" in made.state.error

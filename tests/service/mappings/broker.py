@@ -46,6 +46,8 @@ class Broker:
         self.changed = threading.Condition()
         self.in_flight = 4
         self.limits = Limits()
+        #: what each link was told of the session: filters to unsubscribe, whether it is subscribed
+        self.resumed: list[tuple[list[str], bool]] = []
         #: reason code of what it refuses
         self.reason = 0x87
         self.fault = LinkFault()
@@ -238,6 +240,13 @@ class FakeLink:
     def wait_connected(self, wait: float) -> bool:
         self.asked += 1
         return not self.away
+
+    def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
+        self._broker.resumed.append((list(former), subscribed))
+
+    @property
+    def subscribed(self) -> bool:
+        return self.generation > 0
 
     @property
     def limits(self) -> Limits:

@@ -41,7 +41,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     made = Scene(manager)
     for module in (link_intake, link_outlet):
         monkeypatch.setattr(module, "link_connection", made.link_connection)
-        monkeypatch.setattr(module, "end_session", lambda *_: None)
+        monkeypatch.setattr(module, "end_session", lambda *_: True)
     for queue in QUEUES:
         made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
     yield made

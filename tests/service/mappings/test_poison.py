@@ -192,7 +192,7 @@ def test_a_mapping_from_the_dead_letter_queue_puts_nothing_back_there(scene: Sce
 def test_a_request_is_answered_by_its_correl_id_or_its_msg_id(scene: Scene) -> None:
     """What is kept of a request is found by either, as whoever answers is used to."""
     config = mapping_config(
-        {"mqtt": "ask", "link": "L", "requests_queue": "IN"}, {"queue": "OUT"}
+        {"mqtt": "ask", "link": "L"}, {"queue": "OUT", "requests_queue": "IN"}, attributes={"reply_to_queue": "OUT"}
     )
     scene.broker.send(b"q", topic="ask", response_topic="answers/1", qos=1)
     scene.run(config, lambda: scene.depth("OUT") == 1 and scene.broker.quiet)

@@ -7,13 +7,15 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.config import Configuration, load
 from bridge.mapping.check import problems
 from bridge.mq.mapping_subscription import mapping_subscriptions
-from bridge.mq.progress import MAPPING_STATE_QUEUE
+from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
+from bridge.service.mappings import link_intake
 from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State
@@ -160,6 +162,105 @@ def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: 
         assert mapping_subscriptions(scene.application, OWNER) == {"c"}
 
     run(test())
+
+
+# Moved, and renamed -----------------------------------------------------------------------------------------------------
+
+ELSEWHERE = LINK.model_copy(update={"port": 1884})
+
+
+@pytest.mark.parametrize("first", ["link", "local"])
+def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: str) -> None:
+    """Its link points elsewhere now: the subscription, and what came for it meanwhile, are the mapping's still."""
+    from_local = mapping_config({"topic": "a/#"}, {"mqtt": "b"})
+    to_link = mapping_config({"topic": "a/#"}, {"mqtt": "b", "link": "L"})
+    before, links = (to_link, LINKS) if first == "link" else (from_local, {"L": ELSEWHERE})
+
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"a": before}, links)
+        await happens(lambda: running(mappings, "a"))
+        await mappings.apply({"a": disabled(before)}, links)
+        scene.publish("a/1", b"1", b"2", b"3", Persistence=1)
+        await mappings.apply({"a": to_link}, {"L": ELSEWHERE})
+        await happens(lambda: scene.broker.arrived == [b"1", b"2", b"3"])
+        await mappings.stop()
+
+    run(test())
+
+
+def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name of the same broker, as may be: what waits in the session is not thrown away."""
+    ended: list[object] = []
+    monkeypatch.setattr(link_intake, "end_session", lambda *what: bool(ended.append(what)) or True)
+
+    async def test() -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"b": B}, LINKS)
+        await happens(lambda: running(mappings, "b"))
+        await mappings.apply({"b": disabled(B)}, LINKS)
+        scene.broker.send(b"1", b"2", topic="b/1")
+        await mappings.apply({"b": B}, {"L": ELSEWHERE})
+        await happens(lambda: scene.depth("IN") == 2)
+        assert not ended
+        await mappings.apply({}, {"L": ELSEWHERE})
+        assert len(ended) == 1
+        await mappings.stop()
+
+    run(test())
+
+
+def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> None:
+    """Both in one durable session, a broker delivers once for each. What is on record outlives the bridge."""
+    finer = mapping_config({"mqtt": "b/{x}/{rest...}", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
+
+    async def life(config: Any) -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start({"b": config}, LINKS)
+        scene.broker.send(b"1", topic="b/1/2")
+        await happens(lambda: scene.broker.quiet and running(mappings, "b"))
+        await asyncio.to_thread(until, lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
+        await mappings.stop()
+
+    for config in (B, B, finer, finer):
+        run(life(config))
+    assert scene.broker.resumed == [([], False), ([], True), (["b/#"], False), ([], True)]
+
+
+def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bridge.service.mappings import link_session
+
+    ended: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(link_session, "end_session", lambda *what: bool(ended.append(what)) or True)
+
+    async def life(mappings_of: dict[str, Any]) -> None:
+        mappings = Mappings(scene.site)
+        await mappings.start(mappings_of, LINKS)
+        await happens(lambda: running(mappings, *mappings_of))
+        await mappings.stop()
+
+    for mappings_of in ({"b": B}, {"a": A}, {"a": A}):
+        run(life(mappings_of))
+    assert [(mapping, link) for mapping, link, _ in ended] == [("b", "L")]
+
+
+def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> None:
+    """A message id of then is another publication's now."""
+    exactly = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee="exactly-once")
+    at_least = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
+    scene.run(exactly, scene.settled)
+    record = Progress(scene.application, "map")
+    record.load()
+    record.save(msgspec.msgpack.encode([1]))
+    scene.application.commit()
+    scene.broker.unreleased = {1}
+    scene.run(at_least, lambda: scene.broker.quiet and scene.settled())
+    scene.run(exactly, scene.settled)
+    scene.broker.send(b"new")
+    scene.run(exactly, lambda: scene.broker.quiet and scene.settled())
+    assert scene.bodies("OUT") == [b"new"]
 
 
 # The file, and who asks -------------------------------------------------------------------------------------------------

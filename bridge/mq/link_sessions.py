@@ -1,0 +1,99 @@
+"""The sessions that mappings have at brokers, on SYSTEM.MQTT.MAPPING.STATE: what a broker keeps when its mapping is gone.
+
+A durable session goes on without its mapping: it gathers what comes for its filters. So each is on record before it is made:
+where it is, and which filters it may be subscribed to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+from bridge.wire import cmqc
+
+_WHAT = "session"
+#: There is no queue for records, or the bridge may not use it: the mapping does without.
+_NO_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED))
+
+
+class LinkSession(msgspec.Struct, tag="session", eq=True):
+    """A mapping's session at a broker."""
+
+    mapping: str
+    #: the bridge, among those of the queue manager
+    owner: str
+    link: str
+    host: str
+    port: int
+    client_id: str
+    #: filters that it may be subscribed to
+    filters: list[str]
+    qos: int = 0
+    #: it is subscribed to these, and to nothing else
+    sure: bool = False
+
+    def is_of(self, other: LinkSession) -> bool:
+        """Return whether it is the same session: of one broker, under one client identifier."""
+        return (self.host, self.port, self.client_id) == (other.host, other.port, other.client_id)
+
+
+class LinkSessions:
+    """The sessions of mappings, as one connection sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def load(self, mapping: str) -> LinkSession | None:
+        """Return what is on record of a mapping; None where nothing is. Raises MQError."""
+        try:
+            data = Progress(self._connection, mapping, what=_WHAT).load()
+        except MQError as error:
+            if error.reason not in _NO_QUEUE:
+                raise
+            return None
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.msgpack.decode(data, type=LinkSession) if data else None
+        return None
+
+    def save(self, session: LinkSession) -> None:
+        """Put a session on record, and commit. Raises MQError."""
+        try:
+            Progress(self._connection, session.mapping, what=_WHAT).save(msgspec.msgpack.encode(session))
+            self._connection.commit()
+        except MQError as error:
+            if error.reason not in _NO_QUEUE:
+                raise
+
+    def remove(self, mapping: str) -> None:
+        """Forget the session of a mapping, and commit. Raises MQError."""
+        Progress(self._connection, mapping, what=_WHAT).remove()
+        self._connection.commit()
+
+    def all(self, owner: str) -> list[LinkSession]:
+        """Return the sessions of a bridge. Raises MQError."""
+        options = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
+        try:
+            handle = self._connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), options)
+        except MQError as error:
+            if error.reason not in _NO_QUEUE:
+                raise
+            return []
+        found: dict[str, LinkSession] = {}
+        how = cmqc.MQGMO_BROWSE_FIRST
+        try:
+            while True:
+                data = self._connection.get(handle, GetOptions(Options=how)).data
+                how = cmqc.MQGMO_BROWSE_NEXT
+                with contextlib.suppress(msgspec.DecodeError):
+                    session = msgspec.msgpack.decode(data[1:], type=LinkSession)
+                    found[session.mapping] = session
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+        finally:
+            self._connection.close(handle)
+        return [one for one in found.values() if one.owner == owner]
