@@ -284,9 +284,10 @@ def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
     """Brokers send what MQTT 5 has for other packets only; it is a refusal, with or without a name."""
     sender = link(broker_5.port)
     peer = broker_5.connected()
+    ready(sender)
     for code in (reason, None):
         call = calls.submit(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
-        (mid,) = peer.mids(0x30 | qos << 1, 1)
+        ((_, mid),) = peer.published(1, qos << 1)
         if code is None and qos == 2:
             peer.send(answer(0x50, mid))
             peer.expect(0x62)
