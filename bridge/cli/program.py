@@ -72,7 +72,6 @@ program = typer.Typer(
     help="A bridge between MQTT clients and IBM MQ.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -91,5 +90,24 @@ pipeline = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from bridge.cli.service import version
+
+        version()
+        raise typer.Exit
+
+
+@program.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", help="Print the versions and exit.", is_eager=True, callback=_print_version
+    ),
+) -> None:
+    """A bridge between MQTT clients and IBM MQ."""
+
+
 program.add_typer(mq, name="mq")
 program.add_typer(pipeline, name="pipeline")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
     from bridge.service.control import Answer
@@ -27,7 +27,10 @@ def reload(config: Config = None, data_dir: options.DataDirectory = None) -> Non
     Mappings and links that are added, changed, removed, enabled or disabled take effect; the others go on
     untouched. A file with mistakes changes nothing: each is one line on standard error, exit status 1.
     """
-    answer = _asked("reload", config, data_dir)
+    try:
+        answer = _asked("reload", config, data_dir)
+    except Failure as failure:
+        raise Failure(failure.text, FAILED) from failure
     for line in answer.lines:
         typer.echo(line, err=not answer.ok)
     if not answer.ok:

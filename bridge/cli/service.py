@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
     from bridge.config import Configuration
@@ -86,7 +86,8 @@ def check(
     Exit status 2 when it has mistakes; each is one line on standard error: file, line, key, what was expected
     and what was found.
 
-    With --connect, exit status 1 when the queue manager cannot be reached, or lacks something; each thing is one
+    Exit status 1 when a file, variable or package that it needs is not there; each is a line on standard error.
+    With --connect, also when the queue manager cannot be reached, or lacks something; each thing is one
     line on standard error: what is missing, and the MQSC that would create it.
     """
     from bridge.cli.queue_manager import configuration_in
@@ -98,10 +99,17 @@ def check(
         typer.echo(line)
     for loop in loops_of(configuration):
         typer.echo(f"loop: {loop}")
+    from bridge.cli.surroundings import lacking
+
+    missing = list(lacking(configuration))
+    for line in missing:
+        typer.echo(line, err=True)
     if connect:
         from bridge.cli.requirements import check_queue_manager
 
         check_queue_manager(configuration)
+    if missing:
+        raise Failure(f"{config} is right, and what it needs is not all there for this user", FAILED)
     typer.echo(f"{config} is OK")
 
 

@@ -152,8 +152,11 @@ def _several_qos() -> values.Kind:
 
     def check(value: object) -> list[int]:
         listed: list[Any] = value if isinstance(value, list) else [value]
-        if not listed or not all(type(one) is int and 0 <= one <= 2 for one in listed):
+        if not listed:
             raise values.refusal("0, 1 or 2, or a list of these")
+        for index, one in enumerate(listed):
+            if type(one) is not int or not 0 <= one <= 2:
+                raise values.refusal("0, 1 or 2, or a list of these", *([index] if isinstance(value, list) else []))
         return listed
 
     one = {"enum": [0, 1, 2]}

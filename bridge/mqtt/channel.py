@@ -109,16 +109,20 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client = f"at {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "at ?"
         transport.set_write_buffer_limits(high=channel.pending_bytes)
-        if len(channel.connections) >= channel.config.max_clients and not channel.make_room():
+        full = len(channel.connections) >= channel.config.max_clients
+        if (full or channel.room.taken >= channel.room.connections) and not channel.make_room():
             log.warning(
-                "channel %s: a connection %s is refused: max_clients (%d) are connected",
+                "channel %s: a connection %s is refused: %s",
                 channel.config.name,
                 self.client,
-                channel.config.max_clients,
+                f"max_clients ({channel.config.max_clients}) are connected"
+                if full
+                else f"the limit of open files leaves room for {channel.room.connections} clients",
             )
             self.refuse(ConnackCode.SERVER_UNAVAILABLE)
             return
         channel.connections.add(self)
+        channel.room.taken += 1
         channel.silent[self] = None
 
     def data_received(self, data: bytes) -> None:
@@ -339,13 +343,28 @@ class Connection(asyncio.Protocol):
         self.channel.gateway.sweep(self, now)
 
 
+class Room:
+    """How many connections all channels may have: those for which there are descriptors."""
+
+    def __init__(self, connections: int) -> None:
+        self.connections = connections
+        self.taken = 0
+
+
 class Channel:
     """A listener with its rules."""
 
     def __init__(
-        self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, pending_publications: int
+        self,
+        config: ChannelConfig,
+        gateway: Gateway,
+        *,
+        pending_bytes: int,
+        pending_publications: int,
+        room: Room | None = None,
     ) -> None:
         self.config = config
+        self.room = room or Room(config.max_clients)
         self.gateway = gateway
         self.pending_bytes = pending_bytes
         self.pending_publications = pending_publications
@@ -400,7 +419,9 @@ class Channel:
 
     def discard(self, connection: Connection) -> None:
         """A connection is gone."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.room.taken -= 1
         self.silent.pop(connection, None)
         if self._empty is not None and not self.connections and not self._empty.done():
             self._empty.set_result(None)

@@ -68,6 +68,8 @@ class ControlServer:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with socket_address(self.path) as address:
                 listener.bind(address)
+            # The group's, as the queue manager's sockets are.
+            os.chmod(self.path, 0o660)
         finally:
             os.umask(mask)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=REQUEST_LENGTH)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -17,8 +19,9 @@ from bridge.archive.recorder import Recorder
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError, host_of
-from bridge.mqtt.channel import Channel
+from bridge.mqtt.channel import Channel, Room
 from bridge.service.control import Answer, ControlServer, Request
+from bridge.service.descriptors import room_for
 from bridge.service.log import configure
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.mappings.site import Site
@@ -102,8 +105,12 @@ class Bridge:
         if self.configuration.archive.directory is None:
             return None
         # Imported only where there is an archive: with it come the rows and the process that writes them.
-        from bridge.archive.writer import ArchiveError
-
+        try:
+            from bridge.archive.writer import ArchiveError
+        except ImportError as error:
+            raise StartError(
+                f"archive: {error}; `{sys.executable} -m pip install 'pyarrow>=18,<27'` brings what it needs"
+            ) from error
         try:
             return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
         except ArchiveError as error:
@@ -171,12 +178,14 @@ class Bridge:
 
     async def _listen(self) -> None:
         limits = self.configuration.limits
+        room = Room(room_for(sum(config.max_clients for config in self.configuration.channels)))
         for config in self.configuration.channels:
             channel = Channel(
                 config,
                 self.service,
                 pending_bytes=limits.pending_bytes,
                 pending_publications=limits.pending_publications,
+                room=room,
             )
             try:
                 address, port = await channel.listen()
@@ -273,7 +282,8 @@ class Bridge:
         hint = self.host.hint(self._source.path if self._source is not None else None)
         self.announce("try next, each in a terminal of its own:")
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
-        self.announce(f"  .venv/bin/mqbridge mq pub demo/hello 'hello from MQ' {hint}")
+        command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
+        self.announce(f"  {command} mq pub demo/hello 'hello from MQ' {hint}")
 
 
 def run(configuration: Configuration, source: ConfigurationSource | None = None) -> int:

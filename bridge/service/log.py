@@ -7,9 +7,13 @@ to characters that print.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
+import threading
 import time
+from datetime import datetime
+from typing import TextIO
 
 import msgspec
 
@@ -31,23 +35,66 @@ def printable(text: str) -> str:
 
 
 class Flood(logging.Filter):
-    """Lets so many lines of a kind through in an interval; the first after it tells how many were left out."""
+    """Lets so many lines of a kind through in an interval, and counts the rest.
+
+    What was left out is told in a line of its own when the interval is over, whether or not another of the kind comes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        #: kind -> (begin of the interval, lines in it)
-        self._kinds: dict[tuple[str, int], tuple[float, int]] = {}
+        #: kind -> (begin of the interval, lines in it, the last one left out)
+        self._kinds: dict[tuple[str, int], tuple[float, int, logging.LogRecord | None]] = {}
+        self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "is_count", False):
+            return True
         kind = (record.pathname, record.lineno)
-        begun, lines = self._kinds.get(kind, (0.0, 0))
-        if record.created - begun >= KIND_INTERVAL:
-            if lines > KIND_LINES:
-                record.msg = f"{record.getMessage()} ({lines - KIND_LINES} more like this were left out)"
-                record.args = ()
-            begun, lines = record.created, 0
-        self._kinds[kind] = (begun, lines + 1)
-        return lines < KIND_LINES
+        with self._lock:
+            begun, lines, last = self._kinds.get(kind, (record.created, 0, None))
+            passes = lines < KIND_LINES
+            self._kinds[kind] = (begun, lines + 1, last if passes else record)
+        return passes
+
+    def due(self, now: float) -> list[logging.LogRecord]:
+        """Return a line for each kind whose interval is over, and of which some were left out; the next ones begin."""
+        found: list[logging.LogRecord] = []
+        with self._lock:
+            for kind, (begun, lines, last) in list(self._kinds.items()):
+                if now - begun < KIND_INTERVAL:
+                    continue
+                del self._kinds[kind]
+                if last is not None:
+                    text = f"{lines - KIND_LINES} more lines like this were left out, the last: {last.getMessage()}"
+                    told = logging.LogRecord(last.name, last.levelno, last.pathname, last.lineno, text, (), None)
+                    told.is_count = True
+                    found.append(told)
+        return found
+
+
+class FloodHandler(logging.StreamHandler[TextIO]):
+    """Writes records, and, once a second, how many were left out of a kind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.flood = Flood()
+        self.addFilter(self.flood)
+        self._ended = threading.Event()
+        threading.Thread(target=self._count, name="log", daemon=True).start()
+
+    def _count(self) -> None:
+        while not self._ended.wait(1.0):
+            self.tell(time.time())
+
+    def tell(self, now: float) -> None:
+        """Write what is due."""
+        for record in self.flood.due(now):
+            self.handle(record)
+
+    def close(self) -> None:
+        self._ended.set()
+        self.tell(float("inf"))
+        super().close()
 
 
 class TextFormatter(logging.Formatter):
@@ -55,6 +102,18 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+        #: under systemd, each line begins with its priority (sd-daemon(3))
+        self._is_journal = _is_journal()
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return datetime.fromtimestamp(record.created).astimezone().isoformat(" ", "milliseconds")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if not self._is_journal:
+            return text
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
@@ -77,10 +136,22 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry).decode()
 
 
+#: Levels, and the priorities of syslog that they are.
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
+
+
+def _is_journal() -> bool:
+    """Return whether standard error goes to systemd's journal, which then says so (systemd.exec(5), JOURNAL_STREAM)."""
+    stream = os.environ.get("JOURNAL_STREAM", "")
+    try:
+        found = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stream == f"{found.st_dev}:{found.st_ino}"
+
+
 def configure(config: LogConfig) -> None:
     """Send the log to standard error as the configuration says."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr) if config.level == "debug" else FloodHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if config.format == "json" else TextFormatter())
-    if config.level != "debug":
-        handler.addFilter(Flood())
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)

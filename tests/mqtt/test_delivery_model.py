@@ -27,7 +27,7 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.message import PublicationMessage
 from bridge.mapping.to_mq import ClientIdentity, to_mq
 from bridge.mq.agent import Recovered, Side, StateKey, UnitOfWork
-from bridge.mqtt.channel import Connection
+from bridge.mqtt.channel import Connection, Room
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
     Connack,
@@ -193,6 +193,7 @@ class FakeChannel:
         self.pending_publications = 1000
         self.connections: set[Connection] = set()
         self.silent: dict[Connection, None] = {}
+        self.room = Room(1_000)
         self.dead_letters: frozenset[int] = frozenset()
         self.stopping = False
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, JsonFormatter, TextFormatter
+from bridge.service import log as log_module
+from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
 
 
 @pytest.fixture
@@ -59,13 +61,44 @@ def test_many_lines_of_a_kind_become_few(lines) -> None:
     assert written[-1].endswith("something else")
 
 
-def test_the_next_interval_tells_what_was_left_out() -> None:
+def test_what_was_left_out_is_told_when_the_interval_is_over() -> None:
+    """Also where no further line of the kind comes; the count is a line of its own."""
     flood = Flood()
-    kept = []
-    for number in range(KIND_LINES + 8):
+    for number in range(3_000):
         record = logging.LogRecord("test", logging.WARNING, "here.py", 7, "number %d", (number,), None)
-        record.created = 100.0 if number < KIND_LINES + 7 else 100.0 + KIND_INTERVAL
-        if flood.filter(record):
-            kept.append(record.getMessage())
-    assert len(kept) == KIND_LINES + 1
-    assert kept[-1] == f"number {KIND_LINES + 7} (7 more like this were left out)"
+        record.created = 100.0
+        assert flood.filter(record) is (number < KIND_LINES)
+    assert flood.due(100.0 + KIND_INTERVAL - 0.1) == []
+    (told,) = flood.due(100.0 + KIND_INTERVAL)
+    assert told.getMessage() == f"{3_000 - KIND_LINES} more lines like this were left out, the last: number 2999"
+    assert flood.filter(told)
+    assert flood.due(1e9) == []
+    record.created = 200.0
+    assert flood.filter(record)
+
+
+def test_what_was_left_out_is_told_at_the_end() -> None:
+    sink = io.StringIO()
+    handler = FloodHandler(sink)
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    for _ in range(KIND_LINES + 2):
+        logger.warning("again")
+    handler.close()
+    assert sink.getvalue().splitlines()[-1] == "2 more lines like this were left out, the last: again"
+
+
+def test_times_have_their_zone(lines) -> None:
+    logger, sink, _ = lines
+    logger.warning("now")
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d WARNING now$", sink.getvalue())
+
+
+def test_the_journal_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every line of a traceback, too (sd-daemon(3))."""
+    monkeypatch.setattr(log_module, "_is_journal", lambda: True)
+    formatter = TextFormatter()
+    for level, priority in ((logging.INFO, 6), (logging.WARNING, 4), (logging.ERROR, 3), (logging.CRITICAL, 2)):
+        record = logging.LogRecord("test", level, "here.py", 7, "said", (), None)
+        record.exc_text = "Traceback\n  line"
+        assert [line[:3] for line in formatter.format(record).split("\n")] == [f"<{priority}>"] * 3

@@ -1,0 +1,52 @@
+"""What a configuration needs of its surroundings: files, variables, packages. What is wrong with it shows at `check`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration, LinkConfig
+
+
+def lacking(configuration: Configuration) -> Iterator[str]:
+    """Yield a sentence for each thing that is not there, and without which a part of the bridge cannot work."""
+    ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
+    used = {getattr(end, "link", None) for end in ends}
+    for name, link in configuration.links.items():
+        if name in used:
+            yield from _of_link(name, link)
+    if configuration.archive.directory is not None and find_spec("pyarrow") is None:
+        yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
+    if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
+        yield f"pipelines: pyspark is not installed; `{_pip()} install 'mq-mqtt-bridge[spark]'` brings it"
+    settings = configuration.queue_manager
+    if settings.type == "embedded":
+        for script in settings.scripts:
+            if not os.access(script, os.R_OK):
+                yield f"queue_manager.scripts: {script} cannot be read"
+    elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
+        yield f"queue_manager.password_file: {settings.password_file} cannot be read"
+
+
+def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
+    from bridge.mqtt.link.tls import tls_context
+    from bridge.service.mappings.link_session import password_of
+
+    try:
+        password_of(name, link)
+    except OSError as error:
+        yield str(error)
+    if link.tls is not None:
+        try:
+            tls_context(link.tls)
+        except OSError as error:
+            yield f"link {name}: {error}"
+
+
+def _pip() -> str:
+    import sys
+
+    return f"{sys.executable} -m pip"

@@ -1,0 +1,53 @@
+"""The limit of open files: raised as far as may be, and no connection is cut off without a word."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import Any
+
+import pytest
+
+from bridge.mqtt.channel import Room
+from bridge.service.descriptors import RESERVE, room_for
+from bridge.wire.mqtt import Connack
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "clients", "raised", "room"),
+    [
+        (1_024, 20_000, 10_000, 10_000 + RESERVE, 10_000),
+        (1_024, resource.RLIM_INFINITY, 10_000, 10_000 + RESERVE, 10_000),
+        (1_024, 2_000, 10_000, 2_000, 2_000 - RESERVE),
+        (65_536, 65_536, 10_000, None, 10_000),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 10_000, None, 10_000),
+    ],
+)
+def test_the_limit_is_raised_to_what_the_clients_need(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    soft: int,
+    hard: int,
+    clients: int,
+    raised: int | None,
+    room: int,
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _which, limits: set_to.append(limits))
+    caplog.set_level(logging.WARNING)
+    assert room_for(clients) == room
+    assert set_to == ([(raised, hard)] if raised is not None else [])
+    assert ("there is room for" in caplog.text) is (room < clients)
+
+
+async def test_who_comes_when_the_descriptors_are_used_up_is_told(bridge: Any, caplog: Any) -> None:
+    async with bridge() as running:
+        running.channel.room = Room(2)
+        clients = [await running.connect("a"), await running.connect("b")]
+        third = await running.open()
+        assert await third.rest() == [Connack(3)]
+        assert "limit of open files" in caplog.text
+        clients[0].vanish()
+        await running.until(lambda: running.channel.room.taken == 1)
+        await running.connect("c")
