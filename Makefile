@@ -2,24 +2,31 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
+.PHONY: setup lock run test test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What a lock file names, with its hash, and nothing else; then the bridge itself, as a link to this directory.
+LOCKED = $(PIP) --require-hashes -r $(1) && $(PIP) --no-deps --no-build-isolation --editable .
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml deploy/setup.sh
+$(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
 	@sh deploy/setup.sh $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(call LOCKED,deploy/requirements.txt)
 	@touch $@
 
-# What the tests need beside the bridge itself.
-$(VENV)/.ready-test: $(VENV)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+# What the tests and benchmarks need beside the bridge itself.
+$(VENV)/.ready-test: $(VENV)/.ready deploy/requirements-test.txt
+	@$(call LOCKED,deploy/requirements-test.txt)
 	@touch $@
 
-$(VENV)/.ready-bench: $(VENV)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+$(VENV)/.ready-bench: $(VENV)/.ready-test
 	@touch $@
+
+# The lock files anew, of the newest releases that pyproject.toml allows, for every Python from 3.11 on.
+lock:
+	@sh deploy/lock.sh
 
 run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
@@ -32,8 +39,14 @@ test: $(VENV)/.ready-test
 	@$(BIN)/lint-imports
 	@sh tests/run.sh $(BIN)/python $(ARGS)
 
-# What takes too long for every change: pipelines whose processes are killed, and on a cluster.
-test-slow: $(VENV)/.ready-test
+# What needs no lock: the newest releases that pyproject.toml allows, in an environment of its own.
+test-newest:
+	@sh deploy/setup.sh $(VENV)-newest
+	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
+	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/local
+
+# What takes too long for every change: pipelines whose processes are killed, and on a cluster; the newest releases.
+test-slow: $(VENV)/.ready-test test-newest
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -67,4 +80,4 @@ bench-pipeline: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.pipeline $(PIPELINE_ARGS)
 
 clean:
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Writes the lock files: every package that the bridge (requirements.txt), its tests and benchmarks (requirements-test.txt)
+# need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are not in it: they need IBM's library
+# (tests/mqi/environments.sh builds them). Needs uv, which it installs into a directory of its own.
+set -eu
+cd "$(dirname "$0")/.."
+tools=$(mktemp -d)
+trap 'rm -rf "$tools"' EXIT
+python3 -m venv "$tools/venv"
+"$tools/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
+# The bridge is built without isolation: what builds it is locked as well.
+printf 'hatchling>=1.24\neditables\n' >"$tools/build.txt"
+compile() { # OUTPUT EXTRA...
+    output=$1
+    shift
+    "$tools/venv/bin/uv" pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
+        --no-emit-index-url "$@" pyproject.toml "$tools/build.txt" -o "$output"
+    sed -i 's|# via -r /.*|# via the build|; s|#   -r /.*|#   the build|' "$output"
+}
+compile deploy/requirements.txt
+compile deploy/requirements-test.txt --extra archive --extra spark --extra dev --extra bench
