@@ -197,7 +197,9 @@ class Handles:
         return self._unit
 
     def _room_in(self, unit: Unit) -> None:
-        if len(unit.puts) + len(unit.gets) >= int(self.queue_manager.attributes["MAXUMSGS"]):
+        unit.verbs += 1
+        if unit.verbs > int(self.queue_manager.attributes["MAXUMSGS"]):
+            unit.verbs -= 1
             raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
 
     def queue_of(self, number: int) -> Queue:

@@ -207,10 +207,15 @@ class Retrieval(Handles):
         if rest:
             md, data = joined(md, data, (appearance.seen(one)[1] for one in rest))
         reason = cmqc.MQRC_NONE
-        if flags & cmqc.MQGMO_CONVERT:
+        room = options.MaxLength
+        if flags & cmqc.MQGMO_CONVERT and (room is None or len(data) <= room):
             wanted = options.CodedCharSetId
             own = int(self.queue_manager.attributes["CCSID"])
-            md, data, reason = convert(md, data, wanted if wanted > 0 else own, options.Encoding)
+            converted = convert(md, data, wanted if wanted > 0 else own, options.Encoding)
+            if room is not None and len(converted[1]) > room and not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
+                reason = cmqc.MQRC_CONVERTED_MSG_TOO_BIG  # it fits as it is, and so it comes
+            else:
+                md, data, reason = converted
         length = len(data)
         got = Got(
             md=md,
@@ -225,7 +230,6 @@ class Retrieval(Handles):
             Segmentation=b"A" if md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED else b" ",
             properties=properties,
         )
-        room = options.MaxLength
         if room is None or length <= room:
             return got
         got.data = data[:room]

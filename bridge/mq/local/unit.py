@@ -22,9 +22,12 @@ class Unit:
         "latest",
         "puts",
         "undone",
+        "verbs",
     )
 
     def __init__(self) -> None:
+        #: messages that its application has put and got, as MAXUMSGS counts them: a publication is one, however many get it
+        self.verbs = 0
         self.puts: list[StoredMessage] = []
         #: messages taken, unlinked from their queues until the unit ends
         self.gets: list[StoredMessage] = []

@@ -16,29 +16,37 @@ import msgspec
 from bridge.wire import cmqc
 from bridge.wire.mq.errors import MalformedHeader
 from bridge.wire.mq.mqdlh import MQDLH, MQDLH_LAYOUT, decode_mqdlh, encode_mqdlh
-from bridge.wire.mq.mqmd import MQMDE, MQMDE_LAYOUT, decode_mqmde, encode_mqmde
-from bridge.wire.mq.mqxqh import MQXQH, decode_mqxqh, encode_mqxqh
-from bridge.wire.mq.rfh2 import RFH2, decode_rfh2, encode_rfh2
-from bridge.wire.mq.structure import Buffer, byte_order_of
+from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE, MQMDE_LAYOUT, decode_mqmde, encode_mqmde
+from bridge.wire.mq.mqxqh import MQXQH, MQXQH_LAYOUT, decode_mqxqh, encode_mqxqh
+from bridge.wire.mq.rfh2 import RFH2, RFH2_LAYOUT, decode_rfh2, encode_rfh2
+from bridge.wire.mq.structure import Buffer, Layout, byte_order_of
 
 Header: TypeAlias = RFH2 | MQXQH | MQDLH | MQMDE
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
+    """How headers of a kind are read and written."""
+
     structure: str
     format: bytes
     decode: Callable[..., Any]
     encode: Callable[..., bytes]
     length: int | None  # None: the header says
+    #: layouts of its fixed part, with their offsets
+    layouts: tuple[tuple[Layout, int], ...]
 
 
-_KINDS: Final[dict[type, _Kind]] = {
-    RFH2: _Kind("MQRFH2", cmqc.MQFMT_RF_HEADER_2, decode_rfh2, encode_rfh2, None),
-    MQXQH: _Kind("MQXQH", cmqc.MQFMT_XMIT_Q_HEADER, decode_mqxqh, encode_mqxqh, cmqc.MQXQH_LENGTH_1),
-    MQDLH: _Kind("MQDLH", cmqc.MQFMT_DEAD_LETTER_HEADER, decode_mqdlh, encode_mqdlh, MQDLH_LAYOUT.length),
-    MQMDE: _Kind("MQMDE", cmqc.MQFMT_MD_EXTENSION, decode_mqmde, encode_mqmde, MQMDE_LAYOUT.length),
+_XQH_LAYOUTS: Final = ((MQXQH_LAYOUT, 0), (MQMD_LAYOUTS[cmqc.MQMD_VERSION_1], MQXQH_LAYOUT.length))
+
+_KINDS: Final[dict[type, Kind]] = {
+    RFH2: Kind("MQRFH2", cmqc.MQFMT_RF_HEADER_2, decode_rfh2, encode_rfh2, None, ((RFH2_LAYOUT, 0),)),
+    MQXQH: Kind("MQXQH", cmqc.MQFMT_XMIT_Q_HEADER, decode_mqxqh, encode_mqxqh, cmqc.MQXQH_LENGTH_1, _XQH_LAYOUTS),
+    MQDLH: Kind(
+        "MQDLH", cmqc.MQFMT_DEAD_LETTER_HEADER, decode_mqdlh, encode_mqdlh, MQDLH_LAYOUT.length, ((MQDLH_LAYOUT, 0),)
+    ),
+    MQMDE: Kind("MQMDE", cmqc.MQFMT_MD_EXTENSION, decode_mqmde, encode_mqmde, MQMDE_LAYOUT.length, ((MQMDE_LAYOUT, 0),)),
 }
-_KIND_OF_FORMAT: Final = {kind.format: kind for kind in _KINDS.values()}
+KIND_OF_FORMAT: Final = {kind.format: kind for kind in _KINDS.values()}
 
 
 class Chain(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -79,7 +87,7 @@ def decode_chain(format: bytes, encoding: int, ccsid: int, data: Buffer, *, stri
     headers: list[Header] = []
     outer_encoding, outer_ccsid = encoding, ccsid
     offset = 0
-    while (kind := _KIND_OF_FORMAT.get(format)) is not None:
+    while (kind := KIND_OF_FORMAT.get(format)) is not None:
         try:
             byte_order = byte_order_of(encoding, kind.structure, offset)
             header: Header = kind.decode(data, offset, byte_order=byte_order)
@@ -89,7 +97,7 @@ def decode_chain(format: bytes, encoding: int, ccsid: int, data: Buffer, *, stri
             break
         headers.append(header)
         offset += header.StrucLength if isinstance(header, RFH2) else kind.length or 0
-        follower = _descriptor(header)
+        follower = descriptor_of(header)
         format, encoding = follower.Format, follower.Encoding
         if follower.CodedCharSetId != cmqc.MQCCSI_INHERIT:
             ccsid = follower.CodedCharSetId
@@ -137,32 +145,32 @@ def encode_chain(
     last = len(chain.headers) - 1
     for index, header in enumerate(chain.headers):
         kind = _KINDS[type(header)]
-        follower = _descriptor(header)
+        follower = descriptor_of(header)
         if follower.CodedCharSetId != cmqc.MQCCSI_INHERIT:
             inherited = follower.CodedCharSetId
         if index < last:
-            header = _described(header, _KINDS[type(chain.headers[index + 1])].format, follower.Encoding, None)
+            header = described(header, _KINDS[type(chain.headers[index + 1])].format, follower.Encoding, None)
         else:
             own = None if inherited == chain.CodedCharSetId else chain.CodedCharSetId
-            header = _described(header, chain.Format, chain.Encoding, own)
+            header = described(header, chain.Format, chain.Encoding, own)
         try:
             parts.append(kind.encode(header, byte_order=byte_order_of(current, kind.structure)))
         except MalformedHeader as error:
             raise MalformedHeader(error.structure, offset + error.offset, error.rule) from None
         offset += len(parts[-1])
-        current = _descriptor(header).Encoding
+        current = descriptor_of(header).Encoding
     parts.append(chain.body)
     return EncodedChain(_KINDS[type(chain.headers[0])].format, first_encoding, first_ccsid, b"".join(parts))
 
 
-def _descriptor(header: Header) -> Any:
+def descriptor_of(header: Header) -> Any:
     """The structure whose Format, Encoding and CodedCharSetId describe what follows the header."""
     return header.MsgDesc if isinstance(header, MQXQH) else header
 
 
-def _described(header: Header, format: bytes, encoding: int, ccsid: int | None) -> Header:
+def described(header: Header, format: bytes, encoding: int, ccsid: int | None) -> Header:
     """The header with these values in its descriptor; the very same object where nothing changes (the usual case)."""
-    descriptor = _descriptor(header)
+    descriptor = descriptor_of(header)
     changes: dict[str, Any] = {}
     if descriptor.Format != format:
         changes["Format"] = format
@@ -179,8 +187,8 @@ def _described(header: Header, format: bytes, encoding: int, ccsid: int | None) 
 def _chain_of(headers: tuple[Header, ...], body: bytes, ccsid: int) -> Chain:
     if not headers:
         return Chain(CodedCharSetId=ccsid, body=body)
-    last = _descriptor(headers[-1])
+    last = descriptor_of(headers[-1])
     for header in headers:
-        if _descriptor(header).CodedCharSetId != cmqc.MQCCSI_INHERIT:
-            ccsid = _descriptor(header).CodedCharSetId
+        if descriptor_of(header).CodedCharSetId != cmqc.MQCCSI_INHERIT:
+            ccsid = descriptor_of(header).CodedCharSetId
     return Chain(headers=headers, Format=last.Format, Encoding=last.Encoding, CodedCharSetId=ccsid, body=body)

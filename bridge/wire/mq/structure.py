@@ -56,6 +56,8 @@ class Layout:
             (chars if code.endswith("s") else bytes_).append((index, width))
             format_ += f"{width}s"
         self._chars = tuple(chars)
+        #: (offset, width) of the fields of characters, StrucId among them
+        self.characters = ((0, 4), *((self.offsets[self.fields[index]], width) for index, width in chars))
         self._bytes = tuple(bytes_)
         self._structs = {"little": struct.Struct("<" + format_), "big": struct.Struct(">" + format_)}
         self.length = self._structs["little"].size

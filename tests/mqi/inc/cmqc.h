@@ -49,7 +49,9 @@
 #define MQCBCT_MSG_REMOVED 6
 #define MQCBCT_MSG_NOT_REMOVED 7
 #define MQCS_NONE 0
+#define MQCS_SUSPENDED_TEMPORARY 1
 #define MQCS_SUSPENDED_USER_ACTION 2
+#define MQCS_SUSPENDED 3
 #define MQCS_STOPPED 4
 
 /* Message handles and buffers, and versions that programs name. */

@@ -176,7 +176,9 @@ static struct connection *connect_at(const char *place, struct connection values
                                      MQBYTE24 connection_id, MQRESULT)
 {
     values.socket = !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
-    fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
+    /* A client whose host does not answer hears so, unless it asked for any queue manager of a group. */
+    fail(values.client && values.queue_manager[0] != '*' ? MQRC_HOST_NOT_AVAILABLE : MQRC_Q_MGR_NOT_AVAILABLE, pCompCode,
+         pReason);
     if (values.socket < 0) return NULL;
     struct connection *connection = connection_make(values);
     struct call call;
@@ -238,7 +240,8 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
     snprintf(list, sizeof list, "%s", values.where);
     fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
     connection = NULL;
-    for (char *place = strtok_r(list, ",", &rest); place && !connection && *pReason == MQRC_Q_MGR_NOT_AVAILABLE;
+    for (char *place = strtok_r(list, ",", &rest);
+         place && !connection && (*pReason == MQRC_Q_MGR_NOT_AVAILABLE || *pReason == MQRC_HOST_NOT_AVAILABLE);
          place = strtok_r(NULL, ",", &rest))
         connection = connect_at(place, values, &program, connection_id, pCompCode, pReason);
     if (!connection) return;

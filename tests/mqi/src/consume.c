@@ -13,6 +13,8 @@
 #include "standin.h"
 
 #define MOMENT_MS 20
+/* A consumer that is suspended for a while is served again after so many seconds. */
+#define RETRY_SECONDS 1.0
 #define FIRST_BUFFER 65536
 #define BROWSE_ANY (MQGMO_BROWSE_FIRST | MQGMO_BROWSE_NEXT)
 
@@ -26,6 +28,7 @@ struct consumer {
     MQGMO gmo;
     bool gone; /* deregistered; the memory goes with the connection, since the dispatcher may be reading it */
     bool suspended;
+    double again; /* when one that is suspended for a while is served once more; 0.0: it is not */
     bool has_been_told; /* that there is no message, since the last one */
     double since;       /* when the last message came, or the start */
 };
@@ -84,16 +87,37 @@ static bool is_to_be_told(struct consumer *one)
     return one->gmo.WaitInterval >= 0 && now() - one->since >= one->gmo.WaitInterval / 1000.0;
 }
 
-/* The queue manager is lost, or the queue cannot be read: an event for the event handler and for the consumer, which is
-   then suspended. */
+/* Reasons that are about the connection, and concern the event handler and all consumers. */
+static bool is_of_connection(MQLONG reason)
+{
+    return reason == MQRC_CONNECTION_BROKEN || reason == MQRC_Q_MGR_QUIESCING || reason == MQRC_Q_MGR_STOPPING ||
+           reason == MQRC_CONNECTION_QUIESCING || reason == MQRC_CONNECTION_STOPPING || reason == MQRC_HCONN_ERROR;
+}
+
+/* Reasons that pass by themselves: the consumer is suspended, and called again after a while (MQCS_SUSPENDED_TEMPORARY). */
+static bool is_temporary(MQLONG reason)
+{
+    return reason == MQRC_GET_INHIBITED || reason == MQRC_STORAGE_NOT_AVAILABLE || reason == MQRC_RESOURCE_PROBLEM;
+}
+
+/* No message can be got: the consumer is called, the event handler where it is about the connection. */
 static void call_event(struct connection *connection, struct consumer *one, MQLONG comp_code, MQLONG reason)
 {
-    MQCBC context = {.CallType = MQCBCT_EVENT_CALL, .CompCode = comp_code, .Reason = reason, .State = MQCS_NONE};
+    MQCBC context = {.CallType = MQCBCT_EVENT_CALL, .CompCode = comp_code, .Reason = reason};
     MQMD md = one->md;
     MQGMO gmo = one->gmo;
     struct consumer *handler = consumer_of(connection, MQHO_NONE);
-    one->suspended = true;
-    if (handler) call(connection, handler, context, &md, &gmo, NULL);
+    if (is_of_connection(reason)) {
+        context.State = MQCS_STOPPED;
+        one->suspended = true;
+        if (handler) call(connection, handler, context, &md, &gmo, NULL);
+    } else if (is_temporary(reason)) {
+        context.State = MQCS_SUSPENDED_TEMPORARY;
+        one->again = now() + RETRY_SECONDS;
+    } else {
+        context.State = MQCS_SUSPENDED;
+        one->suspended = true;
+    }
     call(connection, one, context, &md, &gmo, NULL);
 }
 
@@ -147,9 +171,10 @@ static bool serve(struct connection *connection, struct consumer *one, MQLONG wa
     one->has_been_told = false;
     one->since = now();
     bool browses = one->gmo.Options & BROWSE_ANY;
-    if (browses) one->gmo.Options = (one->gmo.Options & ~MQGMO_BROWSE_FIRST) | MQGMO_BROWSE_NEXT;
-    bool removed = !browses && comp_code != MQCC_FAILED;
-    if (comp_code == MQCC_FAILED) one->suspended = true; /* it would get the same message for ever */
+    bool cut = reason == MQRC_TRUNCATED_MSG_FAILED;
+    if (browses && !cut) one->gmo.Options = (one->gmo.Options & ~MQGMO_BROWSE_FIRST) | MQGMO_BROWSE_NEXT;
+    bool removed = !browses && !cut;
+    if (cut) one->suspended = true; /* it would get the same message for ever */
     MQLONG available = length < buffer->size ? length : buffer->size;
     if (one->descriptor.MaxMsgLength >= 0 && available > one->descriptor.MaxMsgLength)
         available = one->descriptor.MaxMsgLength;
@@ -157,6 +182,7 @@ static bool serve(struct connection *connection, struct consumer *one, MQLONG wa
          (MQCBC){.CallType = removed ? MQCBCT_MSG_REMOVED : MQCBCT_MSG_NOT_REMOVED,
                  .CompCode = comp_code,
                  .Reason = reason,
+                 .State = cut ? MQCS_SUSPENDED_USER_ACTION : MQCS_NONE,
                  .DataLength = length,
                  .BufferLength = available},
          &md, &gmo, buffer->bytes);
@@ -165,7 +191,8 @@ static bool serve(struct connection *connection, struct consumer *one, MQLONG wa
 
 static bool is_served(const struct connection *connection, const struct consumer *one)
 {
-    return connection->started && !connection->suspended && !one->gone && !one->suspended && one->object != MQHO_NONE;
+    return connection->started && !connection->suspended && !one->gone && !one->suspended && now() >= one->again &&
+           one->object != MQHO_NONE;
 }
 
 /* Serve a consumer unless it, or the connection, is suspended; whether it was called. */
@@ -272,7 +299,7 @@ static MQLONG consumer_change(struct connection *connection, MQLONG operation, M
     struct consumer *one = consumer_of(connection, Hobj);
     if (!one) return MQRC_CALLBACK_NOT_REGISTERED;
     if (operation & MQOP_SUSPEND) one->suspended = true;
-    if (operation & MQOP_RESUME) one->suspended = false;
+    if (operation & MQOP_RESUME) one->suspended = false, one->again = 0.0;
     if (operation & MQOP_DEREGISTER) {
         one->gone = true;
         if (one->descriptor.Options & MQCBDO_DEREGISTER_CALL) {
@@ -334,8 +361,14 @@ void MQCTL(MQHCONN Hconn, MQLONG Operation, PMQVOID pControlOpts, MQRESULT)
     case MQOP_START:
     case MQOP_START_WAIT: reason = start(connection, pControlOpts, Operation == MQOP_START_WAIT); break;
     case MQOP_STOP: consumers_stop(connection); break;
-    case MQOP_SUSPEND: consumers_suspend(connection); break;
-    case MQOP_RESUME: connection->suspended = false; break;
+    case MQOP_SUSPEND:
+        if (connection->started) consumers_suspend(connection);
+        else reason = MQRC_OPERATION_NOT_ALLOWED;
+        break;
+    case MQOP_RESUME:
+        if (connection->started) connection->suspended = false;
+        else reason = MQRC_OPERATION_NOT_ALLOWED;
+        break;
     default: reason = MQRC_OPERATION_ERROR;
     }
     answer(reason ? MQCC_FAILED : MQCC_OK, reason, pCompCode, pReason);

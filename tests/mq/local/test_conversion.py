@@ -1,0 +1,134 @@
+"""MQGMO_CONVERT of IBM MQ's built-in formats: headers, text and command messages."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Chain, Folder, decode_chain, encode_chain, encode_rfh2
+from bridge.wire.mq.chain import KIND_OF_FORMAT, described, descriptor_of
+from bridge.wire.mq.pcf import MQCFGR, MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf
+
+
+@pytest.fixture
+def connection(manager):
+    manager.ok("DEFINE QLOCAL(Q)")
+    return manager.connection
+
+
+def opened(connection) -> int:
+    return connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
+
+
+CONVERTED = GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, Encoding=cmqc.MQENC_NATIVE)
+BIG_ENDIAN = 273
+
+
+def converted(connection, md, data):
+    put_whole(connection, md, data)
+    return connection.get(opened(connection), CONVERTED)
+
+
+def put_whole(connection, md, data):
+    connection.put(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT), Message(md, data))
+
+
+HEADERS = {
+    "RFH2": (RFH2(folders=(Folder.build("usr", {"a": "b"}),)),),
+    "MQDLH": (MQDLH(Reason=2053, DestQName=b"OUT", DestQMgrName=b"QM1"),),
+    "MQXQH": (MQXQH(RemoteQName=b"OUT", RemoteQMgrName=b"QM2", MsgDesc=MQMD()),),
+    "MQDLH, MQXQH, RFH2": (
+        MQDLH(Reason=2053, DestQName=b"OUT"),
+        MQXQH(RemoteQName=b"OUT", MsgDesc=MQMD()),
+        RFH2(folders=(Folder.build("usr", {"a": "b"}),)),
+    ),
+}
+
+
+@pytest.mark.parametrize("ccsid", [819, 500])
+@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
+def test_headers_are_converted_with_what_follows_them(connection, headers, ccsid):
+    """Each Encoding and CodedCharSetId tells of what it describes; names and text are as they were, in the form wanted."""
+    text = "grün".encode("latin-1" if ccsid == 819 else "cp500")
+    chain = Chain(
+        headers=headers, Format=cmqc.MQFMT_STRING, Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, body=text,
+        outer_encoding=BIG_ENDIAN, outer_ccsid=ccsid,
+    )  # fmt: skip
+    chain = msgspec.structs.replace(
+        chain,
+        headers=tuple(described(one, descriptor_of(one).Format, BIG_ENDIAN, ccsid) for one in headers),
+    )
+    encoded = encode_chain(chain)
+    data = bytearray(encoded.data)
+    if ccsid == 500:  # the characters of fixed parts are EBCDIC then, too
+        at = 0
+        for header in headers:
+            name = {RFH2: "MQRFH2", MQDLH: "MQDLH", MQXQH: "MQXQH"}[type(header)]
+            kind = next(kind for kind in KIND_OF_FORMAT.values() if kind.structure == name)
+            for layout, begin in kind.layouts:
+                for offset, width in layout.characters:
+                    place = slice(at + begin + offset, at + begin + offset + width)
+                    data[place] = bytes(data[place]).decode("latin-1").encode("cp500")
+            at += kind.length or int.from_bytes(data[at + 8 : at + 12], "big")
+    md = MQMD(Format=encoded.Format, Encoding=BIG_ENDIAN, CodedCharSetId=ccsid)
+    got = converted(connection, md, bytes(data))
+    assert got.Reason == 0
+    read = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    assert read.body == "grün".encode()
+    assert (read.Format, read.Encoding, read.CodedCharSetId) == (cmqc.MQFMT_STRING, cmqc.MQENC_NATIVE, 1208)
+    assert [type(one) for one in read.headers] == [type(one) for one in headers]
+    for one in read.headers:
+        assert (descriptor_of(one).Encoding, descriptor_of(one).CodedCharSetId) == (cmqc.MQENC_NATIVE, 1208)
+    if isinstance(read.headers[0], MQDLH):
+        assert read.headers[0].DestQName == b"OUT"
+
+
+@pytest.mark.parametrize(
+    ("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)]
+)
+def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(connection, format_, reason, ccsid):
+    header = RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, Format=format_)
+    md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
+    got = converted(connection, md, encode_rfh2(header, byte_order="big") + b"\xfc")
+    assert got.Reason == reason
+    read = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    assert (read.body, read.Format, read.Encoding, read.CodedCharSetId) == (b"\xfc", format_, BIG_ENDIAN, ccsid)
+
+
+@pytest.mark.parametrize("format_", [cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT])
+def test_command_messages_are_converted(connection, format_):
+    parameters = (
+        MQCFIN(1, 7),
+        MQCFST(2, "grün".encode("cp500")),
+        MQCFGR(4, (MQCFST(5, "tief".encode("cp500")),)),
+    )
+    data = encode_pcf(MQCFH(Command=1, ParameterCount=3), parameters, byte_order="big")
+    got = converted(connection, MQMD(Format=format_, Encoding=BIG_ENDIAN, CodedCharSetId=500), data)
+    assert got.Reason == 0
+    _, found = decode_pcf(got.data)
+    assert found[0] == MQCFIN(1, 7)
+    assert found[1].String == "grün".encode()
+    assert found[2].Parameters[0].String == b"tief"
+
+
+def test_a_chain_of_headers_without_end_is_left_as_it_is(connection):
+    header = encode_rfh2(RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=819, Format=cmqc.MQFMT_RF_HEADER_2), byte_order="big")
+    md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
+    got = converted(connection, md, header * 20_000)
+    assert got.Reason == cmqc.MQRC_FORMAT_ERROR
+    assert len(got.data) == len(header) * 20_000
+
+
+def test_data_that_is_too_long_once_converted_comes_as_it_is(connection):
+    """MQRC_CONVERTED_MSG_TOO_BIG (2120), and the message is taken."""
+    put_whole(connection, MQMD(Format=cmqc.MQFMT_STRING, CodedCharSetId=819), "üüüü".encode("latin-1"))
+    options = GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, MaxLength=4)
+    got = connection.get(opened(connection), options)
+    assert (got.data, got.Reason) == ("üüüü".encode("latin-1"), cmqc.MQRC_CONVERTED_MSG_TOO_BIG)
+    assert got.md.CodedCharSetId == 819
+    with pytest.raises(MQError):
+        connection.get(opened(connection), GetOptions())
