@@ -130,11 +130,13 @@ def test_no_queue_manager(manager: Manager, package: str) -> None:
         package,
         """
         found['none'] = reason(mq.connect, 'MQB1', 'CHANNEL', 'localhost(1414)')
+        found['group'] = reason(mq.connect, '*MQB1', 'CHANNEL', 'localhost(1414)')
         """,
         connect=False,
         MQI_STANDIN="unix:/nowhere/mqi.sock",
     )
-    assert found == {"none": 2059}
+    # MQRC_HOST_NOT_AVAILABLE; of a group, MQRC_Q_MGR_NOT_AVAILABLE: none of it is there.
+    assert found == {"none": 2538, "group": 2059}
 
 
 def test_connecting(manager: Manager, package: str) -> None:

@@ -124,6 +124,62 @@ found['calls'] = [call[:3] for call in calls[:2]]
     assert found == {"calls": [[5, 2, 2033], [5, 2, 2033]]}
 
 
+def test_a_message_that_is_too_long_for_its_consumer_is_told_once(manager: Manager, ibmmq: str, queue: str) -> None:
+    """MQCBCT_MSG_NOT_REMOVED with MQRC_TRUNCATED_MSG_FAILED: the message stays, and the consumer is suspended."""
+    found = manager.run(
+        ibmmq,
+        f"queue = {queue!r}\n{CONSUMER}"
+        + """
+into = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED)
+gmo = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_NO_SYNCPOINT, WaitInterval=CMQC.MQWI_UNLIMITED)
+small = mq.CBD(CallbackFunction=consume, MaxMsgLength=4)
+into.cb(operation=CMQC.MQOP_REGISTER, cbd=small, md=mq.MD(), gmo=gmo)
+other = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
+mq.Queue(other, queue).put(b'0123456789')
+qmgr.ctl(CMQC.MQOP_START, mq.CTLO())
+wait(1)
+time.sleep(0.3)
+qmgr.ctl(CMQC.MQOP_STOP, mq.CTLO())
+found['calls'] = [call[:3] for call in calls]
+into.cb(operation=CMQC.MQOP_REGISTER, cbd=mq.CBD(CallbackFunction=consume), md=mq.MD(), gmo=gmo)
+qmgr.ctl(CMQC.MQOP_START, mq.CTLO())
+wait(2)
+found['then'] = calls[1]
+qmgr.disconnect()
+""",
+    )
+    assert found == {"calls": [[7, 1, 2080]], "then": [6, 0, 0, "0123456789"]}
+
+
+def test_a_consumer_outlives_get_disabled(manager: Manager, ibmmq: str, queue: str) -> None:
+    """It is called with MQRC_GET_INHIBITED, which concerns no event handler, and gets messages again once that is over."""
+    found = manager.run(
+        ibmmq,
+        f"queue = {queue!r}\n{CONSUMER}"
+        + """
+events = []
+into = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_SET)
+gmo = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_NO_SYNCPOINT, WaitInterval=CMQC.MQWI_UNLIMITED)
+into.cb(operation=CMQC.MQOP_REGISTER, cbd=mq.CBD(CallbackFunction=consume), md=mq.MD(), gmo=gmo)
+found['before'] = [reason(qmgr.ctl, what, mq.CTLO()) for what in (CMQC.MQOP_SUSPEND, CMQC.MQOP_RESUME)]
+other = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
+way = mq.Queue(other, queue, CMQC.MQOO_SET | CMQC.MQOO_OUTPUT)
+way.set(CMQC.MQIA_INHIBIT_GET, CMQC.MQQA_GET_INHIBITED)
+qmgr.ctl(CMQC.MQOP_START, mq.CTLO())
+wait(1)
+found['told'] = calls[0][:3]
+way.set(CMQC.MQIA_INHIBIT_GET, CMQC.MQQA_GET_ALLOWED)
+way.put(b'again')
+deadline = time.monotonic() + 30
+while calls[-1][3] != b'again' and time.monotonic() < deadline:
+    time.sleep(0.01)
+found['last'] = calls[-1]
+qmgr.disconnect()
+""",
+    )
+    assert found == {"before": [2534, 2534], "told": [5, 2, 2016], "last": [6, 0, 0, "again"]}
+
+
 def test_several_attributes(manager: Manager, ibmmq: str, queue: str) -> None:
     manager.command(f"ALTER QLOCAL({queue}) DESCR('a queue') MAXDEPTH(77)")
     found = manager.run(
