@@ -54,6 +54,9 @@ class ExactOutletRunner(LinkOutletRunner):
         #: a batch may be under way, as the record says
         self._uncertain = True
         self._mid = 0
+        #: what is off the queue, by message id, until the broker has given it on (PUBCOMP); and the session that it is in
+        self._pending: dict[int, Publication] = {}
+        self._pending_session = 0
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
@@ -93,7 +96,7 @@ class ExactOutletRunner(LinkOutletRunner):
         if self._uncertain:
             self._go_on(connection)
         batch = self._config.batch
-        most = min(batch.messages, self._link.in_flight_limit)
+        most = min(self._most(batch.messages), self._link.in_flight_limit)
         items = self._intake.take(most, batch.size, batch.time, WAIT)
         if not items:
             self.status.state = State.RUNNING
@@ -118,14 +121,14 @@ class ExactOutletRunner(LinkOutletRunner):
         data = self._progress.load()
         record = msgspec.msgpack.decode(data, type=Record) if data else Record()
         if record.releasing:
-            self._link.release(record.releasing)
+            self._release(record.releasing)
             self._mid = record.releasing[-1]
         sending = record.sending
         if sending:
             self._mid = sending[-1][0]
             log.info("mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(sending))
         while sending:
-            most = self._link.in_flight_limit
+            most = self._most(self._link.in_flight_limit)
             part, sending = sending[:most], sending[most:]
             tally = Tally()
             numbered = {}
@@ -152,6 +155,7 @@ class ExactOutletRunner(LinkOutletRunner):
         `releasing` are further message ids to release, `still` is what remains to be sent again.
         """
         accepted = list(releasing)
+        session = self._new_sessions
 
         def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
             # `deliver` gives again those that were refused, the same objects.
@@ -165,8 +169,35 @@ class ExactOutletRunner(LinkOutletRunner):
         if numbered or dup:
             self._progress.save(msgspec.msgpack.encode(Record(sending=list(still), releasing=accepted)))
         self.commit(connection, tally)
-        # From here on a failure is no reason to send again.
+        # From here on a failure is no reason to send again, unless the broker has lost the session.
         self._uncertain = True
+        self._pending = {mid: publication for mid, (_, publication) in numbered.items() if mid in accepted}
+        self._pending_session = session
         if accepted:
-            self._link.release(accepted)
+            self._release(accepted)
         self._uncertain = False
+
+    def _release(self, mids: Sequence[int]) -> None:
+        """Step (4). What a broker has answered with PUBREC is lost with its session, and so it is sent once more.
+
+        One whose PUBCOMP was on its way when the session was lost comes twice: nothing tells it from the others. After a
+        crash of the bridge in the same moment it is lost, for it is off the queue. Raises LinkLost.
+        """
+        session = self._new_sessions
+        lost = [mid for mid in mids if mid in self._pending] if session != self._pending_session else []
+        if lost:
+            log.warning(
+                "mapping %s: the broker of link %s has lost its session and %d messages taken with it: they are sent again",
+                self.mapping, self._link_name, len(lost),
+            )  # fmt: skip
+        most = self._link.in_flight_limit
+        for first in range(0, len(lost), most):
+            part = lost[first : first + most]
+            for index, refusal in self._link.publish_exactly([self._pending[mid] for mid in part], part, False).items():
+                log.error("mapping %s: a message is lost with the session: %s", self.mapping, refusal.text)
+                del self._pending[part[index]]
+            self._link.release([mid for mid in part if mid in self._pending])
+        self._pending_session = session
+        if left := [mid for mid in mids if mid not in lost]:
+            self._link.release(left)
+        self._pending = {}

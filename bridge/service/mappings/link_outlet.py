@@ -54,11 +54,26 @@ class LinkOutletRunner(LinkedRunner):
         self._link_name = config.destination.link
         self._link_config = link
         self._qos = GUARANTEED_QOS[config.guarantee]
+        #: MsgIds of what is being sent; the connection was lost under one that was sent alone: MsgId -> how often
+        self._sending: list[bytes] = []
+        self._losses: dict[bytes, int] = {}
+        #: so many messages go one by one: one of them may be what the broker closes the connection for
+        self._singly = 0
         #: that the broker keeps no retained publications is told
         self._unretained = False
+        #: sessions that the broker did not have any more, the first one included
+        self._new_sessions = 0
         self._link = link_connection(
-            name, self._link_name, link, clean=True if self.sessionless else None, on_state=self._link_state
+            name,
+            self._link_name,
+            link,
+            clean=True if self.sessionless else None,
+            on_state=self._link_state,
+            on_session=self._session_told,
         )
+
+    def _session_told(self, present: bool) -> None:
+        self._new_sessions += not present
 
     def leave_source(self) -> None:
         self._site.remove_subscription(self.mapping)
@@ -91,14 +106,26 @@ class LinkOutletRunner(LinkedRunner):
         try:
             self.unit(connection)
         except LinkLost as error:
+            self._note_loss()
             self.back_out()
             self.status.wrong(f"link {self._link_name}: {error}")
             self.status.state = State.WAITING_FOR_LINK
 
+    def _note_loss(self) -> None:
+        """The connection was lost under what was being sent. What a broker closes it for must not hold up all for ever."""
+        sending, self._sending = self._sending, []
+        if len(sending) == 1:
+            self._losses[sending[0]] = self._losses.get(sending[0], 0) + 1
+        elif sending:
+            self._singly = len(sending)
+
+    def _most(self, messages: int) -> int:
+        return 1 if self._singly else messages
+
     def unit(self, connection: Connection) -> None:
         """One unit of work, to its commit. Raises LinkLost."""
         batch = self._config.batch
-        items = self._intake.take(batch.messages, batch.size, batch.time, WAIT)
+        items = self._intake.take(self._most(batch.messages), batch.size, batch.time, WAIT)
         if not items:
             self.status.state = State.RUNNING
             return
@@ -129,6 +156,11 @@ class LinkOutletRunner(LinkedRunner):
     def commit(self, connection: Connection, tally: Tally) -> None:
         """What was taken is done with."""
         connection.commit()
+        self._sending = []
+        if self._singly:
+            self._singly -= 1
+        else:
+            self._losses.clear()
         self._intake.ended()
         self.status.state = State.RUNNING
         tally.settle(self.status)
@@ -145,6 +177,7 @@ class LinkOutletRunner(LinkedRunner):
         What it refuses is sent again within the unit of work: to back it out would send the others twice.
         """
         for attempt in itertools.count():
+            self._sending = [item.md.MsgId for item, _ in taken]
             refusals = send([publication for _, publication in taken]) if taken else {}
             tally.moved += len(taken) - len(refusals)
             for index, (item, publication) in enumerate(taken):
@@ -198,6 +231,12 @@ class LinkOutletRunner(LinkedRunner):
                     self.note(tally, item, Outcome.DISCARDED, FILTERED)
             elif (through := self._site.guard.closes(publication.hops, self._link_name, publication.topic)) is not None:
                 self.cut(item, publication.topic, through, publication.hops, tally)
+            elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
+                why = (
+                    f"the broker of link {self._link_name} closes the connection each time at the publication to "
+                    f"{publication.topic!r}"
+                )
+                self._bury(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, publication.topic)
             else:
                 self._fit(publication)
                 taken.append((item, publication))

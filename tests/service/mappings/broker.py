@@ -48,6 +48,10 @@ class Broker:
         self.limits = Limits()
         #: what each link was told of the session: filters to unsubscribe, whether it is subscribed
         self.resumed: list[tuple[list[str], bool]] = []
+        #: whether it loses the session with each connection
+        self.forgetful = False
+        #: what it closes the connection for
+        self.closing: Callable[[Publication], bool] = lambda publication: False
         #: reason code of what it refuses
         self.reason = 0x87
         self.fault = LinkFault()
@@ -158,7 +162,7 @@ class FakeLink:
         if self._broker.fault.kills:
             self._broker.kill()
             raise Killed
-        self.reconnect()
+        self.reconnect(lose_session=self._broker.forgetful)
 
     def _checked(self, right: bool, what: str) -> None:
         if not right:
@@ -274,6 +278,9 @@ class FakeLink:
         broker, refusals = self._broker, {}
 
         def one(index: int) -> None:
+            if broker.closing(publications[index]):
+                self.reconnect()
+                raise LinkLost("the broker closed the connection")
             if broker.refusing(publications[index]):
                 refusals[index] = Refusal(broker.reason, "refused")
             else:
@@ -300,6 +307,9 @@ class FakeLink:
         def one(index: int) -> None:
             publication, mid = publications[index], mids[index]
             self._checked(publication.qos == 2, "not QoS 2")
+            if broker.closing(publication):
+                self.reconnect()
+                raise LinkLost("the broker closed the connection")
             if mid in self._held:
                 return
             if mid not in broker.pending:

@@ -239,3 +239,36 @@ def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
     scene.links["map"].away = False
     until(lambda: scene.broker.arrived == [b"1"])
     scene.stop(runner)
+
+
+# A broker that forgets, or closes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before", "within"])
+@pytest.mark.parametrize("call", range(1, 12))
+def test_what_a_broker_loses_with_its_session_is_sent_again(scene: Scene, call: int, moment: str) -> None:
+    """It was taken off the queue at PUBREC; a broker gives it on at PUBREL, and has forgotten it in between."""
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
+    scene.broker.forgetful = True
+    bodies = [b"%d" % number for number in range(8)]
+    scene.put("IN", *bodies, Persistence=1)
+    scene.run(
+        config,
+        lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(),
+        link_fault=LinkFault(call, moment),
+    )
+    assert set(scene.broker.given) == set(bodies)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_what_a_broker_closes_the_connection_for_holds_up_nobody(scene: Scene, guarantee: str) -> None:
+    """An access control list, or a length, of a broker of MQTT 3.1.1: the others arrive, it is dead-lettered."""
+    config = mapping_config(*TO_LINK, guarantee=guarantee, backouts=2, batch={"messages": 10, "time": "1 s"})
+    scene.broker.closing = lambda publication: publication.payload == b"bad"
+    scene.put("IN", b"1", b"2", b"bad", b"3", b"4", Persistence=1)
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    arrived = scene.broker.given if guarantee == "exactly-once" else scene.broker.arrived
+    assert set(arrived) == {b"1", b"2", b"3", b"4"}
+    assert len(arrived) == 4 if guarantee == "exactly-once" else len(arrived) <= 8
+    (letter,) = scene.letters()
+    assert (letter.body, letter.header.Reason) == (b"bad", cmqc.MQRC_PUBLICATION_FAILURE)

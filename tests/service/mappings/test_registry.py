@@ -333,7 +333,7 @@ def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
     run(test())
 
 
-def test_the_control_socket_answers_its_own_user_alone(tmp_path: Path) -> None:
+def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
     async def handler(request: Request) -> Answer:
@@ -343,7 +343,7 @@ def test_the_control_socket_answers_its_own_user_alone(tmp_path: Path) -> None:
         path.write_text("left by a bridge that was killed")
         server = ControlServer(path, handler)
         await server.start()
-        assert path.stat().st_mode & 0o077 == 0
+        assert path.stat().st_mode & 0o777 == 0o660
         answer = await asyncio.to_thread(ask, path, Request("reload"))
         assert (answer.ok, answer.lines) == (True, ["reload"])
         reader, writer = await asyncio.open_unix_connection(path)
