@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, Self
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
+from bridge.service.control import Request, ask
+from bridge.service.mappings.status import State
 from tests.acceptance.bridge_process import BridgeProcess
 from tests.acceptance.mosquitto import publish
 from tests.acceptance.queue_managers import EMBEDDED
@@ -31,7 +34,8 @@ class MappingSite:
         self.directory = directory
         self.broker = Mosquitto(directory).start()
         script = "\n".join(mqsc)
-        settings = config(self.broker.port)
+        self._control = directory / "control"
+        settings = config(self.broker.port) | {"control_socket": str(self._control)}
         if queue_manager == EMBEDDED:
             (directory / "site.mqsc").write_text(script)
             settings["queue_manager"] = {"scripts": ["site.mqsc"]}
@@ -59,7 +63,11 @@ class MappingSite:
 
     def __enter__(self) -> Self:
         self.bridge.start()
+        eventually(lambda: self._states() <= {State.RUNNING, State.DISABLED}, True)
         return self
+
+    def _states(self) -> set[State]:
+        return {one.state for one in ask(self._control, Request("mappings")).mappings}
 
     def __exit__(self, *_: object) -> None:
         status = self.bridge.stop() if self.bridge.running else None
@@ -81,6 +89,12 @@ def folders(message: Any) -> dict[str, Any]:
     (header,) = message["rfh2"]
     assert header["NameValueCCSID"] == 1208
     return dict(header["folders"])
+
+
+def hops(marks: str) -> str:
+    """The marks of a message without the part that tells queue managers of one name from each other."""
+    assert re.fullmatch(r"MQB1\.[0-9a-f]{8}/[^,]+(,MQB1\.[0-9a-f]{8}/[^,]+)*", marks), marks
+    return re.sub(r"\.[0-9a-f]{8}/", "/", marks)
 
 
 def _yaml(settings: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.mapping_site import eventually
+from tests.acceptance.mapping_site import eventually, hops
 from tests.acceptance.mosquitto import publish
 from tests.acceptance.paho_subscriber import PahoSubscriber
 from tests.mqtt.link.certificates import make, tls_settings
@@ -112,7 +112,7 @@ def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], ce
         for found, root in ((there, "t"), (back, "q")):
             assert [int(one.payload) for one in found] == list(range(MANY))
             assert [one.topic for one in found] == [f"{root}/{number % 3}" for number in range(MANY)]
-        assert {dict(one.properties.UserProperty)["mqbridge-hops"] for one in there + back} == {
+        assert {hops(dict(one.properties.UserProperty)["mqbridge-hops"]) for one in there + back} == {
             "MQB1/over-topics-1,MQB1/over-topics-2", "MQB1/over-queue-1,MQB1/over-queue-2"
         }  # fmt: skip
         assert bridge.stop() == 0, bridge.log

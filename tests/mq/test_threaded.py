@@ -634,6 +634,7 @@ def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueM
         await published(first, "a", 1)
         second = agent_of(queue_manager, NONE)
         waiting = asyncio.ensure_future(second.open())
+        await eventually(lambda: first._remover.connection is not None)
         remover = first._remover.connection
         assert isinstance(remover, BreakableConnection)
         remover.die()
@@ -661,6 +662,7 @@ def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(
         fenced: list[str] = []
         agent.on_fenced = fenced.append
         await asyncio.wait_for(agent.open(), PATIENCE)
+        await eventually(lambda: agent._remover.connection is not None)
         ghost = agent._remover.connection
         assert isinstance(ghost, BreakableConnection)
         ghost.cut()
@@ -697,6 +699,7 @@ def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueM
         await eventually(lambda: sum(1 for _ in state_queue.messages()) < 3)
         second = agent_of(queue_manager, NONE)
         waiting = asyncio.ensure_future(second.open())
+        await eventually(lambda: first._remover.connection is not None)
         remover = first._remover.connection
         assert isinstance(remover, BreakableConnection)
         remover.die()

@@ -157,7 +157,7 @@ def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[s
     ids = {got.md.MsgId for got in messages["WAITING"]}
     assert ids == {got.md.MsgId for queue in ("Q", "Q.1", "Q.2") for got in messages[queue] if got.md.MsgId in ids}
     given = not isinstance(made, StandardToMq) and made.config.attributes.msg_id is not None
-    return {queue: [facts(got, given and queue == "Q") for got in gots] for queue, gots in messages.items()}
+    return {queue: [facts(got, ids, given and queue == "Q") for got in gots] for queue, gots in messages.items()}
 
 
 #: Fields of the MQMD that mappings set.
@@ -167,10 +167,12 @@ FIELDS = (
 )  # fmt: skip
 
 
-def facts(got: Got, given_msg_id: bool) -> dict[str, Any]:
-    """All of a message that is not of the moment it was put, or of who put it."""
+def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
+    """All of a message that is not of the moment it was put, or of who put it; `waiting` are the MsgIds of kept requests."""
     md, data = got.md, got.data
     known: dict[str, Any] = {name: getattr(md, name) for name in FIELDS}
+    if md.CorrelId in waiting:
+        known["CorrelId"] = "the MsgId of a kept request"
     if given_msg_id:
         known["MsgId"] = md.MsgId
     known["Expiry"] = md.Expiry if md.Expiry < 0 else round(md.Expiry / 600)  # it counts down
