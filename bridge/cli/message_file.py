@@ -12,6 +12,7 @@ import msgspec
 from bridge.cli.body import CCSID_UTF8, descriptor
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.mapping.message import Message
+from bridge.mapping.property_name import property_name
 from bridge.mapping.scope import BYTE_FIELDS
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
 
@@ -43,6 +44,19 @@ def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
     if ccsid is not None:
         md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
     return Message(md, data)
+
+
+def with_properties(message: Message, properties: dict[str, str]) -> Message:
+    """Return the message with these message properties, in an RFH2 in front of its data."""
+    md = message.md
+    header = RFH2(
+        Format=md.Format,
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        folders=(Folder.build("usr", {property_name(name): value for name, value in properties.items()}),),
+    )
+    format_, encoding, ccsid, data = encode_chain([header], message.data)
+    return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)
 
 
 def _message_of(view: dict[str, Any], file: Path) -> Message:

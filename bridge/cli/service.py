@@ -87,21 +87,26 @@ def check(
     and what was found.
 
     Exit status 1 when a file, variable or package that it needs is not there; each is a line on standard error.
-    With --connect, also when the queue manager cannot be reached, or lacks something; each thing is one
-    line on standard error: what is missing, and the MQSC that would create it.
+    With --connect, also when the broker of a link or the queue manager cannot be reached, or the queue manager
+    lacks something; each thing is one line on standard error: what is missing, and the MQSC that would create it.
     """
     from bridge.cli.queue_manager import configuration_in
     from bridge.config import describe
     from bridge.mapping.check import loops_of
+    from bridge.mapping.doubts import doubts
 
     configuration = configuration_in(config)
     for line in describe(configuration):
         typer.echo(line)
     for loop in loops_of(configuration):
         typer.echo(f"loop: {loop}")
-    from bridge.cli.surroundings import lacking
+    for doubt in doubts(configuration):
+        typer.echo(f"note: {doubt}")
+    from bridge.cli.surroundings import lacking, unreachable
 
     missing = list(lacking(configuration))
+    if connect:
+        missing += unreachable(configuration)
     for line in missing:
         typer.echo(line, err=True)
     if connect:

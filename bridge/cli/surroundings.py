@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+#: Seconds for a connection to a broker.
+BROKER_PATIENCE = 10.0
 
 if TYPE_CHECKING:
     from bridge.config import Configuration, LinkConfig
@@ -13,11 +17,8 @@ if TYPE_CHECKING:
 
 def lacking(configuration: Configuration) -> Iterator[str]:
     """Yield a sentence for each thing that is not there, and without which a part of the bridge cannot work."""
-    ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
-    used = {getattr(end, "link", None) for end in ends}
-    for name, link in configuration.links.items():
-        if name in used:
-            yield from _of_link(name, link)
+    for name, link in _used_links(configuration):
+        yield from _of_link(name, link)
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
         yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
@@ -29,6 +30,34 @@ def lacking(configuration: Configuration) -> Iterator[str]:
                 yield f"queue_manager.scripts: {script} cannot be read"
     elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
         yield f"queue_manager.password_file: {settings.password_file} cannot be read"
+
+
+def unreachable(configuration: Configuration) -> Iterator[str]:
+    """Yield a sentence for each broker of a link that no connection reaches.
+
+    No CONNECT packet is sent: it would end the session of a bridge that runs. So user and password are not tried.
+    """
+    from bridge.config.values import endpoint
+    from bridge.mqtt.link.tls import tls_context
+
+    for name, link in _used_links(configuration):
+        try:
+            context = tls_context(link.tls) if link.tls is not None else None
+        except OSError:
+            continue  # `lacking` tells
+        try:
+            with socket.create_connection((link.host, link.broker_port), BROKER_PATIENCE) as connection:
+                if context is not None:
+                    context.wrap_socket(connection, server_hostname=link.host).close()
+        except OSError as error:
+            yield f"link {name}: no connection to the broker at {endpoint(link.host, link.broker_port)}: {error}"
+
+
+def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]]:
+    """Yield the links of enabled mappings, by name."""
+    ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
+    used = {getattr(end, "link", None) for end in ends}
+    return ((name, link) for name, link in configuration.links.items() if name in used)
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:

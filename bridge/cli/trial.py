@@ -14,6 +14,7 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
+    from bridge.config import LinkConfig
     from bridge.mapping.publication import MappedMessage, Publication
     from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule
 
@@ -58,7 +59,12 @@ def try_mapping(
     user: Annotated[str, typer.Option(metavar="NAME", help="Its user name.", show_default=False)] = "",
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="A user property; any number of times.", show_default=False),
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="A user property; to MQTT, a message property. Any number of times.",
+            show_default=False,
+        ),
     ] = None,
     response_topic: Annotated[str, typer.Option(metavar="TOPIC", help="Response Topic.", show_default=False)] = "",
     correlation_data: Annotated[str, typer.Option(metavar="TEXT", help="Correlation Data.", show_default=False)] = "",
@@ -82,7 +88,7 @@ def try_mapping(
     Exit status 1 when the mapping refuses the message, which would then go to the dead-letter queue; 3 when it
     does not take it, so that it would pass it by.
     """
-    rule, publisher = _rule(mapping, config)
+    rule, publisher, link = _rule(mapping, config)
     body = _payload(payload, payload_file)
     from bridge.mapping.rule import ToMqRule
 
@@ -90,8 +96,11 @@ def try_mapping(
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
+        from bridge.mapping.guarantee import received_qos
         from bridge.mapping.publication import Publication
 
+        if link is not None:
+            qos = received_qos(rule.config.guarantee, qos)
         _print_message(
             rule,
             Publication(
@@ -115,15 +124,33 @@ def try_mapping(
         raise Failure(
             f"mapping {mapping} is one to MQTT: it needs --message FILE, or its body as --payload", WRONG_USAGE
         )
-    from bridge.cli.message_file import message_in, message_of
+    if message is not None and properties:
+        raise Failure("--property is of a message whose body is --payload; --message has its own", WRONG_USAGE)
+    if qos or retain or client_id is not None or user or response_topic or correlation_data or content_type:
+        options_ = "--qos, --retain, --client-id, --user, --response-topic, --correlation-data and --content-type"
+        raise Failure(f"mapping {mapping} is one to MQTT: {options_} are of publications to MQ", WRONG_USAGE)
+    from bridge.cli.body import properties_in
+    from bridge.cli.message_file import message_in, message_of, with_properties
+    from bridge.mapping.guarantee import published_qos
 
     made = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
+    made = made if not properties else with_properties(made, properties_in(properties))
     asked = message_in(request, None, None) if request is not None else None
-    _print_publication(rule, partial(rule.map, made, topic=topic, request=asked), json)
+
+    def publish() -> Publication | None:
+        publication = rule.map(made, topic=topic, request=asked)
+        if publication is not None and link is not None:
+            publication.qos = published_qos(rule.config.guarantee, publication.qos, link.maximum_qos)
+        return publication
+
+    _print_publication(rule, publish, json)
 
 
-def _rule(name: str, file: Path | None) -> tuple[Rule, str]:
-    """The mapping, and the client identifier of what comes to it: a broker does not tell whose a publication is."""
+def _rule(name: str, file: Path | None) -> tuple[Rule, str, LinkConfig | None]:
+    """Return the mapping, the client identifier of what comes to it, and its link; None for the bridge's own clients.
+
+    A broker does not tell whose a publication is.
+    """
     from bridge.cli.output import note
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_of
     from bridge.config import LOCAL, ToMqMapping
@@ -139,9 +166,9 @@ def _rule(name: str, file: Path | None) -> tuple[Rule, str]:
         raise Failure(f"no mapping {name} in the configuration ({known})", WRONG_USAGE)
     if not config.enabled:
         note(f"mapping {name} is not enabled: what comes for it waits")
-    link = config.source.link if isinstance(config, ToMqMapping) else LOCAL
+    link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
     publisher = "mqbridge-try" if link == LOCAL else link
-    return rule_of(name, config, configuration.queue_manager.name), publisher
+    return rule_of(name, config, configuration.queue_manager.name), publisher, configuration.links.get(link)
 
 
 def _payload(text: str | None, file: Path | None) -> bytes | None:

@@ -61,7 +61,10 @@ class LinkConfig(Section):
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
     """MQTT version. 3.1.1 carries no properties: neither the hop mark, nor expiry, nor user properties."""
     client_id: Annotated[
-        str, values.text(r"[^\x00-\x1f]{1,200}", "a client identifier of 1 to 200 characters")
+        str, values.text(
+            r"(?:[^\x00-\x1f{}]|\{mapping\}){1,200}",
+            f"a client identifier of 1 to 200 characters, with braces in {MAPPING_PLACE} alone",
+        ),
     ] = f"mqbridge-{MAPPING_PLACE}"
     """Client identifier; `{mapping}` in it is the name of the mapping. Without it one mapping alone may use the link."""
     session: Annotated[LinkSession, values.choice(LinkSession)] = "durable"

@@ -16,6 +16,7 @@ from bridge.config.attributes import PublicationAttributes as PublicationAttribu
 from bridge.config.attributes import Retained as Retained
 from bridge.config.attributes import TemplateText as TemplateText
 from bridge.config.link import LOCAL, LinkReference
+from bridge.config.problems import suggestion
 from bridge.config.section import ObjectName, Section, Truth, without_empty
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
@@ -311,6 +312,9 @@ def _one_side_mqtt(data: Any) -> Any:
             "to",
             "mqtt",
         )
+    for key in data:
+        if isinstance(key, str) and (near := suggestion(key, [one for one in ("from", "to") if one not in data])):
+            raise values.refusal(f"the keys from and to ({near})", key)
     if not sides:
         raise values.refusal("mqtt: in from or in to")
     return data

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Iterator
 
 import msgspec
 
-from bridge.config import Configuration, IbmQueueManagerConfig
+from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
+from bridge.mapping.template import Template
 from bridge.mq.interface import MQOD
 from bridge.mq.ledger import STATE_QUEUE
 from bridge.mq.local.authorization import NOBODY
@@ -30,6 +32,15 @@ _SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
 _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
+class MappingQueue(msgspec.Struct, frozen=True):
+    """A queue of this queue manager that an enabled mapping names."""
+
+    mapping: str
+    name: str
+    #: the mapping takes messages from it; else it puts them there
+    taken_from: bool
+
+
 class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     """What one bridge needs, as its configuration has it."""
 
@@ -44,6 +55,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     uncommitted: int = 3 * REMOVALS
     #: a mapping is to move messages exactly once
     mapping_state: bool = False
+    #: queues that mappings name
+    mapping_queues: tuple[MappingQueue, ...] = ()
 
     def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
         """The local queues needed, beside those of the command server.
@@ -82,6 +95,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     settings = configuration.queue_manager
     mappings = configuration.mappings.values()
     exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
+    queues = tuple(_mapping_queues(configuration))
     identities = tuple(channel.mcauser or "" for channel in configuration.channels if not channel.use_client_id)
     if not isinstance(settings, IbmQueueManagerConfig):
         # The embedded queue manager does not take a client that has no identity for the bridge.
@@ -91,6 +105,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
             identities=tuple(one or nobody for one in identities),
             user=_user(),
             mapping_state=exactly_once,
+            mapping_queues=queues,
         )
     return Requirements(
         transmission_queue=configuration.transmission_queue,
@@ -103,7 +118,24 @@ def requirements_of(configuration: Configuration) -> Requirements:
             3 * max(REMOVALS, settings.batch.messages), *(3 * one.batch.messages + 2 for one in mappings), 0
         ),
         mapping_state=exactly_once,
+        mapping_queues=queues,
     )
+
+
+def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
+    """Yield each queue whose name stands in a mapping; what a template makes shows with the message alone."""
+    for name, mapping in configuration.mappings.items():
+        if not mapping.enabled:
+            continue
+        if not isinstance(mapping, ToMqMapping):
+            for queue in filter(None, (mapping.source.queue, mapping.source.requests_queue)):
+                yield MappingQueue(name, queue, True)
+            continue
+        to = mapping.destination
+        if to.requests_queue is not None:
+            yield MappingQueue(name, to.requests_queue, False)
+        if to.queue is not None and to.queue_manager is None and (queue := Template(to.queue).literal):
+            yield MappingQueue(name, queue, False)
 
 
 def _user() -> str:

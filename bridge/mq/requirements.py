@@ -73,6 +73,7 @@ class _Examination:
         dead_letter_queue = self._queue_manager()
         for queue in self._requirements.queues(dead_letter_queue):
             self._queue(queue)
+        self._mapping_queues()
         self._alternate_user()
         self._command_server()
         for identity in dict.fromkeys(self._requirements.identities):
@@ -178,6 +179,25 @@ class _Examination:
                 f"user {needs.user} lacks authority for {shown} ({authorities})",
                 _grant(queue.name, "QUEUE", needs.user, authorities),
             )
+
+    def _mapping_queues(self) -> None:
+        user = self._requirements.user
+        for queue in self._requirements.mapping_queues:
+            does, options, authority = (
+                ("takes from", _EXCLUSIVE, "GET") if queue.taken_from else ("puts to", _OUTPUT, "PUT")
+            )
+            shown = f"queue {queue.name}, which mapping {queue.mapping} {does},"
+            reason = self._reason(MQOD(ObjectName=queue.name), options)
+            if reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                self._lacks(f"{shown} is not defined", f"DEFINE QLOCAL('{queue.name}')")
+            elif reason == cmqc.MQRC_NOT_AUTHORIZED:
+                self._lacks(
+                    f"user {user} lacks authority for {shown.rstrip(',')} ({authority})",
+                    _grant(queue.name, "QUEUE", user, authority),
+                )
+            # In use: by the bridge that is at work.
+            elif reason not in (cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE):
+                self._lacks(f"{shown} cannot be opened: {cmqc.reason_name(reason)} ({reason})")
 
     def _alternate_user(self) -> None:
         """Clients' authorities are asked for as an alternate user, which itself takes an authority."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import types
 from collections.abc import Iterator
@@ -105,6 +106,42 @@ def test_another_transmission_queue(invoke: Any, config: Path) -> None:
         "ALTER QMGR DEFXMITQ('XMIT')",
         "DEFINE QLOCAL('XMIT') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "sentence"),
+    [
+        (
+            "from: {mqtt: a}, to: {queue: NOWHERE}",
+            "queue NOWHERE, which mapping m puts to, is not defined: DEFINE QLOCAL('NOWHERE')",
+        ),
+        (
+            "from: {queue: NOWHERE}, to: {mqtt: a}",
+            "queue NOWHERE, which mapping m takes from, is not defined: DEFINE QLOCAL('NOWHERE')",
+        ),
+        ("from: {mqtt: '{a}'}, to: {queue: 'Q.{a}'}", ""),
+        ("from: {mqtt: a}, to: {queue: NOWHERE, queue_manager: QM2}", ""),
+        ("from: {mqtt: a}, to: {queue: NOWHERE}, enabled: false", ""),
+        (f"from: {{mqtt: a}}, to: {{queue: {DLQ}}}", ""),
+    ],
+)
+def test_queues_of_mappings(invoke: Any, config: Path, mapping: str, sentence: str) -> None:
+    config.write_text(f"{config.read_text()}mappings: {{m: {{{mapping}}}}}\n")
+    result = invoke("check", "--connect", config)
+    assert (result.exit_code, result.stderr.rstrip()) == (1 if sentence else 0, sentence)
+
+
+def test_a_broker_that_cannot_be_reached(invoke: Any, config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        mappings = "mappings: {m: {from: {mqtt: a, link: l}, to: {topic: b}}}\n"
+        config.write_text(f"{config.read_text()}links: {{l: {{host: 127.0.0.1, port: {port}}}}}\n{mappings}")
+        assert invoke("check", "--connect", config).exit_code == 0
+    result = invoke("check", "--connect", config)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"link l: no connection to the broker at 127.0.0.1:{port}: ")
+    assert "refused" in result.stderr
+    assert invoke("check", config).exit_code == 0
 
 
 def test_no_bridge_runs(invoke: Any, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ mappings:
   bare: {from: {mqtt: 'bare/#'}, to: {queue: B}, attributes: {rfh2: false}}
   commands: {from: {queue: COMMANDS}, to: {mqtt: 'commands/{usr.device}', link: hive}, payload: text}
   far: {from: {mqtt: 'far/#', link: hive}, to: {queue: B}}
+  exact: {from: {mqtt: 'exact/#', link: hive}, to: {queue: B}, guarantee: exactly-once}
+  fast: {from: {mqtt: 'fast/#', link: hive}, to: {queue: B}, guarantee: at-most-once}
   ask: {from: {mqtt: ask}, to: {queue: Q, requests_queue: KEPT}, attributes: {reply_to_queue: R}}
   answer: {from: {queue: R, requests_queue: KEPT}, to: {mqtt: '{responseTopic}', link: hive}}
   prices: {from: {topic: 'prices/{symbol}'}, to: {mqtt: 'p/{symbol}'}, filter: {min_size: 2}}
@@ -106,6 +108,21 @@ def test_what_comes_by_a_link_has_its_name_for_client_identifier(said: tuple[str
     assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == told
 
 
+@pytest.mark.parametrize(
+    ("mapping", "said", "qos", "persistence"), [("far", 2, 1, 1), ("far", 0, 0, 0), ("exact", 2, 2, 1), ("fast", 2, 0, 0)]
+)
+def test_a_link_brings_what_its_subscription_has(mapping: str, said: int, qos: int, persistence: int, attempt: Any) -> None:
+    view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", said, "--json").stdout)
+    assert (view["rfh2"][0]["folders"]["mqtt"]["qos"], view["md"]["Persistence"]) == (qos, persistence)
+
+
+def test_a_link_gets_what_the_guarantee_needs(attempt: Any) -> None:
+    made = attempt("commands", "--payload", "on", "--property", "device=d-1", "--json")
+    assert made.exit_code == 0, made.stderr
+    view = json.loads(made.stdout)
+    assert (view["topic"], view["qos"], view["properties"]["device"]) == ("commands/d-1", 1, "d-1")
+
+
 def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
     (tmp_path / "payload").write_bytes(b"\x00\xff")
     view = json.loads(attempt("bare", "--topic", "bare/a", "--payload-file", tmp_path / "payload", "--json").stdout)
@@ -134,9 +151,15 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("prices", "--payload", "1", "--topic", "prices/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
         (("prices", "--payload", "12", "--topic", "price/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
         (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
-        (("nothing",), 2, "no mapping nothing in the configuration (plant, copy, bare, commands, far, ask, answer, prices)"),
+        (
+            ("nothing",),
+            2,
+            "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer, prices)",
+        ),
         (("plant",), 2, "mapping plant is one to MQ: it needs --topic, and takes no --message\n"),
         (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is one to MQ: it needs --topic"),
+        (("commands", "--message", "f", "--property", "a=b"), 2, "--property is of a message whose body is --payload"),
+        (("commands", "--payload", "1", "--qos", 1), 2, "mapping commands is one to MQTT: --qos, --retain,"),
         (("commands",), 2, "mapping commands is one to MQTT: it needs --message FILE, or its body as --payload\n"),
         (("plant", "--topic", "a", "--payload", "a", "--payload-file", "b"), 2, "--payload and --payload-file: one of them"),
         (("plant", "--topic", "a", "--property", "site"), 2, "--property: expected NAME=VALUE, found 'site'\n"),

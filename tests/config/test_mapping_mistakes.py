@@ -48,6 +48,15 @@ SHAPES = [
         " clients are those of the queue manager: to move publications between them and a link, write topic: for them),"
         " found 'b'",
     ),
+    (
+        "mappings: {a: {form: {mqtt: t}, to: {queue: Q}}}",
+        "1:22: mappings.a.form: expected the keys from and to (did you mean from?), found a mapping",
+    ),
+    (
+        "links: {a: {host: h, client_id: 'b-{maping}'}}",
+        "1:33: links.a.client_id: expected a client identifier of 1 to 200 characters, with braces in {mapping} alone,"
+        " found 'b-{maping}'",
+    ),
     ("mappings: {a: {from: {mqtt: t}}}", f"1:15: mappings.a.to: expected {NO_DEFAULT}, found nothing"),
     ("mappings: {a: {from: t, to: {mqtt: t}}}", f"1:22: mappings.a.from: expected {KEY_VALUE}, found 't'"),
     ("mappings: {a b: {from: {mqtt: t}, to: {queue: Q}}}", f"1:12: mappings.'a b': expected {NAME}, found 'a b'"),
