@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,10 +87,43 @@ def session(
     # On a cluster an executor starts its own Python: it is to be found by the same path there.
     chosen[f"spark.executorEnv.{PYTHON_VARIABLE}"] = os.environ[PYTHON_VARIABLE]
     conf = SparkConf().setAppName(name).setMaster(master).setAll(list(chosen.items()))
-    _launch(conf)
-    spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    register(spark)
+    try:
+        with _signals_held():
+            _launch(conf)
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        register(spark)
+    except KeyboardInterrupt:
+        _kill()
+        raise
     return spark
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the body has ended: it starts what this process then has to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    # Handlers, and no mask: the JVM would have that, too.
+    before = {one: signal.signal(one, lambda number, _: held.append(number)) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
+
+
+def _kill() -> None:
+    """End the JVM of a session that is half made. It would say with a stack that nobody wants it any more."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _launch(conf: SparkConf) -> None:

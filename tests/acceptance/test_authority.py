@@ -41,12 +41,16 @@ channels:
 """
 
 
+#: Who the bridge is at the queue manager: nobody on any machine, for a user `mqbridge` would be in the group of that name.
+BRIDGE_USER = "mqtestbridge"
+
+
 def bridge_authorities() -> str:
-    """What deploy/mq/bridge.mqsc gives the group of the bridge, for a user: the operating system has no such group."""
+    """Return what deploy/mq/bridge.mqsc gives the group of the bridge, for BRIDGE_USER."""
     shipped = (ROOT / "deploy" / "mq" / "bridge.mqsc").read_text()
     commands = re.findall(r"^SET AUTHREC(?:.*\+\n)*.*\n", shipped, re.MULTILINE)
     assert commands and all("GROUP('mqbridge')" in command for command in commands)
-    return "".join(commands).replace("GROUP('mqbridge')", "PRINCIPAL('mqbridge')")
+    return "".join(commands).replace("GROUP('mqbridge')", f"PRINCIPAL('{BRIDGE_USER}')")
 
 
 def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> BridgeProcess:
@@ -59,7 +63,7 @@ def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> Brid
         return BridgeProcess(data, config=settings + CHANNELS)
     host = QueueManagerProcess(data, script + bridge_authorities(), authorities="enforced")
     environment = {"MQBRIDGE_PASSWORD": "none is asked for"}
-    user = "  user: mqbridge\n"
+    user = f"  user: {BRIDGE_USER}\n"
     return RemoteBridgeProcess(
         data, library=queue_manager, queue_manager=host, settings=user, config=CHANNELS, env=environment
     )
@@ -273,9 +277,9 @@ def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> No
         bridge.queue_manager.start()  # type: ignore[attr-defined]
         bridge.env["MQI_STANDIN"] = bridge.queue_manager.place  # type: ignore[attr-defined]
         for record in (
-            f"PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('mqbridge') AUTHRMV(BROWSE)",
-            "OBJTYPE(QMGR) PRINCIPAL('mqbridge') AUTHRMV(ALTUSR)",
-            "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('mqbridge') AUTHRMV(CLR)",
+            f"PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(BROWSE)",
+            f"OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(ALTUSR)",
+            f"PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(CLR)",
         ):
             bridge.mqsc(f"SET AUTHREC {record}\n")
         command = [*bridge.mq_command()[:1], "check", "--connect", str(bridge.config)]
@@ -283,9 +287,9 @@ def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> No
             lines = check.rest()
             assert check.process.wait() == 1, lines
         remedies = [
-            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('mqbridge') AUTHADD(BROWSE)",
-            "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('mqbridge') AUTHADD(ALTUSR)",
-            "SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('mqbridge') AUTHADD(CLR)",
+            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHADD(BROWSE)",
+            f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHADD(ALTUSR)",
+            f"SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHADD(CLR)",
         ]
         assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
     finally:

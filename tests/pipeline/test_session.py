@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,6 +18,7 @@ from pyspark.sql import SparkSession
 from bridge.pipeline.errors import SparkMissing
 from bridge.pipeline.registration import ADDED_BY_SPARK, register
 from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
+from tests.patience import PATIENCE
 
 
 def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
@@ -98,3 +101,36 @@ def test_programs_import_mqbridge() -> None:
     import bridge.pipeline
 
     assert mqbridge.register is bridge.pipeline.register
+
+
+BEGUN = """
+import time
+import bridge.pipeline.registration
+from bridge.pipeline.session import session
+
+def register(spark):
+    print("made", flush=True)
+    time.sleep({patience})
+
+bridge.pipeline.registration.register = register
+print("begun", flush=True)
+session()
+"""
+
+
+@pytest.mark.parametrize("moment", ["while the JVM starts", "while the session is made"])
+def test_ctrl_c_ends_a_session_that_is_half_made(moment: str) -> None:
+    command = [sys.executable, "-c", BEGUN.format(patience=PATIENCE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not (java := children.read_text().split()):
+            assert process.poll() is None
+        if moment == "while the session is made":
+            assert process.stdout.readline() == "made\n"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(PATIENCE) != 0
+    assert "KeyboardInterrupt" in said and "\tat " not in said, said
+    assert not any(Path(f"/proc/{one}").exists() for one in java)
