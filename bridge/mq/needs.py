@@ -134,8 +134,8 @@ def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
         to = mapping.destination
         if to.requests_queue is not None:
             yield MappingQueue(name, to.requests_queue, False)
-        if to.queue is not None and to.queue_manager is None and (queue := Template(to.queue).literal):
-            yield MappingQueue(name, queue, False)
+        if to.queue is not None and to.queue_manager is None and (literal := Template(to.queue).literal):
+            yield MappingQueue(name, literal, False)
 
 
 def _user() -> str:

@@ -112,8 +112,8 @@ def _signals_held() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in held:
-            signal.raise_signal(number)
+        for one in held:
+            signal.raise_signal(one)
 
 
 def _kill() -> None:
