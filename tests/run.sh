@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the tests, in four processes beside each other: the acceptance tests, on the embedded queue manager and elsewhere,
 # which wait for processes of their own; those that share one session of Spark, most of them of the pipeline; and all others.
-# What one prints comes when it has ended. With arguments it is one pytest with these.
+# What one prints comes when it has ended; until then a line every half minute says how far each is. With arguments it is one
+# pytest with these.
 set -u
 python=$1
 shift
@@ -9,13 +10,32 @@ shift
 unset PYTHONDONTWRITEBYTECODE
 [ $# -eq 0 ] || exec "$python" -m pytest "$@"
 printed=$(mktemp -d)
-trap 'rm -rf "$printed"' EXIT
+running=
+# shellcheck disable=SC2086 # several processes
+trap 'kill $running 2>/dev/null; rm -rf "$printed"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # A shell has its background processes ignore SIGINT, and so would the programs that the tests send it to.
 part() {
     name=$1
     shift
     env --default-signal=INT "$python" -m pytest "$@" >"$printed/$name" 2>&1 &
+    running="$running $!"
+}
+
+# Short sleeps: what is left of one would hold up who reads the end of the output.
+progress() {
+    seconds=0
+    while sleep 1; do
+        seconds=$((seconds + 1))
+        [ $((seconds % 30)) -eq 0 ] || continue
+        line=
+        for each in others pipeline embedded elsewhere; do
+            line="$line $each $(grep -o '[0-9]*%' "$printed/$each" | tail -n 1)"
+        done
+        echo "$((seconds / 60)):$(printf %02d $((seconds % 60)))$line" >&2
+    done
 }
 
 part elsewhere tests/acceptance -k 'ibmmq or pymqi'
@@ -27,6 +47,8 @@ part others --ignore=tests/pipeline --ignore=tests/acceptance
 others=$!
 part pipeline tests/pipeline "$judge"
 pipeline=$!
+progress &
+running="$running $!"
 status=0
 for each in "others $others" "pipeline $pipeline" "embedded $embedded" "elsewhere $elsewhere"; do
     wait "${each#* }" || status=$?
