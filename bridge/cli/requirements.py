@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
+
 from bridge.cli.failures import FAILED, Failure
 from bridge.cli.output import note, write
 from bridge.cli.queue_manager import connect
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
+from bridge.mq.needs import mapping_queues_of
 from bridge.mq.requirements import missing, refused_connection, requirements_of
 
 
@@ -17,7 +20,9 @@ def check_queue_manager(configuration: Configuration) -> None:
 
     What only clients with certain topics need is told as a note, and is no failure.
     """
-    requirements = requirements_of(configuration)
+    requirements = msgspec.structs.replace(
+        requirements_of(configuration), mapping_queues=tuple(mapping_queues_of(configuration))
+    )
     name = configuration.queue_manager.name
     try:
         connection = connect(None, configuration)

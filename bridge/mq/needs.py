@@ -55,7 +55,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     uncommitted: int = 3 * REMOVALS
     #: a mapping is to move messages exactly once
     mapping_state: bool = False
-    #: queues that mappings name
+    #: queues that mappings name, for a look at these too: a mapping whose queue is not there waits, and the bridge runs
     mapping_queues: tuple[MappingQueue, ...] = ()
 
     def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
@@ -95,7 +95,6 @@ def requirements_of(configuration: Configuration) -> Requirements:
     settings = configuration.queue_manager
     mappings = configuration.mappings.values()
     exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
-    queues = tuple(_mapping_queues(configuration))
     identities = tuple(channel.mcauser or "" for channel in configuration.channels if not channel.use_client_id)
     if not isinstance(settings, IbmQueueManagerConfig):
         # The embedded queue manager does not take a client that has no identity for the bridge.
@@ -105,7 +104,6 @@ def requirements_of(configuration: Configuration) -> Requirements:
             identities=tuple(one or nobody for one in identities),
             user=_user(),
             mapping_state=exactly_once,
-            mapping_queues=queues,
         )
     return Requirements(
         transmission_queue=configuration.transmission_queue,
@@ -118,11 +116,10 @@ def requirements_of(configuration: Configuration) -> Requirements:
             3 * max(REMOVALS, settings.batch.messages), *(3 * one.batch.messages + 2 for one in mappings), 0
         ),
         mapping_state=exactly_once,
-        mapping_queues=queues,
     )
 
 
-def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
+def mapping_queues_of(configuration: Configuration) -> Iterator[MappingQueue]:
     """Yield each queue whose name stands in a mapping; what a template makes shows with the message alone."""
     for name, mapping in configuration.mappings.items():
         if not mapping.enabled:
