@@ -19,7 +19,7 @@ from bridge.wire.mqtt import Connack, ConnackCode, Connect, Decoder, Packet, Wil
 log = logging.getLogger(__name__)
 
 #: Bytes of one client that are worked on in one turn of the event loop.
-TURN_BYTES = 65_536
+RECEIVED_AT_A_TURN = 65_536
 #: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
 PARTIAL_BYTES = 1_000
 #: Seconds between looks at keep-alive, connect and retry time-outs.
@@ -131,16 +131,16 @@ class Connection(asyncio.Protocol):
         if self._turn or self._unfed or self._later:
             # What came before is not done with yet: reading is paused, but this was on its way.
             self._unfed += data
-            if len(self._unfed) > TURN_BYTES:
+            if len(self._unfed) > RECEIVED_AT_A_TURN:
                 self.pause()
         else:
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
-        if len(data) > TURN_BYTES:
-            self._unfed = data[TURN_BYTES:]
-            data = data[:TURN_BYTES]
+        if len(data) > RECEIVED_AT_A_TURN:
+            self._unfed = data[RECEIVED_AT_A_TURN:]
+            data = data[:RECEIVED_AT_A_TURN]
             self._schedule()
         packets = self.decoder.feed(data)
         if self.session is not None:

@@ -43,7 +43,7 @@ def topic_field(topic: str) -> bytes:
 
 
 #: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
-TURN_BYTES = 256 * 1024
+SENT_AT_A_TURN = 256 * 1024
 #: Bytes of a turn that a message costs beside its payload.
 _MESSAGE_BYTES = 64
 
@@ -102,7 +102,7 @@ class Outbox:
     """
 
     def __init__(
-        self, window: int, *, durable: bool, byte_order: ByteOrder = "big", turn_bytes: int = TURN_BYTES
+        self, window: int, *, durable: bool, byte_order: ByteOrder = "big", turn_bytes: int = SENT_AT_A_TURN
     ) -> None:
         self.window = window
         self.turn_bytes = turn_bytes

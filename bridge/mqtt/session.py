@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.mapping.message import PublicationMessage
 from bridge.mapping.to_mq import ClientIdentity, to_mq
-from bridge.mqtt.outbox import TURN_BYTES, Outbox, Outgoing, Phase, WrongAcknowledgement
+from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox, Outgoing, Phase, WrongAcknowledgement
 from bridge.mqtt.transmission import Transmission
 from bridge.wire.mqtt import (
     ByteOrder,
@@ -130,7 +130,7 @@ class Session:
         window: int,
         byte_order: ByteOrder = "big",
         unreleased: int = 65535,
-        turn_bytes: int = TURN_BYTES,
+        turn_bytes: int = SENT_AT_A_TURN,
     ) -> None:
         self.identity = identity
         self.client_id = identity.client_id

@@ -19,7 +19,7 @@ from bridge.mapping.to_mq import ClientIdentity
 from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
-from bridge.mqtt.outbox import TURN_BYTES, Outgoing, Refusal
+from bridge.mqtt.outbox import SENT_AT_A_TURN, Outgoing, Refusal
 from bridge.mqtt.session import Session, Work, without
 from bridge.service.connecting import connect
 from bridge.service.locked_out import LockedOut
@@ -31,7 +31,7 @@ from bridge.wire.mqtt import Connect, Disconnect, Packet, Subscribe, Unsubscribe
 log = logging.getLogger(__name__)
 
 #: Packets of one client that are worked on in one turn of the event loop, and those that a topic filter counts for.
-TURN, FILTER_TURN = 1_000, 20
+PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
 
 
 class TelemetryService:
@@ -102,7 +102,7 @@ class TelemetryService:
             durable=durable,
             window=self.limits.in_flight,
             unreleased=self.limits.unreleased,
-            turn_bytes=min(TURN_BYTES, self.limits.pending_bytes),
+            turn_bytes=min(SENT_AT_A_TURN, self.limits.pending_bytes),
         )
         self.sessions[identity.client_id] = session
         return session
@@ -117,7 +117,7 @@ class TelemetryService:
         """Packets of a connected client, in the order they came."""
         session = connection.session
         assert session is not None
-        index, count, left = 0, len(packets), TURN
+        index, count, left = 0, len(packets), PACKETS_AT_A_TURN
         while True:
             work = Work(connection)
             stop = min(count, index + left)
@@ -268,10 +268,10 @@ class TelemetryService:
         """A packet that is not about messages; returns the part of the client's turn that it takes."""
         if isinstance(packet, Subscribe):
             subscribe(self, connection, session, packet)
-            return FILTER_TURN * len(packet.topics)
+            return FILTER_PACKETS * len(packet.topics)
         if isinstance(packet, Unsubscribe):
             unsubscribe(self, connection, session, packet)
-            return FILTER_TURN * len(packet.topics)
+            return FILTER_PACKETS * len(packet.topics)
         if isinstance(packet, Disconnect):
             connection.will = None  # MQTT-3.14.4-3
             log.info("client %s disconnected", connection.client)
