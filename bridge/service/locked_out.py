@@ -37,7 +37,7 @@ class LockedOut:
                 "client %r is locked out: it comes back with a publication to %r, which is refused each time: %s (%d); "
                 "mend the cause, or have such publications dead-lettered (refused_to_dead_letters of its channel)",
                 client_id,
-                topic,
+                topic[:200],
                 cmqc.reason_name(reason),
                 reason,
             )

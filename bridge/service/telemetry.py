@@ -221,12 +221,12 @@ class TelemetryService:
         index, reason = next(iter(unit.refusals.items()))
         message = work.publications[index][0]
         self._save(session)
-        self.locked_out.refused(session.client_id, message.topic, reason)
         user = session.identity.user.decode("utf-8", "replace")
-        what = f"publication to {message.topic!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
         if all(work.publications[index][0].qos == 0 for index in unit.refusals):
             log.warning("client %s: %s; it had QoS 0 and is gone", work.connection.client, what)
             return
+        self.locked_out.refused(session.client_id, message.topic, reason)
         self._close(session, work.connection, f"{what}; it is not acknowledged")
 
     @staticmethod
