@@ -176,6 +176,18 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
         assert "'c'" in told[0].getMessage() and "MQRC_PUT_INHIBITED" in told[0].getMessage()
 
 
+async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """They are gone, and the client stays connected."""
+    async with bridge() as running:
+        running.agent.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
+        client = await running.connect()
+        for _ in range(6):
+            client.send(Publish("bad", b"", 0, False, False, 0))
+            await client.silent()
+        assert "it had QoS 0 and is gone" in caplog.text
+        assert "is locked out" not in caplog.text
+
+
 async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> None:
     async with bridge(refused_to_dead_letters=["MQRC_PUT_INHIBITED", "MQRC_Q_FULL"]) as running:
         client = await running.connect()
