@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -13,6 +13,7 @@ from bridge.mapping.message import Message, PublicationMessage
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
 from bridge.mq.local.authorization import NOBODY
+from bridge.mq.local.beginnings import Beginnings, Waiting
 from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.expiry import expire
 from bridge.mq.local.queue import Queue
@@ -28,8 +29,6 @@ from bridge.wire.mq import MQMD
 log = logging.getLogger(__name__)
 
 APPLICATION_NAME = "mqbridge"
-#: Retained publications that a new subscription gets in one turn of the event loop.
-RETAINED_AT_A_TURN = 500
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
 
@@ -56,6 +55,7 @@ class LocalAgent:
         self.transmission_queue = transmission_queue
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
+        self._beginnings = Beginnings(queue_manager, loop)
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
 
     async def open(self) -> Recovered:
@@ -262,17 +262,14 @@ class LocalAgent:
     ) -> None:
         work = Unit()
         reasons: list[int] = []
-        waiting: list[tuple[Subscription, Iterator[str]]] = []
+        waiting: list[Waiting] = []
         with self._queue_manager.lock:
             for topic_filter, qos in filters:
                 try:
                     with whole(work):
                         made = self._subscribed(work, client_id, topic_filter, qos, durable, user)
-                        topics = self._queue_manager.retained.named_by(made)
                         # With the subscription as long as they are not many: it is on disk with what it begins with.
-                        left = max(0, RETAINED_AT_A_TURN - len(work.puts))
-                        if self._queue_manager.put_retained(work, made, topics, left):
-                            waiting.append((made, topics))
+                        waiting += self._beginnings.put(work, made)
                     reasons.append(cmqc.MQRC_NONE)
                 except MQError as error:
                     reasons.append(error.reason)
@@ -282,8 +279,8 @@ class LocalAgent:
 
             def ended(reason: int) -> None:
                 done([reason] * len(reasons) if reason else reasons)
-                if not reason and waiting:
-                    self._loop.call_soon(self._put_retained, waiting)
+                if not reason:
+                    self._beginnings.add(client_id, waiting)
 
             work.done = ended
             self._queue_manager.journal.submit(work)
@@ -321,31 +318,6 @@ class LocalAgent:
         )
         queue_manager.add_subscription(work, subscription)
         return subscription
-
-    def _put_retained(self, waiting: list[tuple[Subscription, Iterator[str]]]) -> None:
-        """Put the retained publications of new subscriptions to the transmission queue, a bounded number at a turn."""
-        work = Unit()
-        with self._queue_manager.lock:
-            while waiting and len(work.puts) < RETAINED_AT_A_TURN:
-                subscription, topics = waiting[0]
-                if self._queue_manager.topics.subscriptions.get(subscription.name) is not subscription:
-                    waiting.pop(0)  # it has ended meanwhile, or was made anew
-                    continue
-                try:
-                    with whole(work):
-                        if not self._queue_manager.put_retained(work, subscription, topics, RETAINED_AT_A_TURN):
-                            waiting.pop(0)
-                except Exception:
-                    log.exception("retained publications for subscription %s cannot be put", subscription.name)
-                    waiting.pop(0)
-            if waiting:
-
-                def go_on(_reason: int) -> None:
-                    self._loop.call_soon(self._put_retained, waiting)
-
-                work.done = go_on
-            if not work.empty or waiting:
-                self._queue_manager.journal.submit(work)
 
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False

@@ -122,7 +122,7 @@ class Commands:
                 raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
         queue_manager = self._queue_manager
         answer = message("AMQ8022I", what=f"Retained publication of {topic!r}")
-        found = list(queue_manager.retained.matching(topic))
+        found = [one for one in queue_manager.retained.matching(topic) if one is not None]
         if not found:
             return answer, None
         unit = Unit()

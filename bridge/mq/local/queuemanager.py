@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from bridge.mq.local.journal import Journal
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.report import report
-from bridge.mq.local.retained import RetainedPublications
+from bridge.mq.local.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.local.selection import selection_of
 from bridge.mq.local.store import Delivery, Lane, Put, Store
 from bridge.mq.local.stored import MAX_PRIORITY, Appearance, StoredMessage
@@ -339,26 +340,25 @@ class QueueManager(Objects):
         return cmqc.MQRC_NONE
 
     def put_retained(
-        self, unit: Unit, subscription: Subscription, topics: Iterator[str] | None = None, most: int | None = None
-    ) -> bool:
+        self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
+    ) -> float:
         """Put the retained publications that a new subscription names to its destination.
 
-        With `topics`, an iterator of their topic strings, no more than `most` of these are looked at; returns whether
-        there may be more.
+        `topics` are what is left of `RetainedPublications.named_by`. Returns the looks that are left of `looks`; 0 says
+        that there may be more to put. One that is put counts for `PUT_LOOKS`.
         """
-        named = self.retained.named_by(subscription) if topics is None else topics
-        for topic in itertools.islice(named, most):
-            if most is not None:
-                most -= 1
-            kept = self.retained.get(topic)
-            if kept is None or kept.expired or subscription.queue.refusal(kept.message.length):
-                continue
-            stored = delivery(self, subscription, kept)
-            if stored is not None:
-                stored.retained = True
-                stored.queue.depth += 1
-                unit.puts.append(stored)
-        return most == 0
+        for topic in self.retained.named_by(subscription) if topics is None else topics:
+            looks -= 1 if topic is None else PUT_LOOKS
+            kept = None if topic is None else self.retained.get(topic)
+            if kept is not None and not kept.expired and not subscription.queue.refusal(kept.message.length):
+                stored = delivery(self, subscription, kept)
+                if stored is not None:
+                    stored.retained = True
+                    stored.queue.depth += 1
+                    unit.puts.append(stored)
+            if looks <= 0:
+                return 0
+        return looks
 
     def discard(self, stored: StoredMessage) -> None:
         """Remove a message that has expired."""

@@ -16,6 +16,8 @@ from bridge.mq.local.topics import Subscription
 
 #: Bytes, about, of a retained publication beside its topic string and payload.
 OVERHEAD = 512
+#: Looks at a level of the tree that take as long, about, as one publication that is put.
+PUT_LOOKS = 20
 
 
 class _Level:
@@ -25,6 +27,14 @@ class _Level:
         self.below: dict[str, _Level] = {}
         #: the topic string that ends here, where a publication is retained for it
         self.topic: str | None = None
+
+    def lower(self) -> Iterator[_Level]:
+        """Return an iterator of the levels below as they are now; the tree may change while it is used."""
+        return iter(list(self.below.values()))
+
+    def lower_than_root(self) -> Iterator[_Level]:
+        """Return an iterator of the levels below whose names do not begin with `$`."""
+        return (below for name, below in list(self.below.items()) if not name.startswith("$"))
 
 
 class RetainedPublications(dict[str, StoredMessage]):
@@ -83,47 +93,45 @@ class RetainedPublications(dict[str, StoredMessage]):
             else:
                 self.bytes_of.pop(message.client_id, None)
 
-    def matching(self, topic_filter: str) -> Iterator[str]:
-        """Yield the topic strings that a filter of the topic-based wildcard scheme names.
+    def matching(self, topic_filter: str) -> Iterator[str | None]:
+        """Yield the topic strings that a filter of the topic-based wildcard scheme names, and None for each look at another.
 
-        They are worked out as they are asked for; what has been removed meanwhile is left out.
+        They are worked out as they are asked for, so that a caller can stop after so many looks and go on later; what has
+        been removed meanwhile is left out.
         """
         if not is_wildcard(topic_filter):
-            if topic_filter in self:
-                yield topic_filter
+            yield topic_filter if topic_filter in self else None
             return
         words = topic_filter.split("/")
         if "#" in words[:-1]:
-            yield from (topic for topic in list(self) if matches(topic_filter, topic))
+            yield from (topic if matches(topic_filter, topic) else None for topic in list(self))
             return
-        places: list[tuple[_Level, int]] = [(self._root, 0)]
-        while places:
-            place, at = places.pop()
-            if at >= len(words):
-                if place.topic is not None:
-                    yield place.topic
-                if at > len(words):  # below a `#`
-                    places += [(below, at) for below in reversed(place.below.values())]
+        last = len(words)
+        walks: list[tuple[Iterator[_Level], int]] = [(iter((self._root,)), 0)]
+        while walks:
+            levels, at = walks[-1]
+            level = next(levels, None)
+            if level is None:
+                walks.pop()
                 continue
-            word = words[at]
-            if word not in ("+", "#"):
-                if (exact := place.below.get(word)) is not None:
-                    places.append((exact, at + 1))
-                continue
-            # MQTT-4.7.2-1: a wildcard in front names nothing that begins with `$`.
-            found = [below for name, below in reversed(place.below.items()) if at or not name.startswith("$")]
-            if word == "+":
-                places += [(below, at + 1) for below in found]
-            else:
-                if at and place.topic is not None:  # a/# names a as well
-                    yield place.topic
-                places += [(below, at + 2) for below in found]
+            # a/# names a as well
+            named = at >= last or (words[at] == "#" and at)
+            yield level.topic if named else None
+            if at > last:
+                walks.append((level.lower(), at))
+            elif at < last and words[at] == "#":
+                # MQTT-4.7.2-1: a wildcard in front names nothing that begins with `$`.
+                walks.append((level.lower() if at else level.lower_than_root(), last + 1))
+            elif at < last and words[at] == "+":
+                walks.append((level.lower() if at else level.lower_than_root(), at + 1))
+            elif at < last and (exact := level.below.get(words[at])) is not None:
+                walks.append((iter((exact,)), at + 1))
 
-    def named_by(self, subscription: Subscription) -> Iterator[str]:
-        """Yield the topic strings that a subscription is for."""
+    def named_by(self, subscription: Subscription) -> Iterator[str | None]:
+        """Yield the topic strings that a subscription is for, and None for each look at another."""
         if not subscription.characters:
             return self.matching(subscription.topic_filter)
-        return (topic for topic in list(self) if subscription.names(topic))
+        return (topic if subscription.names(topic) else None for topic in list(self))
 
 
 def size_of(message: PublicationMessage) -> int:

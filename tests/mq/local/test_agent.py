@@ -294,6 +294,38 @@ def test_retained_publications_come_after_the_subscription_is_answered(run):
     run(work)
 
 
+def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(run, monkeypatch):
+    """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
+    monkeypatch.setattr("bridge.mq.local.beginnings.LOOKS_AT_A_TURN", 100)
+    monkeypatch.setattr("bridge.mq.local.beginnings.LOOKS_OF_A_CLIENT", 50)
+
+    async def work(service):
+        for number in range(1_000):
+            await service.execute(unit(publication(f"r/{number}/x"), retain=True))
+        await service.execute(unit(publication("last"), retain=True))
+        loop = asyncio.get_running_loop()
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if not service.transmissions:
+                loop.call_soon(turn)
+
+        turn()
+        await service.subscribe("many", *(("+/" * n + "nothing", 0) for n in range(2, 7)), ("#", 0))
+        # Another one's subscription does not wait for them.
+        await service.subscribe("one", ("r/999/x", 0))
+        while not service.transmissions:
+            await asyncio.sleep(0)
+        assert service.transmissions[0].client_id == "one"
+        while len(service.transmissions) < 1_002:
+            await asyncio.sleep(0)
+        assert turns > 5
+
+    run(work)
+
+
 def test_only_retained_publications_that_persist_survive(run):
     async def first(service):
         await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
