@@ -82,6 +82,9 @@ class LinkConfig(Section):
     in_flight: Annotated[int, values.integer(1, 65535)] = 1000
     """Publications sent to the broker, or taken from it, and not yet acknowledged, for each mapping."""
 
+    trusted: Truth = True
+    """Whether user properties `mqbridge-clientId` and `mqbridge-hops` of what comes from the broker are believed. Who may
+    publish there can write them: with `false` they are passed over, and loops over the broker are not cut."""
     maximum_qos: Annotated[int, values.integer(0, 2)] = 2
     """The highest QoS that the broker takes. One of MQTT 5 says so itself; others close the connection at a higher one."""
     retain: Truth = True

@@ -28,6 +28,8 @@ def describe_link(name: str, link: LinkConfig) -> str:
         parts.append(f"as user {link.user}, {_password(link)}")
     parts.append(f"{link.session} session {link.client_id!r}")
     parts.append(f"at most {_counted(link.in_flight, 'publication')} in flight")
+    if not link.trusted:
+        parts.append("properties of other bridges not believed")
     return ", ".join(parts)
 
 

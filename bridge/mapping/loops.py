@@ -28,13 +28,16 @@ MOST_HOPS = 16
 _NO_FILTER = FilterConfig()
 
 
+_NO_MARKS = "a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
+
+
 class Loop(msgspec.Struct, frozen=True):
     """Mappings of which each may feed the next, and the last the first."""
 
     names: tuple[str, ...]
     #: whatever one of them takes comes round
     certain: bool
-    #: nothing cuts it at run time: hop marks are lost on its way, at links of MQTT 3.1.1
+    #: nothing cuts it at run time: hop marks are lost on its way, at links of MQTT 3.1.1 or to publishers not trusted
     uncut: bool = False
     #: the mark is lost once on its way, so a message may come round once before it is cut
     late: bool = False
@@ -43,9 +46,9 @@ class Loop(msgspec.Struct, frozen=True):
         comes = "comes" if self.certain else "may come"
         end = "the loop is cut when it does"
         if self.uncut:
-            end = "nothing cuts the loop, for a link of MQTT 3.1.1 carries no hop mark"
+            end = f"nothing cuts the loop, for {_NO_MARKS}"
         elif self.late:
-            end = "the loop is cut after the first time, for a link of MQTT 3.1.1 carries no hop mark"
+            end = f"the loop is cut after the first time, for {_NO_MARKS}"
         return f"what goes through {' → '.join((*self.names, self.names[0]))} {comes} round; {end}"
 
 
@@ -57,7 +60,7 @@ class _Node:
         self.enabled = config.enabled
         self.filtered = config.filter != _NO_FILTER
         link = config.source.link if isinstance(config, ToMqMapping) else config.destination.link
-        self.marks_kept = link not in links or links[link].version != "3.1.1"
+        self.marks_kept = link not in links or (links[link].version != "3.1.1" and links[link].trusted)
         self._queue: str | None = None
         self._pattern: TopicPattern | None = None
         if isinstance(config, ToMqMapping):

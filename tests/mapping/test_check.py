@@ -137,4 +137,4 @@ def test_a_loop_that_nothing_cuts_is_a_mistake() -> None:
     configuration = configured(around, version="3.1.1")
     (clash,) = problems(configuration.mappings, configuration.links)
     assert clash.location[0] == "mappings" and clash.location[2:] == ("to", "mqtt")
-    assert "MQTT 3.1.1 carries no hop mark" in clash.expected
+    assert "carries no hop mark" in clash.expected

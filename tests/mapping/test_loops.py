@@ -20,6 +20,7 @@ LINKS = {
     "five": LinkConfig(host="broker"),
     "same": LinkConfig(host="BROKER"),
     "old": LinkConfig(host="other", version="3.1.1"),
+    "open": LinkConfig(host="open", trusted=False),
 }
 
 
@@ -89,6 +90,16 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
             id="3.1.1 twice on the way: nothing cuts it",
         ),
         pytest.param(
+            {
+                "a": to_mqtt("y", topic="x", link="open"),
+                "b": to_mq("y", queue="Q", link="open"),
+                "c": to_mqtt("z", queue="Q", link="open"),
+                "d": to_mq("z", topic="x", link="open"),
+            },
+            [(("a", "b", "c", "d"), True, True)],
+            id="marks that are not believed: nothing cuts it",
+        ),
+        pytest.param(
             {"a": to_mqtt("plant/{usr.where}", topic="plant/+/x")}, [(("a",), False, False)], id="a property may have a /"
         ),
         pytest.param(
@@ -107,7 +118,9 @@ def test_a_loop_is_told_in_words() -> None:
 
 def test_a_loop_whose_mark_is_lost_once_is_said_to_come_round_first() -> None:
     (loop,) = loops({"a": to_mqtt("x", topic="x", link="old"), "b": to_mq("x", topic="x", link="old")}, LINKS)
-    assert str(loop).endswith("; the loop is cut after the first time, for a link of MQTT 3.1.1 carries no hop mark")
+    assert str(loop).endswith(
+        "; the loop is cut after the first time, for a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
+    )
 
 
 @pytest.mark.parametrize(

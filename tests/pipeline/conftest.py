@@ -25,6 +25,7 @@ from bridge.pipeline.session import session  # noqa: E402
 from bridge.wire import cmqc  # noqa: E402
 from bridge.wire.mq import MQMD  # noqa: E402
 from tests.mq.contract.conftest import served  # noqa: E402
+from tests.patience import until  # noqa: E402
 from tests.pipeline.settings import SETTINGS  # noqa: E402
 
 _numbers = itertools.count(1)
@@ -59,6 +60,10 @@ class Queues:
         (response,) = self.connection.command(command)
         assert response.ok or "already exists" in response.message, response.message
         return response.objects
+
+    def end_subscription(self, name: str) -> None:
+        """DELETE SUB, as soon as the process that read its queue has ended: Spark does not wait for its workers."""
+        until(lambda: self.connection.command(f"DELETE SUB('{name}')")[0].ok)
 
     def queue(self, attributes: str = "") -> str:
         """A new queue."""

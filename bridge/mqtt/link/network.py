@@ -344,8 +344,8 @@ class Network:
             self.on_session(session_present)
 
     def _publications(self, packets: list[tuple[int, bytes]]) -> None:
-        version_5, name, generation = self._version_5, self.name, self.generation
-        self.inbox.put([decode_publish(first, packet, version_5, name, generation) for first, packet in packets])
+        said = self._version_5, self.name, self.generation, self.config.trusted
+        self.inbox.put([decode_publish(first, packet, *said) for first, packet in packets])
         self.counters.received += len(packets)
 
     def _room(self) -> int:

@@ -59,11 +59,12 @@ def encode_properties(publication: Publication) -> bytes:
     return encode_remaining_length(len(joined)) + joined
 
 
-def decode_properties(packet: bytes, at: int, publication: Publication) -> int:
+def decode_properties(packet: bytes, at: int, publication: Publication, *, trusted: bool = True) -> int:
     """Read the properties at an offset into the fields of a publication; return the offset behind them.
 
-    A Subscription Identifier means nothing to the bridge and is passed over. Raises MalformedPacket for properties that
-    MQTT 5 does not allow, a Topic Alias included: the link's CONNECT allows none.
+    What other bridges write of clients and mappings is passed over unless the publishers are trusted. A Subscription
+    Identifier means nothing to the bridge and is passed over. Raises MalformedPacket for properties that MQTT 5 does not
+    allow, a Topic Alias included: the link's CONNECT allows none.
     """
     measured = decode_remaining_length(packet, at, "PUBLISH")
     if measured is None:
@@ -79,12 +80,14 @@ def decode_properties(packet: bytes, at: int, publication: Publication) -> int:
         if identifier == _USER:
             name, at = _read_string(packet, at, end)
             value, at = _read_string(packet, at, end)
-            if name == HOPS:
-                publication.hops = tuple(value.split(",")) if value else ()
-            elif name == CLIENT_ID:
-                publication.client_id = value
-            else:
+            if name not in (HOPS, CLIENT_ID):
                 users[name] = value
+            elif not trusted:
+                pass
+            elif name == HOPS:
+                publication.hops = tuple(value.split(",")) if value else ()
+            else:
+                publication.client_id = value
         elif identifier == _EXPIRY:
             publication.expiry = float(int.from_bytes(packet[at : at + 4], "big"))
             at += 4

@@ -17,11 +17,13 @@ _UNSPECIFIED, _TOPIC_INVALID, _TOO_LARGE, _NO_RETAIN, _NO_SUCH_QOS = 0x80, 0x90,
 _topic_field = functools.lru_cache(4096)(encode_topic)
 
 
-def decode_publish(first: int, packet: bytes, version_5: bool, origin: str, generation: int) -> Received:
+def decode_publish(
+    first: int, packet: bytes, version_5: bool, origin: str, generation: int, trusted: bool
+) -> Received:
     """Read a PUBLISH.
 
     `first` is the packet's first byte, `packet` what follows the fixed header. `origin` becomes the publication's
-    client identifier unless a property tells it. Raises MalformedPacket.
+    client identifier unless a property of a `trusted` publisher tells it. Raises MalformedPacket.
     """
     qos = first >> 1 & 3
     behind = 2 + int.from_bytes(packet[:2], "big")
@@ -42,7 +44,7 @@ def decode_publish(first: int, packet: bytes, version_5: bool, origin: str, gene
         if packet[behind : behind + 1] == b"\0":
             behind += 1
         else:
-            behind = decode_properties(packet, behind, publication)
+            behind = decode_properties(packet, behind, publication, trusted=trusted)
     publication.payload = packet[behind:]
     return Received(publication, qos, mid, first & 8 == 8, generation)
 

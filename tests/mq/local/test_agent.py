@@ -317,10 +317,10 @@ def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(run, monkey
         # Another one's subscription does not wait for them.
         await service.subscribe("one", ("r/999/x", 0))
         while not service.transmissions:
-            await asyncio.sleep(0)
+            await service.execute(unit(publication("$elsewhere")))
         assert service.transmissions[0].client_id == "one"
         while len(service.transmissions) < 1_002:
-            await asyncio.sleep(0)
+            await service.execute(unit(publication("$elsewhere")))
         assert turns > 5
 
     run(work)

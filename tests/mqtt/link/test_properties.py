@@ -61,6 +61,16 @@ def test_what_is_written_is_read(publication: Publication) -> None:
     assert read == publication
 
 
+def test_publishers_that_are_not_trusted_say_nothing_of_clients_and_mappings() -> None:
+    forged = Publication(
+        topic="t", payload=b"", client_id="boss", hops=("MQB1/orders",), properties={"site": "1"}, expiry=2.0
+    )
+    encoded = encode_properties(forged)
+    read = Publication(topic="t", payload=b"", client_id="link")
+    assert decode_properties(encoded, 0, read, trusted=False) == len(encoded)
+    assert (read.client_id, read.hops, read.properties, read.expiry) == ("link", (), {"site": "1"}, 2.0)
+
+
 @given(st.binary(max_size=60))
 def test_whatever_comes_is_read_or_malformed(encoded: bytes) -> None:
     """Nothing else is raised, and nothing is read behind the end."""

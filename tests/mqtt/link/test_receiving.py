@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkPhase
 from bridge.mqtt.link import network as link_network
+from bridge.mqtt.link.properties import encode_properties
 from tests.mqtt.link.conftest import LinkFactory
 from tests.mqtt.link.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
 
@@ -149,6 +151,18 @@ def test_one_larger_than_the_size_comes_alone(broker_5: FakeBroker, link: LinkFa
     peer.send(peer.publish("t", payload=b"x" * 10), peer.publish("t", payload=b"y"))
     peer.nothing_came()
     assert [len(one.publication.payload) for one in receiver.take(5, 5, 0)] == [10]
+
+
+@pytest.mark.parametrize(("trusted", "client_id", "hops"), [(True, "boss", ("A/b",)), (False, "L", ())])
+def test_who_may_say_through_which_mappings_a_publication_came(
+    broker_5: FakeBroker, link: LinkFactory, trusted: bool, client_id: str, hops: tuple[str, ...]
+) -> None:
+    receiver = link(broker_5.port, topic_filter="t", qos=0, trusted=trusted)
+    peer = broker_5.connected(subscribes=0)
+    told = Publication(topic="t", payload=b"", client_id="boss", hops=("A/b",))
+    peer.send(peer.publish("t", properties=encode_properties(told)))
+    (received,) = receiver.take_all(1)
+    assert (received.publication.client_id, received.publication.hops) == (client_id, hops)
 
 
 def test_interrupt_and_stop_end_a_take(broker_5: FakeBroker, link: LinkFactory) -> None:

@@ -48,7 +48,7 @@ def test_from_a_topic_of_mq(bench: Bench) -> None:
     bench.run()  # nothing is new
     assert bench.queues.bodies(target) == [b"1", b"3"]
     # A pipeline that is no more leaves it behind; so an administrator ends it.
-    bench.queues.mqsc(f"DELETE SUB('{subscription}')")
+    bench.queues.end_subscription(subscription)
 
 
 def run(bench: Bench, *arguments: object, **environment: object) -> str:
@@ -150,4 +150,4 @@ def test_from_and_to_ibm_mq(bench: Bench) -> None:
     assert [got.data for got in taken] == [b"1", b"2"] and {got.md.CorrelId for got in taken} == {b"C" * 24}
     assert sorted(body[-3:] for body in bench.queues.bodies(dead)) == [b" 0}", b"ong"]
     assert sorted(bench.queues.bodies(other)) == sorted(b'{"topic":"pipeline/ibm/x","n":%d}' % n for n in (2, 3))
-    bench.queues.mqsc("DELETE SUB('MQBRIDGE.PIPELINE.topics')")
+    bench.queues.end_subscription("MQBRIDGE.PIPELINE.topics")
