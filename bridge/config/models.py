@@ -18,7 +18,8 @@ from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
-from bridge.config.references import DEFAULT_TRANSMISSION_QUEUE, Clash, link_clashes, pipeline_clashes, queue_clashes
+from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
+from bridge.config.references import Clash, link_clashes, pipeline_clashes, queue_clashes
 from bridge.config.section import (
     Address,
     ChannelName,

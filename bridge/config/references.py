@@ -6,9 +6,9 @@ from typing import Any
 
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
 from bridge.config.problems import Location, suggestion
+from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.config.values import listing
 
-DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 _OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
 
 
@@ -53,24 +53,32 @@ def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
 
 
 def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The mappings in `data` that take from a queue that is not theirs alone: it is opened for exclusive input.
+    """The mappings in `data` that name a queue which is not for them.
 
-    Another enabled mapping takes from it, or the bridge itself: the transmission queue. Passes over what is not of the
-    right type, as `link_clashes`.
+    Queues that the bridge keeps for itself are for none; and of a queue one enabled mapping takes, for it is opened for
+    exclusive input. Passes over what is not of the right type, as `link_clashes`.
     """
     transmission_queue = data.get("transmission_queue", DEFAULT_TRANSMISSION_QUEUE)
+    own = {
+        STATE_QUEUE: "where it keeps the sessions of its clients",
+        MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
+        str(transmission_queue): "where messages for its own clients wait",
+    }
     takers: dict[str, str] = {}
     found: list[Clash] = []
     for name, mapping in _sections(data, "mappings").items():
-        end = mapping.get("from")
-        queue = end.get("queue") if isinstance(end, Mapping) else None
-        if not isinstance(queue, str) or mapping.get("enabled", True) is not True:
+        ends = [(side, end) for side in ("from", "to") if isinstance(end := mapping.get(side), Mapping)]
+        for side, end in ends:
+            for key in ("queue", "requests_queue"):
+                # A queue of that name at another queue manager is not the bridge's.
+                if isinstance(end.get(key), str) and end[key] in own and "queue_manager" not in end:
+                    kept = f"{end[key]!r}, {own[end[key]]}"
+                    found.append(Clash(("mappings", name, side, key), "a queue that the bridge does not use itself", kept))
+        queue = next((end.get("queue") for side, end in ends if side == "from"), None)
+        if not isinstance(queue, str) or queue in own or mapping.get("enabled", True) is not True:
             continue
         place: Location = ("mappings", name, "from", "queue")
-        if queue == transmission_queue:
-            again = f"{queue!r}, from which it takes what is for its own clients"
-            found.append(Clash(place, "a queue that the bridge does not take from itself", again))
-        elif takers.setdefault(queue, name) != name:
+        if takers.setdefault(queue, name) != name:
             again = f"{queue!r} again, from which mapping {takers[queue]} takes"
             found.append(Clash(place, "a queue that no other enabled mapping takes from", again))
     return found

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.agent import Side, StateKey
 from bridge.mq.errors import MQError
@@ -28,7 +29,6 @@ from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
 RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
 OWNER_MARK = b"MQTT owner".ljust(24, b"\0")

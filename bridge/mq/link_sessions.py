@@ -10,9 +10,10 @@ import contextlib
 
 import msgspec
 
+from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
-from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+from bridge.mq.progress import Progress
 from bridge.wire import cmqc
 
 _WHAT = "session"

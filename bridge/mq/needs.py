@@ -12,12 +12,11 @@ from collections.abc import Iterator
 import msgspec
 
 from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
+from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mapping.template import Template
 from bridge.mq.interface import MQOD
-from bridge.mq.ledger import STATE_QUEUE
 from bridge.mq.local.authorization import NOBODY
 from bridge.mq.poller import REMOVALS
-from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.mq.subscriber import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 
@@ -44,7 +43,7 @@ class MappingQueue(msgspec.Struct, frozen=True):
 class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     """What one bridge needs, as its configuration has it."""
 
-    transmission_queue: str = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE
     #: where the bridge puts what it can deliver to nobody; blank where it leaves that to the queue manager
     dead_letter_queue: str = ""
     #: who the bridge is to the queue manager

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 
+from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
@@ -22,7 +23,6 @@ from bridge.wire.mq import MQMD
 
 #: What stands before a record; a message of no bytes says that there is none.
 _MARK = b"R"
-MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
 _OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 
 

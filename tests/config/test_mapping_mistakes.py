@@ -297,10 +297,19 @@ REFERENCES = [
     *(
         (
             f"{first}\nmappings: {{a: {{from: {{queue: {queue}}}, to: {{mqtt: x}}}}}}",
-            "2:30: mappings.a.from.queue: expected a queue that the bridge does not take from itself,"
-            f" found '{queue}', from which it takes what is for its own clients",
+            "2:30: mappings.a.from.queue: expected a queue that the bridge does not use itself,"
+            f" found '{queue}', where messages for its own clients wait",
         )
         for first, queue in (("", "SYSTEM.MQTT.TRANSMIT.QUEUE"), ("transmission_queue: XMIT", "XMIT"))
+    ),
+    (
+        "mappings:\n  a: {from: {mqtt: x}, to: {queue: SYSTEM.MQTT.MAPPING.STATE}}\n"
+        "  b: {from: {mqtt: x}, to: {queue: Q, requests_queue: SYSTEM.MQTT.PERSISTENT.STATE}}\n"
+        "  c: {from: {mqtt: x}, to: {queue: SYSTEM.MQTT.MAPPING.STATE, queue_manager: QM2}}",
+        "2:36: mappings.a.to.queue: expected a queue that the bridge does not use itself,"
+        " found 'SYSTEM.MQTT.MAPPING.STATE', where it keeps how far mappings have come\n"
+        "3:55: mappings.b.to.requests_queue: expected a queue that the bridge does not use itself,"
+        " found 'SYSTEM.MQTT.PERSISTENT.STATE', where it keeps the sessions of its clients",
     ),
 ]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
+from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message, PublicationMessage
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
@@ -17,7 +18,7 @@ from bridge.mq.local.beginnings import Beginnings, Waiting
 from bridge.mq.local.dead_letter import dead_letter
 from bridge.mq.local.expiry import expire
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.queuemanager import STATE_QUEUE, QueueManager
+from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.retained import size_of
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.topics import Subscription, check_topic_string

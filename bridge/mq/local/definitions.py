@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from bridge.config.queues import STATE_QUEUE
 from bridge.mq.errors import MQError
 from bridge.mq.local.amq import CommandRefused, message
 from bridge.mq.local.attributes import (
@@ -31,7 +32,7 @@ from bridge.mq.local.attributes import (
 from bridge.mq.local.authority_words import OBJECT_TYPES
 from bridge.mq.local.mqsc import Command, MQSCSyntaxError, Parameter
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.queuemanager import RETAINED_QUEUE, STATE_QUEUE, QueueManager
+from bridge.mq.local.queuemanager import RETAINED_QUEUE, QueueManager
 from bridge.mq.local.topics import Subscription
 from bridge.mq.local.unit import Unit
 from bridge.wire import cmqc, cmqcfc

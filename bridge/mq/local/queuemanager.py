@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
@@ -45,7 +46,6 @@ RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
 #: PCF commands are put to it.
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
-STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 #: Depth of queues that the queue manager makes for itself.
 SYSTEM_MAX_DEPTH = 999_999_999
 

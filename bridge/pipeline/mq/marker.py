@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
+from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
-from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mq.progress import Progress
 
 
 @pytest.fixture

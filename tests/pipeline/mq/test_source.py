@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bridge.mq.progress import MAPPING_STATE_QUEUE
+from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc

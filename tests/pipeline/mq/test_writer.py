@@ -14,9 +14,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
-from bridge.mq.progress import MAPPING_STATE_QUEUE
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.pipeline.mq import marker as markers
 from bridge.pipeline.mq import writer

@@ -6,9 +6,9 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import Self
+from typing import BinaryIO, Self
 
-PUBACK, PUBREC, PUBCOMP, SUBSCRIBE = 4, 5, 7, 8
+PUBLISH, PUBACK, PUBREC, PUBCOMP, SUBSCRIBE = 3, 4, 5, 7, 8
 
 
 class Proxy:
@@ -23,6 +23,9 @@ class Proxy:
         self._fault: tuple[int, bool, Callable[[], None]] | None = None
         self._left = 0
         self.happened = False
+        self._unacknowledged: set[int] = set()
+        #: publications of QoS 1 that the broker had sent and got no PUBACK for, at one time, over all connections
+        self.most_unacknowledged = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def at(self, packet: int, action: Callable[[], None], *, number: int = 1, after: bool = False) -> None:
@@ -40,44 +43,41 @@ class Proxy:
                     client.close()  # as a broker that is away does
                     continue
                 self._sockets += [client, broker]
-                threading.Thread(target=self._watched, args=(client, broker), daemon=True).start()
-                threading.Thread(target=self._copy, args=(broker, client), daemon=True).start()
+                threading.Thread(target=self._watched, args=(client, broker, self._to_broker), daemon=True).start()
+                threading.Thread(target=self._watched, args=(broker, client, self._to_client), daemon=True).start()
 
-    def _copy(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
+    def _watched(
+        self, source: socket.socket, target: socket.socket, hand_on: Callable[[int, bytes, bytes, socket.socket], None]
+    ) -> None:
+        with contextlib.suppress(OSError, EOFError, IndexError), source.makefile("rb") as packets:
+            while first := packets.read(1):
+                header, length = _remaining_length(packets)
+                hand_on(first[0], first + header, packets.read(length), target)
         _hang_up(source, target)
 
-    def _watched(self, client: socket.socket, broker: socket.socket) -> None:
-        with contextlib.suppress(OSError, EOFError), client.makefile("rb") as packets:
-            while first := packets.read(1):
-                length, shift, header = 0, 0, first
-                while True:
-                    byte = packets.read(1)
-                    header += byte
-                    length |= (byte[0] & 0x7F) << shift
-                    shift += 7
-                    if byte[0] < 0x80:
-                        break
-                self._hand_on(first[0] >> 4, header + packets.read(length), broker)
-        _hang_up(client, broker)
+    def _to_client(self, first: int, header: bytes, body: bytes, client: socket.socket) -> None:
+        if first >> 4 == PUBLISH and first >> 1 & 3 == 1:
+            behind = 2 + int.from_bytes(body[:2], "big")
+            with self._lock:
+                self._unacknowledged.add(int.from_bytes(body[behind : behind + 2], "big"))
+                self.most_unacknowledged = max(self.most_unacknowledged, len(self._unacknowledged))
+        client.sendall(header + body)
 
-    def _hand_on(self, kind: int, packet: bytes, broker: socket.socket) -> None:
-        action = None
+    def _to_broker(self, first: int, header: bytes, body: bytes, broker: socket.socket) -> None:
+        kind, packet, action, after = first >> 4, header + body, None, True
         with self._lock:
             if self._fault is not None and kind == self._fault[0]:
                 self._left -= 1
                 if self._left == 0:
                     _, after, action = self._fault
                     self._fault, self.happened = None, True
-        if action is None:
-            broker.sendall(packet)
-            return
+            if kind == PUBACK and after:
+                self._unacknowledged.discard(int.from_bytes(body[:2], "big"))
         if after:
             broker.sendall(packet)
-        action()
-        raise EOFError
+        if action is not None:
+            action()
+            raise EOFError
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +86,15 @@ class Proxy:
         self._listener.close()
         for one in self._sockets:
             one.close()
+
+
+def _remaining_length(packets: BinaryIO) -> tuple[bytes, int]:
+    header, length = b"", 0
+    while not header or header[-1] >= 0x80:
+        byte = packets.read(1)
+        length |= (byte[0] & 0x7F) << 7 * len(header)
+        header += byte
+    return header, length
 
 
 def _hang_up(*both: socket.socket) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mq.progress import Progress
 from bridge.service.mappings.exact_outlet import Record
 from bridge.service.mappings.link_intake import LinkIntakeRunner
 from bridge.service.mappings.status import State, Status

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from bridge.config import Configuration, load
+from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.check import problems
 from bridge.mq.mapping_subscription import mapping_subscriptions
-from bridge.mq.progress import MAPPING_STATE_QUEUE, Progress
+from bridge.mq.progress import Progress
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
 from bridge.service.mappings import link_intake
 from bridge.service.mappings.registry import Mappings

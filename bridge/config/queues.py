@@ -1,0 +1,8 @@
+"""The queues that the bridge keeps for itself; deploy/mq/bridge.mqsc defines them."""
+
+#: Messages for the bridge's MQTT clients, where `transmission_queue` names no other.
+DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+#: The sessions of its clients.
+STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
+#: How far mappings and pipelines have come.
+MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
