@@ -304,7 +304,8 @@ REFERENCES = [
     ),
     (
         "mappings:\n  a: {from: {mqtt: x}, to: {queue: SYSTEM.MQTT.MAPPING.STATE}}\n"
-        "  b: {from: {mqtt: x}, to: {queue: Q, requests_queue: SYSTEM.MQTT.PERSISTENT.STATE}}\n"
+        "  b: {from: {mqtt: x}, to: {queue: Q, requests_queue: SYSTEM.MQTT.PERSISTENT.STATE},"
+        " attributes: {reply_to_queue: A}}\n"
         "  c: {from: {mqtt: x}, to: {queue: SYSTEM.MQTT.MAPPING.STATE, queue_manager: QM2}}",
         "2:36: mappings.a.to.queue: expected a queue that the bridge does not use itself,"
         " found 'SYSTEM.MQTT.MAPPING.STATE', where it keeps how far mappings have come\n"
