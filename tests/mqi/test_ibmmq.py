@@ -80,6 +80,28 @@ qmgr.disconnect()
     }
 
 
+def test_the_end_of_a_handle_is_the_end_of_its_consumer(manager: Manager, ibmmq: str, queue: str) -> None:
+    """MQCLOSE and MQDISC deregister, and tell those that asked for it (MQCBDO_DEREGISTER_CALL)."""
+    found = manager.run(
+        ibmmq,
+        f"queue = {queue!r}\n{CONSUMER}"
+        + """
+opened = [mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED) for _ in range(3)]
+gmo = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_NO_SYNCPOINT, WaitInterval=CMQC.MQWI_UNLIMITED)
+for one, options in zip(opened, (CMQC.MQCBDO_DEREGISTER_CALL, CMQC.MQCBDO_DEREGISTER_CALL, CMQC.MQCBDO_NONE)):
+    cbd = mq.CBD(CallbackFunction=consume, Options=options)
+    one.cb(operation=CMQC.MQOP_REGISTER, cbd=cbd, md=mq.MD(), gmo=gmo)
+opened[0].close()
+found['closed'] = [call[0] for call in calls]
+qmgr.disconnect()
+found['disconnected'] = [call[0] for call in calls]
+""",
+    )
+    deregistered = 4  # MQCBCT_DEREGISTER_CALL
+    assert found["closed"] == [deregistered]
+    assert found["disconnected"] == [deregistered, deregistered]
+
+
 def test_a_suspended_consumer_takes_nothing(manager: Manager, ibmmq: str, queue: str) -> None:
     """From the moment that MQCTL has returned, although the consumer was just waiting for a message."""
     found = manager.run(

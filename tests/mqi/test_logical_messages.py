@@ -29,10 +29,16 @@ found['unfinished'] = reason(put, b'', 0)
 put(b'ond', CMQC.MQMF_LAST_MSG_IN_GROUP | CMQC.MQMF_LAST_SEGMENT)
 qmgr.commit()
 found['got'] = [get(), get()]
+put(b'begun', CMQC.MQMF_MSG_IN_GROUP)
+found['outside'] = reason(writer.put, b'', mq.MD(Version=2, MsgFlags=CMQC.MQMF_MSG_IN_GROUP),
+                          mq.PMO(Version=2, Options=CMQC.MQPMO_LOGICAL_ORDER))
+found['closed'] = reason(writer.close)
+qmgr.commit()
         """,
     )
     assert found["got"] == [["first", 1, 0], ["second", 2, 0]]
     assert (found["too soon"], found["unfinished"]) == (2033, 2241)
+    assert (found["outside"], found["closed"]) == (2245, 2241)
 
 
 def test_wildcard_schemes(manager: Manager, package: str) -> None:

@@ -35,6 +35,26 @@ class Place(msgspec.Struct):
     in_group: bool = False
     #: Offset of the next segment; 0 when the logical message is at its end
     offset: int = 0
+    #: of all messages of the group and segments of the message; None before the first, and of what is got
+    persistent: bool | None = None
+    #: whether they are put or got in a unit of work; None before the first, and of what is browsed
+    syncpoint: bool | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """MQRC_INCOMPLETE_MSG or MQRC_INCOMPLETE_GROUP, or MQRC_NONE when nothing is begun."""
+        if self.offset:
+            return cmqc.MQRC_INCOMPLETE_MSG
+        return cmqc.MQRC_INCOMPLETE_GROUP if self.in_group else cmqc.MQRC_NONE
+
+    def check(self, syncpoint: bool, persistent: bool | None = None) -> None:
+        """Check that the next message is put or got as those before it (IBM MQ, 2185 and 2245). Raises MQError."""
+        if not self.unfinished:
+            return
+        if self.syncpoint not in (None, syncpoint):
+            raise MQError(cmqc.MQRC_INCONSISTENT_UOW, "messages of one group are all in a unit of work, or none is")
+        if persistent is not None and self.persistent not in (None, persistent):
+            raise MQError(cmqc.MQRC_INCONSISTENT_PERSISTENCE, "messages of one group are all persistent, or none is")
 
     def put(
         self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]

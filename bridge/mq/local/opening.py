@@ -202,6 +202,13 @@ class Opening(Handles):
         self._resolved(od, destination)
         return handle
 
+    def unfinished(self, number: int) -> int:
+        """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
+        handle = self._handles.get(number)
+        if not isinstance(handle, QueueHandle):
+            return cmqc.MQRC_NONE
+        return max(handle.put_place.unfinished, handle.got_place.unfinished)
+
     def close(self, number: int, options: int = cmqc.MQCO_NONE) -> Unit | None:
         """MQCLOSE; a unit when a subscription or a dynamic queue ends with it."""
         handle = self._find(number)

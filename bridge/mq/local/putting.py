@@ -147,18 +147,22 @@ class Putting(Handles):
         handle: QueueHandle | None = None,
     ) -> Result:
         queue_manager = self.queue_manager
-        place = handle.put_place if handle is not None and pmo.Options & cmqc.MQPMO_LOGICAL_ORDER else None
-        if place is None:
-            md, application = self._completed(message.md, pmo)
-        else:
+        syncpoint = bool(pmo.Options & cmqc.MQPMO_SYNCPOINT)
+        place = following = handle.put_place if handle is not None else Place()
+        if pmo.Options & cmqc.MQPMO_LOGICAL_ORDER and isinstance(target, Destination):
             md, application = self._complete(message.md, pmo)
             group, following = self._group(md, place, len(message.data))
+            following.syncpoint, following.persistent = syncpoint, _is_persistent(md, target)
+            place.check(syncpoint, following.persistent)
             md = msgspec.structs.replace(md, **group)
+        else:
+            md, application = self._completed(message.md, pmo)
+            if place.unfinished:
+                following, pmo.Reason = Place(), pmo.Reason or place.unfinished
         limit = self._segment_limit(target, md)
         if len(message.data) > int(queue_manager.attributes["MAXMSGL"]) and not limit:
             raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{len(message.data)} bytes")
         message = _with_properties(md, message.data, properties)
-        syncpoint = bool(pmo.Options & cmqc.MQPMO_SYNCPOINT)
         unit = self._unit_of_work() if syncpoint else Unit()
         if syncpoint:
             self._room_in(unit)
@@ -171,8 +175,7 @@ class Putting(Handles):
             return self._put_to_queue(unit, target, message, pmo, application)
 
         md = self._unanswered(put, md, target, pmo) if pmo.Options & cmqc.MQPMO_ASYNC_RESPONSE else put()
-        if place is not None:
-            assert handle is not None
+        if following is not place and handle is not None:
             handle.put_place = following
         return md, None if syncpoint else unit
 
@@ -203,11 +206,7 @@ class Putting(Handles):
         queue_manager = self.queue_manager
         queue = destination.queue
         assert queue is not None
-        persistence = message.md.Persistence
-        persistent = persistence == cmqc.MQPER_PERSISTENT or (
-            persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
-        )
-        if persistent and queue.attributes.get("DEFTYPE") == TEMPORARY:
+        if _is_persistent(message.md, destination) and queue.attributes.get("DEFTYPE") == TEMPORARY:
             raise MQError(cmqc.MQRC_PERSISTENT_NOT_ALLOWED, f"queue {queue.name} is a temporary dynamic queue")
         stored = queue_manager.put(unit, destination, message, application=application)
         pmo.ResolvedQName = destination.remote_queue or queue.name
@@ -275,11 +274,21 @@ class Putting(Handles):
         if flags & cmqc.MQPMO_SUPPRESS_REPLYTO:
             changes |= {"ReplyToQ": b"", "ReplyToQMgr": b""}
         elif md.ReplyToQ and not md.ReplyToQMgr:
-            changes["ReplyToQMgr"] = self.queue_manager.name.encode()
+            changes |= self._reply_to(md.ReplyToQ)
         if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
             changes["CodedCharSetId"] = int(self.queue_manager.attributes["CCSID"])
         application = self._add_context(changes, pmo)
         return msgspec.structs.replace(md, **changes), application
+
+    def _reply_to(self, queue: bytes) -> dict[str, bytes]:
+        """Return ReplyToQ and ReplyToQMgr where the application gave no ReplyToQMgr.
+
+        Those of a remote queue's definition of that name, or the queue at this queue manager (IBM MQ, "Reply-to queue alias").
+        """
+        remote = self.queue_manager.remotes.get(queue.decode("ascii", "replace"))
+        if remote is not None and remote["RNAME"]:
+            return {"ReplyToQ": str(remote["RNAME"]).encode(), "ReplyToQMgr": str(remote["RQMNAME"]).encode()}
+        return {"ReplyToQMgr": self.queue_manager.name.encode()}
 
     def _generated(self) -> bytes:
         return self.queue_manager.appearance.generated(self.queue_manager.next_number())
@@ -375,6 +384,12 @@ class Putting(Handles):
 
 def _is_unmatched(route: Route) -> bool:
     return not route.subscriptions and not route.selective
+
+
+def _is_persistent(md: MQMD, destination: Destination) -> bool:
+    if md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF:
+        return destination.persistent
+    return md.Persistence == cmqc.MQPER_PERSISTENT
 
 
 def _with_properties(md: MQMD, data: bytes, properties: Sequence[Property]) -> Message:

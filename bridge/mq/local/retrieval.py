@@ -63,13 +63,19 @@ class Retrieval(Handles):
         syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
             stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT)
         )
+        place, in_order = handle.got_place, bool(flags & cmqc.MQGMO_LOGICAL_ORDER)
+        if in_order and not browse:
+            place.check(syncpoint)
         unit = self._unit_of_work() if syncpoint else Unit()
         if syncpoint:
             self._room_in(unit)
         parts = segments(queue, stored) if flags & cmqc.MQGMO_COMPLETE_MSG else [stored]
         got = self._got(handle, parts, options, how)
-        if flags & cmqc.MQGMO_LOGICAL_ORDER:
+        if in_order:
             handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
+            handle.got_place.syncpoint = None if browse else syncpoint
+        elif place.unfinished:
+            handle.got_place, got.Reason = Place(), got.Reason or place.unfinished
         if browse:
             self._browsed(handle, stored, flags)
             return got, None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions, Property
+from bridge.mq.interface import MQOD, MQPMO, GetOptions, Property
 from bridge.mq.local.logical_message import segmented
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -53,6 +53,50 @@ def test_logical_order_says_where_segments_are(connection, handle):
     assert len({one.GroupId for one in md}) == 1
     got = [get(connection, handle, ORDER) for _ in flags]
     assert [(one.md.MsgSeqNumber, one.md.Offset) for one in got] == [(1, 0), (1, 3), (2, 0), (2, 3)]
+
+
+PERSISTENT, TRANSIENT = cmqc.MQPER_PERSISTENT, cmqc.MQPER_NOT_PERSISTENT
+
+
+@pytest.mark.parametrize(
+    ("persistence", "options", "reason"),
+    [
+        ((TRANSIENT, PERSISTENT), (0, 0), cmqc.MQRC_INCONSISTENT_PERSISTENCE),
+        ((TRANSIENT, TRANSIENT), (0, cmqc.MQPMO_SYNCPOINT), cmqc.MQRC_INCONSISTENT_UOW),
+        ((PERSISTENT, PERSISTENT), (cmqc.MQPMO_SYNCPOINT, 0), cmqc.MQRC_INCONSISTENT_UOW),
+    ],
+)
+def test_messages_of_a_group_are_put_alike(connection, handle, persistence, options, reason):
+    """2185 and 2245; what is refused changes nothing."""
+    first, second = (
+        (Message(MQMD(Version=2, MsgFlags=GROUP, Persistence=one), b""), cmqc.MQPMO_LOGICAL_ORDER | option)
+        for one, option in zip(persistence, options, strict=True)
+    )
+    begun = connection.put(handle, *first)
+    assert reason_of(connection.put, handle, *second) == reason
+    again = connection.put(handle, *first)
+    assert (again.GroupId, again.MsgSeqNumber) == (begun.GroupId, 2)
+
+
+def test_messages_of_a_group_are_got_alike(connection, handle):
+    for flags in (GROUP, GROUP, LAST_OF_GROUP):
+        put(connection, handle, flags, b"")
+    get(connection, handle, ORDER | cmqc.MQGMO_SYNCPOINT)
+    assert reason_of(get, connection, handle, ORDER) == cmqc.MQRC_INCONSISTENT_UOW
+    assert get(connection, handle, ORDER | cmqc.MQGMO_SYNCPOINT).md.MsgSeqNumber == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"), [(GROUP, cmqc.MQRC_INCOMPLETE_GROUP), (GROUP | SEGMENT, cmqc.MQRC_INCOMPLETE_MSG)]
+)
+def test_who_leaves_the_logical_order_early_is_warned_once(connection, handle, flags, reason):
+    put(connection, handle, flags, b"abc")
+    for expected in (reason, cmqc.MQRC_NONE):
+        pmo = MQPMO(Options=0)
+        connection.put(handle, Message(MQMD(), b"x"), pmo)
+        assert pmo.Reason == expected
+    assert get(connection, handle, ORDER).data == b"abc"
+    assert [get(connection, handle).Reason for _ in range(2)] == [reason, cmqc.MQRC_NONE]
 
 
 @pytest.mark.parametrize(

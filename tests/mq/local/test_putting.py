@@ -42,6 +42,23 @@ def reason_of(call, *arguments, **keywords):
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"ReplyToQ": b"ANSWERS"}, (b"ANSWERS", b"MQB1")),
+        ({"ReplyToQ": b"ALIAS"}, (b"there", b"dev")),
+        ({"ReplyToQ": b"ALIAS", "ReplyToQMgr": b"M"}, (b"ALIAS", b"M")),
+        ({"ReplyToQ": b"MANAGER"}, (b"MANAGER", b"MQB1")),
+    ],
+)
+def test_a_reply_to_queue_may_be_an_alias(manager, connection, given, expected):
+    """ "Reply-to queue alias": the definition of a remote queue of that name says where replies go."""
+    manager.ok("DEFINE QREMOTE(ALIAS) RNAME('there') RQMNAME('dev')")
+    manager.ok("DEFINE QREMOTE(MANAGER) RNAME('') RQMNAME('dev')")
+    put = put1(connection, **given)
+    assert (put.ReplyToQ, put.ReplyToQMgr) == expected
+
+
+@pytest.mark.parametrize(
     "options",
     [
         cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT,

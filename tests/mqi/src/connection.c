@@ -259,12 +259,14 @@ void MQCONNX(PMQCHAR pQMgrName, PMQCNO pConnectOpts, PMQHCONN pHconn, MQRESULT)
 void MQDISC(PMQHCONN pHconn, MQRESULT)
 {
     struct connection *connection = connection_find(*pHconn);
-    if (connection) consumers_stop(connection);
+    if (connection) {
+        consumers_stop(connection);
+        consumers_forget(connection, MQHO_NONE);
+    }
     struct call call;
     if (!call_begin(&call, *pHconn, VERB_DISC, pCompCode, pReason)) return;
     call_exchange(&call);
     messages_forget(*pHconn);
-    consumers_forget(call.connection, MQHO_NONE);
     connection_end(call.connection);
     call_end(&call);
     *pHconn = MQHC_UNUSABLE_HCONN;

@@ -47,13 +47,6 @@ static struct consumer *consumer_of(struct connection *connection, MQHOBJ object
     return one;
 }
 
-/* MQCLOSE deregisters an object's consumer; MQDISC (MQHO_NONE) all of them. */
-void consumers_forget(struct connection *connection, MQHOBJ Hobj)
-{
-    for (struct consumer *one = connection->consumers; one; one = one->next)
-        if (Hobj == MQHO_NONE || one->object == Hobj) one->gone = true;
-}
-
 /* ---- calling ----------------------------------------------------------------------------------------------------- */
 
 static void call(struct connection *connection, struct consumer *one, MQCBC context, MQMD *md, MQGMO *gmo, char *bytes)
@@ -66,6 +59,22 @@ static void call(struct connection *connection, struct consumer *one, MQCBC cont
     context.CallbackArea = one->descriptor.CallbackArea;
     context.ConnectionArea = connection->connection_area;
     function(connection->handle, md, gmo, (PMQBYTE)bytes, &context);
+}
+
+static void deregister(struct connection *connection, struct consumer *one)
+{
+    one->gone = true;
+    if (!(one->descriptor.Options & MQCBDO_DEREGISTER_CALL)) return;
+    MQMD md = one->md;
+    MQGMO gmo = one->gmo;
+    call(connection, one, (MQCBC){.CallType = MQCBCT_DEREGISTER_CALL}, &md, &gmo, NULL);
+}
+
+/* MQCLOSE deregisters an object's consumer; MQDISC (MQHO_NONE) all of them. They may make calls of their own. */
+void consumers_forget(struct connection *connection, MQHOBJ Hobj)
+{
+    for (struct consumer *one = connection->consumers; one; one = one->next)
+        if (!one->gone && (Hobj == MQHO_NONE || one->object == Hobj)) deregister(connection, one);
 }
 
 static void call_those_that_ask(struct connection *connection, MQLONG option, MQLONG call_type)
@@ -300,14 +309,7 @@ static MQLONG consumer_change(struct connection *connection, MQLONG operation, M
     if (!one) return MQRC_CALLBACK_NOT_REGISTERED;
     if (operation & MQOP_SUSPEND) one->suspended = true;
     if (operation & MQOP_RESUME) one->suspended = false, one->again = 0.0;
-    if (operation & MQOP_DEREGISTER) {
-        one->gone = true;
-        if (one->descriptor.Options & MQCBDO_DEREGISTER_CALL) {
-            MQMD md = one->md;
-            MQGMO gmo = one->gmo;
-            call(connection, one, (MQCBC){.CallType = MQCBCT_DEREGISTER_CALL}, &md, &gmo, NULL);
-        }
-    }
+    if (operation & MQOP_DEREGISTER) deregister(connection, one);
     return MQRC_NONE;
 }
 

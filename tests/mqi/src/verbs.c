@@ -52,11 +52,10 @@ void MQCLOSE(MQHCONN Hconn, PMQHOBJ pHobj, MQLONG Options, MQRESULT)
     put_long(call.frame, *pHobj);
     put_long(call.frame, Options);
     call_exchange(&call);
-    if (*pCompCode != MQCC_FAILED) {
-        consumers_forget(call.connection, *pHobj);
-        *pHobj = MQHO_UNUSABLE_HOBJ;
-    }
     call_end(&call);
+    if (*pCompCode == MQCC_FAILED) return;
+    consumers_forget(call.connection, *pHobj);
+    *pHobj = MQHO_UNUSABLE_HOBJ;
 }
 
 /* ---- MQPUT, MQPUT1, MQGET ---------------------------------------------------------------------------------------- */

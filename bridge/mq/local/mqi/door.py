@@ -123,7 +123,8 @@ class MqiConversation(Conversation):
 
     def _mqclose(self, application: Application, reader: Reader) -> None:
         handle, options = _handle(reader.long()), reader.long()
-        self._end(application.close(handle, options))
+        warning = _warning(application.unfinished(handle))
+        self._end(application.close(handle, options), warning=warning)
 
     def _mqinq(self, application: Application, reader: Reader) -> None:
         handle, selectors = _handle(reader.long()), reader.longs()
