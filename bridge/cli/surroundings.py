@@ -28,6 +28,9 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         for script in settings.scripts:
             if not os.access(script, os.R_OK):
                 yield f"queue_manager.scripts: {script} cannot be read"
+        passwords = settings.listener.password_file if settings.listener is not None else None
+        if passwords is not None and not os.access(passwords, os.R_OK):
+            yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
     elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
         yield f"queue_manager.password_file: {settings.password_file} cannot be read"
 

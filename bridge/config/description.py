@@ -56,8 +56,11 @@ def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
     if queue_manager.scripts:
         lines.append(f"MQSC scripts run at start: {', '.join(map(str, queue_manager.scripts))}")
     if listener := queue_manager.listener:
-        reach = "" if values.is_loopback(listener.address) else "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
-        lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{reach}")
+        reach = ", with a password" if listener.password_file else ""
+        if not reach and not values.is_loopback(listener.address):
+            reach = "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+        by = f" by channel {', '.join(listener.channels)}" if listener.channels else ""
+        lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{by}{reach}")
     else:
         lines.append("MQ applications of other processes connect through the Unix socket only")
     return lines

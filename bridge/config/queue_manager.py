@@ -21,12 +21,21 @@ MOST_CONNECTIONS = 264
 
 
 class ListenerConfig(Section):
-    """A TCP listener for MQ applications in other processes. It asks for no password: whoever reaches it is trusted."""
+    """A TCP listener for MQ applications in other processes. Without a password file whoever reaches it is trusted."""
 
     address: Address = "127.0.0.1"
     """IP address or host name to listen on."""
     port: Port = 1414
     """TCP port; 0 takes any free one."""
+    channels: list[ChannelName] = Field(default_factory=list)
+    """Server-connection channels by which clients of IBM MQ connect; empty: by any name."""
+    password_file: FilePath | None = None
+    """File with lines `user:password`: who connects over TCP needs one of them. None: no password is asked for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_list(cls, data: Any) -> Any:
+        return without_empty(data, "channels")
 
 
 class EmbeddedQueueManagerConfig(Section):

@@ -67,7 +67,9 @@ def test_defaults() -> None:
         },
         "log": {"level": "info", "format": "text"},
     }
-    assert ListenerConfig().model_dump() == {"address": "127.0.0.1", "port": 1414}
+    assert ListenerConfig().model_dump() == {
+        "address": "127.0.0.1", "port": 1414, "channels": [], "password_file": None
+    }  # fmt: skip
 
 
 def test_a_program_names_paths_from_the_working_directory() -> None:

@@ -23,6 +23,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.interface import MQOD, CommandResponse
+from bridge.mq.local.admission import Admission
 from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.connection import LocalConnection
 from bridge.mq.local.mqi import frames
@@ -69,7 +70,7 @@ def until(condition: Callable[[], object]) -> None:
 class Manager:
     """The embedded queue manager, served to other processes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, admission: Admission | None = None) -> None:
         self.directory = directory
         self.itself = QueueManager("MQB1", directory)
         prepare(self.itself)
@@ -78,7 +79,7 @@ class Manager:
         self._thread.start()
         self.itself.journal.dispatch = self._loop.call_soon_threadsafe
         CommandServer(self.itself).start()
-        self._server = ApplicationServer(self.itself)
+        self._server = ApplicationServer(self.itself, admission)
         asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(PATIENCE)
         self.port = self._server.port
         self._connection = LocalConnection(self.itself, "tests")

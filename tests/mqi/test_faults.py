@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from pathlib import Path
 
 import pytest
 
+from bridge.mq.errors import MQError
+from bridge.mq.local.admission import Admission
+from bridge.mq.local.client import RemoteConnection
 from tests.mqi.conftest import Manager, until
 
 BATCH = """
@@ -168,6 +172,50 @@ def test_connecting(manager: Manager, package: str) -> None:
     second = {"pymqi": 2002, "ibmmq": 0}[package]
     expected = {"other name": 2058, "second": second, "two": 2, "connected": True}
     assert found == expected
+
+
+def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
+    """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec that the other side has not 2393."""
+    passwords = tmp_path / "passwords"
+    passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
+    manager = Manager(tmp_path / "qm", Admission(["DEV.APP"], passwords))
+    try:
+        program = f"""
+            import os
+            del os.environ['MQI_STANDIN']
+            place = '127.0.0.1({manager.port})'
+            def tried(channel, user, password, **cd):
+                def go():
+                    qmgr = mq.QueueManager(None)
+                    cd_ = mq.CD(ChannelName=channel, ConnectionName=place.encode(), ChannelType=6, TransportType=2, **cd)
+                    if package == 'pymqi':
+                        qmgr.connect_with_options('MQB1', cd=cd_, user=user, password=password)
+                    else:
+                        csp = mq.CSP(CSPUserId=user.decode(), CSPPassword=password.decode()) if user else None
+                        qmgr.connect_with_options('MQB1', cd=cd_, csp=csp)
+                    qmgr.disconnect()
+                return reason(go)
+            found['right'] = tried(b'DEV.APP', b'app', b'secret:1')
+            found['channel'] = tried(b'OTHER', b'app', b'secret:1')
+            found['password'] = tried(b'DEV.APP', b'app', b'secret')
+            found['user'] = tried(b'DEV.APP', b'other', b'secret:1')
+            found['empty'] = tried(b'DEV.APP', b'nobody', b'x')
+            found['none'] = tried(b'DEV.APP', None, None)
+            found['cipher'] = tried(b'DEV.APP', b'app', b'secret:1', SSLCipherSpec=b'ANY_TLS12_OR_HIGHER')
+            """
+        found = manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)
+        assert found == {
+            "right": 0, "channel": 2540, "password": 2035, "user": 2035, "empty": 2035, "none": 2035, "cipher": 2393
+        }  # fmt: skip
+        passwords.write_text("app:changed\n")  # takes effect without a restart
+        assert manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)["right"] == 2035
+        address = ("127.0.0.1", manager.port)
+        RemoteConnection(address, user="app", password="changed").disconnect()
+        with pytest.raises(MQError) as refused:
+            RemoteConnection(address)
+        assert refused.value.reason == 2035
+    finally:
+        manager.close()
 
 
 def test_threads(manager: Manager, package: str, queue: str) -> None:

@@ -38,7 +38,13 @@ class RemoteConnection:
     """
 
     def __init__(
-        self, where: Path | tuple[str, int], *, application: str = "mqbridge", queue_manager: str = ""
+        self,
+        where: Path | tuple[str, int],
+        *,
+        application: str = "mqbridge",
+        queue_manager: str = "",
+        user: str = "",
+        password: str = "",
     ) -> None:
         try:
             if isinstance(where, Path):
@@ -57,7 +63,8 @@ class RemoteConnection:
                 f"no bridge answers at {place} ({error.strerror or error}); is it running?",
             ) from error
         connected = self._call(
-            protocol.Connect(protocol.PROTOCOL_VERSION, application, queue_manager), protocol.Connected
+            protocol.Connect(protocol.PROTOCOL_VERSION, application, queue_manager, user, password.encode()),
+            protocol.Connected,
         )
         #: name of the queue manager
         self.queue_manager = connected.queue_manager

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from bridge.mq.errors import MQError
 from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.mq.local.admission import Admission
 from bridge.mq.local.application import Application
 from bridge.mq.local.authorization import NOBODY
 from bridge.mq.local.queuemanager import QueueManager
@@ -39,6 +40,7 @@ class Server(Protocol):
     """Where conversations are known, so that the queue manager's end can break them."""
 
     queue_manager: QueueManager
+    admission: Admission
     connections: set[Conversation]
 
 
@@ -154,7 +156,9 @@ class Conversation(asyncio.Protocol, ABC):
 
     # Verbs -----------------------------------------------------------------------------------------------------------
 
-    def _connect(self, queue_manager: str, application: str, user: str = "") -> None:
+    def _connect(
+        self, queue_manager: str, application: str, user: str = "", password: bytes = b"", channel: str | None = None
+    ) -> None:
         name = self._queue_manager.name
         if queue_manager not in ("", name):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
@@ -162,13 +166,13 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
         if self._first is not None:
             self._first.cancel()
-        peer = self._peer()
+        peer = self._peer() or self._server.admission.admit(channel, user, password)
         self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
 
     def _asked(self, user: str, peer: str) -> str:
         """Whose authorities are asked for: the peer's, whoever it says that it is; an administrator may say who it is.
 
-        Nothing vouches for what is said over TCP, where there is no peer either: that is nobody.
+        Where nothing vouches for what is said, over TCP without a password, that is nobody.
         """
         authorization = self._queue_manager.authorization
         if user and authorization is not None and peer and authorization.is_administrator(peer):

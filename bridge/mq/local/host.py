@@ -12,6 +12,7 @@ from bridge.config.values import is_loopback
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.interface import Connection
+from bridge.mq.local.admission import Admission
 from bridge.mq.local.agent import LocalAgent
 from bridge.mq.local.command_server import CommandServer
 from bridge.mq.local.connection import LocalConnection
@@ -65,7 +66,9 @@ class EmbeddedHost:
             loop,
             retained_bytes=configuration.limits.retained_bytes,
         )
-        self._server = ApplicationServer(self.queue_manager)
+        listener = settings.listener
+        admission = Admission(listener.channels, listener.password_file) if listener is not None else None
+        self._server = ApplicationServer(self.queue_manager, admission)
         CommandServer(self.queue_manager).start()
 
     def _run_script(self, path: Path) -> None:
@@ -79,7 +82,7 @@ class EmbeddedHost:
 
     async def listen(self) -> list[str]:
         listener = self._settings.listener
-        if listener is not None and not is_loopback(listener.address):
+        if listener is not None and not is_loopback(listener.address) and listener.password_file is None:
             log.warning(
                 "queue_manager.listener is on %s: whoever reaches that address is an MQ application%s, without a password",
                 listener.address,

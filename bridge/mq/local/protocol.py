@@ -24,6 +24,8 @@ class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
     application: str
     #: blank for whichever queue manager it is
     queue_manager: str = ""
+    user: str = ""
+    password: bytes = b""
 
 
 class Open(msgspec.Struct, tag="MQOPEN", array_like=True):

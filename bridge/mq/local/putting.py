@@ -283,7 +283,8 @@ class Putting(Handles):
     def _reply_to(self, queue: bytes) -> dict[str, bytes]:
         """Return ReplyToQ and ReplyToQMgr where the application gave no ReplyToQMgr.
 
-        Those of a remote queue's definition of that name, or the queue at this queue manager (IBM MQ, "Reply-to queue alias").
+        Those of a remote queue's definition of that name, or the queue at this queue manager (IBM MQ, "Reply-to queue
+        alias").
         """
         remote = self.queue_manager.remotes.get(queue.decode("ascii", "replace"))
         if remote is not None and remote["RNAME"]:

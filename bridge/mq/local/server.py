@@ -16,6 +16,7 @@ import msgspec
 import bridge
 from bridge.mq.errors import MQError
 from bridge.mq.local import protocol
+from bridge.mq.local.admission import Admission
 from bridge.mq.local.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.local.commands import Commands
 from bridge.mq.local.conversation import FIRST_TIMEOUT, Conversation, Malformed
@@ -28,8 +29,9 @@ from bridge.wire import cmqc
 class ApplicationServer:
     """Accepts MQ connections of other processes: of this package's programs, and of C programs (`mqi`)."""
 
-    def __init__(self, queue_manager: QueueManager) -> None:
+    def __init__(self, queue_manager: QueueManager, admission: Admission | None = None) -> None:
         self.queue_manager = queue_manager
+        self.admission = admission or Admission()
         self.connections: set[Conversation] = set()
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
@@ -134,7 +136,7 @@ class ApplicationProtocol(Conversation):
                 raise MQError(
                     cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
                 )
-            self._connect(verb.queue_manager, verb.application)
+            self._connect(verb.queue_manager, verb.application, verb.user, verb.password)
             self._answer(protocol.Connected(self._queue_manager.name, os.getpid(), bridge.__version__))
             return
         application = self._connected()

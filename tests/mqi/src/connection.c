@@ -216,6 +216,9 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
     if (!has_one_at_most(options, SHARING) || !has_one_at_most(options, RECONNECTING))
         return fail(MQRC_OPTIONS_ERROR, pCompCode, pReason);
     PMQCD channel = channel_of(cno, length);
+    /* There is no TLS here, and no queue manager's channel takes a client without the CipherSpec that it wants. */
+    if (channel && channel->SSLCipherSpec[0] && channel->SSLCipherSpec[0] != ' ')
+        return fail(MQRC_SSL_INITIALIZATION_ERROR, pCompCode, pReason);
     struct introduction program = {.options = options, .security = security_of(cno, length)};
     if (program.security && !form_length(&FORM_CSP, program.security, &reason)) return fail(reason, pCompCode, pReason);
     if (channel) trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);

@@ -90,12 +90,12 @@ class MqiConversation(Conversation):
         queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
         reader.long()  # MQCNO options: the library's
         reader.long()  # whether as a client
-        reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)  # channel name
-        user, _password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
+        channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
+        user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
         reader.long()  # process
         # A name that begins with an asterisk is a group of queue managers: any will do.
-        self._connect("" if queue_manager.startswith("*") else queue_manager, application, user)
+        self._connect("" if queue_manager.startswith("*") else queue_manager, application, user, password, channel)
         name = self._queue_manager.name.encode()[:12].ljust(12)
         self._answer(Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big")))
 
