@@ -62,7 +62,10 @@ VALUES = [
     ("queue_manager: {listener: 1414}", f"1:27: queue_manager.listener: expected {MAPPING}, found 1414"),
     (LISTENER + "port: 65536", "3:11: queue_manager.listener.port: expected an integer from 0 to 65535, found 65536"),
     (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),
-    (LISTENER + "host: x", "3:5: queue_manager.listener.host: expected a known key (address, port, channels or password_file), found 'host'"),
+    (
+        LISTENER + "host: x",
+        "3:5: queue_manager.listener.host: expected a known key (address, port, channels or password_file), found 'host'",
+    ),
     (
         "queue_manager: {authorities: some}",
         "1:30: queue_manager.authorities: expected ignored or enforced, found 'some'",
