@@ -45,11 +45,13 @@ test-newest:
 	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
 	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/local
 
-# What takes too long for every change: pipelines whose processes are killed, and on a cluster; the newest releases.
+# What takes too long for every change: pipelines whose processes are killed, and on a cluster; more examples of each
+# property; the newest releases.
 test-slow: $(VENV)/.ready-test test-newest
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/local tests/archive
 
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
 # the working tree beside that commit and mosquitto.

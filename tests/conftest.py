@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
 
+#: Of each property that says no number of its own; `make test-slow` takes more.
+EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
+
 settings.register_profile(
-    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "tests",
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("tests")

@@ -20,6 +20,7 @@ from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver
 PATIENCE = 120
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE * 2)
 def test_a_worker_and_the_driver_killed_on_a_cluster(
     spark: SparkSession, read: Callable[..., DataFrame], queues: Queues, tmp_path: Path

@@ -91,6 +91,7 @@ def test_a_spool_whose_process_is_killed_at_each_step(
     spool.close()
 
 
+@pytest.mark.slow
 def test_a_worker_and_the_driver_killed(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
 ) -> None:
