@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,31 @@ def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
         assert refused.value.reason == 2035
     finally:
         manager.close()
+
+
+def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> None:
+    """Who waits hears MQRC 2161, where it asked to; commits what it has, and disconnects. Nobody connects any more."""
+    manager = Manager(tmp_path)
+    for queue in ("Q", "EMPTY"):
+        manager.command(f"DEFINE QLOCAL({queue})")
+    program = """
+        out, into = mq.Queue(qmgr, 'Q', CMQC.MQOO_OUTPUT), mq.Queue(qmgr, 'EMPTY', CMQC.MQOO_INPUT_SHARED)
+        out.put(b'kept', mq.MD(Persistence=1), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT))
+        wait = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_FAIL_IF_QUIESCING, WaitInterval=CMQC.MQWI_UNLIMITED)
+        found['waiting'] = reason(into.get, None, mq.MD(), wait)
+        found['put'] = reason(out.put, b'', mq.MD(), mq.PMO(Options=CMQC.MQPMO_FAIL_IF_QUIESCING))
+        found['open'] = reason(mq.Queue, qmgr, 'Q', CMQC.MQOO_OUTPUT | CMQC.MQOO_FAIL_IF_QUIESCING)
+        found['commit'] = reason(qmgr.commit)
+        found['end'] = reason(qmgr.disconnect)
+        """
+    with ThreadPoolExecutor(1) as executor:
+        run = executor.submit(manager.run, package, program)
+        until(lambda: run.done() or manager.itself.queues["EMPTY"].waiters)
+        manager.close()
+        assert run.result() == {"waiting": 2161, "put": 2161, "open": 2161, "commit": 0, "end": 0}
+    again = Manager(tmp_path)
+    assert again.attribute("QLOCAL(Q)", "CURDEPTH") == 1
+    again.close()
 
 
 def test_threads(manager: Manager, package: str, queue: str) -> None:

@@ -63,6 +63,8 @@ class Conversation(asyncio.Protocol, ABC):
         self._transport: asyncio.Transport | None = None
         #: a request is being worked on: what arrives meanwhile waits
         self._working = False
+        #: that the queue manager is about to end
+        self._told = False
         #: runs until MQCONN
         self._first: asyncio.TimerHandle | None = None
         self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
@@ -106,6 +108,20 @@ class Conversation(asyncio.Protocol, ABC):
             with self._queue_manager.lock:
                 for unit in application.disconnect(commit=False):
                     self._queue_manager.journal.submit(unit)
+
+    def quiesce(self) -> None:
+        """Have a get that waits look again: it ends now, if it is one that fails when the queue manager quiesces."""
+        if self._wait is not None:
+            waiters, arrived, _ = self._wait
+            if arrived in waiters:
+                waiters.remove(arrived)
+                arrived()
+            self._told = True
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it may still have something to do before the queue manager ends: to commit, or to disconnect."""
+        return self._told or (self._application is not None and self._application.in_unit_of_work)
 
     def abort(self) -> None:
         """Break the connection."""
@@ -164,6 +180,8 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
         if self._application is not None:
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
+        if self._queue_manager.quiescing:
+            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
         if self._first is not None:
             self._first.cancel()
         peer = self._peer() or self._server.admission.admit(channel, user, password)

@@ -144,6 +144,11 @@ class Handles:
         if self.queue_manager.authorization is not None:
             self.queue_manager.authorization.opening_topic(self.asked, alternate_user(od, options), topic, options)
 
+    def _check_quiescing(self, options: int) -> None:
+        """Raise MQError where the options of a verb have _FAIL_IF_QUIESCING, one number for all, and the end is near."""
+        if self.queue_manager.quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
+            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {self.queue_manager.name} is about to end")
+
     def _check_room(self) -> None:
         if len(self._handles) >= int(self.queue_manager.attributes["MAXHANDS"]):
             raise MQError(cmqc.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS handles are open")

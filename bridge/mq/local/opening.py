@@ -85,6 +85,7 @@ class Opening(Handles):
         """MQOPEN; the results are filled in to `od`."""
         self._check_room()
         check_open_options(options)
+        self._check_quiescing(options)
         if od.ObjectType == cmqc.MQOT_TOPIC:
             return self._keep(self._open_topic(od, options))
         if od.ObjectType == cmqc.MQOT_Q_MGR:

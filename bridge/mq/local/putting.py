@@ -147,6 +147,7 @@ class Putting(Handles):
         handle: QueueHandle | None = None,
     ) -> Result:
         queue_manager = self.queue_manager
+        self._check_quiescing(pmo.Options)
         syncpoint = bool(pmo.Options & cmqc.MQPMO_SYNCPOINT)
         place = following = handle.put_place if handle is not None else Place()
         if pmo.Options & cmqc.MQPMO_LOGICAL_ORDER and isinstance(target, Destination):

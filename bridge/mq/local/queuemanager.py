@@ -81,6 +81,8 @@ class QueueManager(Objects):
         self.journal.queues = self.queues.values
         #: what is connected (`bridge.mq.local.application.Application`)
         self.applications: WeakSet[Any] = WeakSet()
+        #: it is about to end: no new connections, and calls that ask to fail then do
+        self.quiescing = False
         self._connections = itertools.count(1)
         #: callables that run when the queue manager ends
         self.on_close: list[Callable[[], None]] = []

@@ -90,6 +90,7 @@ class Retrieval(Handles):
         if not isinstance(handle, QueueHandle):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
         check_get(handle, options)
+        self._check_quiescing(options.Options)
         queue = handle.queue
         if queue.deleted:
             raise MQError(cmqc.MQRC_Q_DELETED, f"queue {queue.name}")

@@ -26,6 +26,10 @@ from bridge.mq.local.socket_address import socket_address
 from bridge.wire import cmqc
 
 
+#: Seconds that applications have to end when the queue manager does, and between looks whether they have.
+QUIESCE_TIME, LOOK_INTERVAL = 2.0, 0.02
+
+
 class ApplicationServer:
     """Accepts MQ connections of other processes: of this package's programs, and of C programs (`mqi`)."""
 
@@ -66,9 +70,20 @@ class ApplicationServer:
         return str(path)
 
     async def close(self) -> None:
-        """Stop accepting; connections that are open break, and their units of work are backed out."""
+        """Stop accepting, and quiesce: connections end by themselves, or break, and their units of work are backed out.
+
+        Who waits for a message, or is in a unit of work, has QUIESCE_TIME to end (IBM MQ, "Stopping a queue manager").
+        """
         for server in self._servers:
             server.close()
+        loop = asyncio.get_running_loop()
+        with self.queue_manager.lock:
+            self.queue_manager.quiescing = True
+            for connection in self.connections:
+                connection.quiesce()
+        before = loop.time() + QUIESCE_TIME
+        while any(connection.is_leaving for connection in self.connections) and loop.time() < before:
+            await asyncio.sleep(LOOK_INTERVAL)
         for connection in list(self.connections):
             connection.abort()
         for path in self._paths:

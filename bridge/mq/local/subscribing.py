@@ -83,6 +83,7 @@ class Subscribing(Handles):
         """MQSUB: create, alter or resume a subscription; the results are filled in to `sd`."""
         self._check_room()
         check_subscribe(sd)
+        self._check_quiescing(sd.Options)
         selection = selection_of(self.queue_manager, sd.SelectionString)
         existing = self.queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
         if existing is None:
