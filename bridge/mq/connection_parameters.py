@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -35,6 +36,8 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
     password: str = ""
     tls: Tls | None = None
     application_name: str = "mqbridge"
+    #: seconds; the channel's own (HBINT) counts where it is longer
+    heartbeat_interval: int = 10
 
     @property
     def place(self) -> str:
@@ -69,6 +72,7 @@ def parameters(config: IbmQueueManagerConfig, environment: Mapping[str, str]) ->
         password=_password(config, environment),
         tls=tls,
         application_name=config.application_name,
+        heartbeat_interval=math.ceil(config.probe_interval),
     )
 
 

@@ -83,6 +83,7 @@ class IbmConnection:
             cd.ConnectionName = parameters.connections.encode()
             cd.ChannelType = cmqc.MQCHT_CLNTCONN
             cd.TransportType = cmqc.MQXPT_TCP
+            cd.HeartbeatInterval = parameters.heartbeat_interval
             arguments["cd"] = cd
             if parameters.tls is not None:
                 self._secure(parameters.tls, cd, arguments)

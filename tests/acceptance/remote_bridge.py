@@ -22,7 +22,8 @@ NAME = "MQB1"
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
 _HOST = """
-queue_manager: {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}}}
+queue_manager:
+  {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}, listener: {listener}}}
 transmission_queue: HOST.XMITQ
 channels: []
 """
@@ -57,12 +58,25 @@ class QueueManagerProcess:
         self.script = data_directory.with_suffix(".mqsc")
         self.script.write_text(_SCRIPT + script)
         self.config = data_directory.with_suffix(".host.yaml")
-        self.config.write_text(
-            _HOST.format(name=NAME, data=data_directory, script=self.script, authorities=authorities)
-        )
+        self._authorities = authorities
+        self._listens = False
+        #: of its TCP listener
+        self.port = 0
+        self._write()
         #: where the stand-in finds it
         self.place = f"unix:{data_directory / 'mqi.sock'}"
         self.process: LineProcess | None = None
+
+    def _write(self) -> None:
+        listener = "{port: 0}" if self._listens else "null"
+        values = {"script": self.script, "authorities": self._authorities, "listener": listener}
+        self.config.write_text(_HOST.format(name=NAME, data=self.data_directory, **values))
+
+    def listen(self) -> Self:
+        """Have a TCP listener from the next start on."""
+        self._listens = True
+        self._write()
+        return self
 
     @property
     def running(self) -> bool:
@@ -73,6 +87,9 @@ class QueueManagerProcess:
         assert not self.running
         self.process = LineProcess([MQBRIDGE, "run", self.config])
         line = self.process.line_where(lambda line: "mqi.sock" in line)
+        if self._listens:
+            tcp = self.process.line_where(lambda line: "connect at 127.0.0.1:" in line)
+            self.port = int(tcp.rpartition(":")[2])
         self.place = f"unix:{next(word for word in line.split() if word.endswith('mqi.sock'))}"
         return self
 

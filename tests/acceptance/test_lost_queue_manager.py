@@ -22,6 +22,7 @@ from tests.acceptance.bridge_process import MQBRIDGE
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher
 from tests.acceptance.line_process import LineProcess
 from tests.acceptance.mqtt_raw import RawClient
+from tests.acceptance.relay import Relay
 from tests.acceptance.remote_bridge import RemoteBridgeProcess
 from tests.acceptance.test_crash import TOPICS, verify
 from tests.patience import PATIENCE, until
@@ -254,13 +255,19 @@ def test_second_bridge_stands_by_and_takes_over(remote: Callable[..., RemoteBrid
 PROBED = "  probe_interval: 0.2 s\n"
 
 
-def test_a_queue_manager_that_is_restarted_while_all_is_idle(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """A clean session's subscriber gets what is published afterwards, though nobody had anything to do meanwhile."""
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_queue_manager_that_is_restarted_while_all_is_idle(
+    remote: Callable[..., RemoteBridgeProcess], end: str
+) -> None:
+    """A clean session's subscriber gets what is published afterwards, though nobody had anything to do meanwhile.
+
+    It ends all at once, or in order: then it waits for applications, and those of the bridge let it go (MQRC 2161).
+    """
     bridge = remote(settings=PROBED).start()
     with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
         clean.subscribe(*((f"t/{number}", 1) for number in range(20)))
         for _ in range(2):
-            bridge.queue_manager.kill()
+            getattr(bridge.queue_manager, end)()
             until(lambda: "subscriptions: the queue manager is lost" in bridge.log)
             bridge.queue_manager.start()
             until(lambda: bridge.log.count("subscriptions: the queue manager is back") >= 1)
@@ -302,6 +309,24 @@ def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridge
             assert bridge.stop() == 0
         finally:
             bridge.queue_manager.resume()
+
+
+def test_connections_that_a_firewall_has_forgotten(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """Half open: the bridge gives them up by the heartbeat interval, the queue manager by its own, and all goes on."""
+    bridge = remote(settings=PROBED, env={"MQI_STANDIN_HBINT": "1"})
+    port = bridge.queue_manager.listen().start().port
+    with Relay(port) as relay:
+        bridge.env["MQI_STANDIN"] = f"127.0.0.1({relay.port})"
+        bridge.start()
+        with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
+            clean.subscribe(("t", 1))
+            for round_ in range(2):
+                forgotten = relay.forget()
+                until(lambda: bridge.log.count("subscriptions: the queue manager is lost") > round_)  # noqa: B023
+                for pair in forgotten:
+                    pair.close()
+                sender.publish("t", b"%d" % round_, 1)
+                assert clean.take().payload == b"%d" % round_
 
 
 def test_a_standby_does_not_take_over_from_one_that_is_well(remote: Callable[..., RemoteBridgeProcess]) -> None:

@@ -43,6 +43,8 @@ class Server(Protocol):
     admission: Admission
     connections: set[Conversation]
 
+    def discard(self, connection: Conversation) -> None: ...
+
 
 class Malformed(Exception):
     """The bytes are no request: the other side does not speak this language."""
@@ -101,7 +103,7 @@ class Conversation(asyncio.Protocol, ABC):
         self._transport = None
         if self._first is not None:
             self._first.cancel()
-        self._server.connections.discard(self)
+        self._server.discard(self)
         self._stop_waiting()
         application, self._application = self._application, None
         if application is not None:

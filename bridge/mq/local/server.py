@@ -25,9 +25,8 @@ from bridge.mq.local.queuemanager import QueueManager
 from bridge.mq.local.socket_address import socket_address
 from bridge.wire import cmqc
 
-
-#: Seconds that applications have to end when the queue manager does, and between looks whether they have.
-QUIESCE_TIME, LOOK_INTERVAL = 2.0, 0.02
+#: Seconds that applications have to end when the queue manager does.
+QUIESCE_TIME = 2.0
 
 
 class ApplicationServer:
@@ -37,6 +36,8 @@ class ApplicationServer:
         self.queue_manager = queue_manager
         self.admission = admission or Admission()
         self.connections: set[Conversation] = set()
+        #: a connection has ended
+        self._gone = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
         #: TCP port listened on, 0 when none
@@ -69,6 +70,11 @@ class ApplicationServer:
         self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=listener))
         return str(path)
 
+    def discard(self, connection: Conversation) -> None:
+        """Forget a connection that has ended."""
+        self.connections.discard(connection)
+        self._gone.set()
+
     async def close(self) -> None:
         """Stop accepting, and quiesce: connections end by themselves, or break, and their units of work are backed out.
 
@@ -76,14 +82,16 @@ class ApplicationServer:
         """
         for server in self._servers:
             server.close()
-        loop = asyncio.get_running_loop()
         with self.queue_manager.lock:
             self.queue_manager.quiescing = True
             for connection in self.connections:
                 connection.quiesce()
-        before = loop.time() + QUIESCE_TIME
-        while any(connection.is_leaving for connection in self.connections) and loop.time() < before:
-            await asyncio.sleep(LOOK_INTERVAL)
+        leaving = {connection for connection in self.connections if connection.is_leaving}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIESCE_TIME):
+                while leaving & self.connections:
+                    self._gone.clear()
+                    await self._gone.wait()
         for connection in list(self.connections):
             connection.abort()
         for path in self._paths:

@@ -109,6 +109,18 @@ static void find_place(char *where, size_t size, const MQCD *channel)
 
 /* ---- MQCONN, MQCONNX, MQDISC ------------------------------------------------------------------------------------- */
 
+/* A client gives its connection up when nothing has come for twice the heartbeat interval, or a minute more than that
+   where it is a minute or longer ("HBINT"). The interval is the longer one of both sides; that of the server's side, 300 s
+   by default, is MQI_STANDIN_HBINT. (IBM's sends heartbeats while it waits for a message; here an unlimited wait is.) */
+static int patience_of(const MQCD *channel)
+{
+    const char *server = getenv("MQI_STANDIN_HBINT");
+    MQLONG own = channel && channel->Version >= 4 ? channel->HeartbeatInterval : 0, other = server ? atoi(server) : 300;
+    MQLONG seconds = own > other ? own : other;
+    if (!channel || !seconds) return -1;
+    return 1000 * (seconds < 60 ? 2 * seconds : seconds + 60);
+}
+
 static bool has_one_at_most(MQLONG options, MQLONG of)
 {
     MQLONG chosen = options & of;
@@ -226,7 +238,7 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
     if (!program.application[0])
         snprintf(program.application, sizeof program.application, "%s", program_invocation_short_name);
 
-    struct connection values = {.socket = -1, .client = channel != NULL};
+    struct connection values = {.socket = -1, .client = channel != NULL, .patience = patience_of(channel)};
     values.sharing = options & SHARING ? options & SHARING : MQCNO_HANDLE_SHARE_NONE;
     find_place(values.where, sizeof values.where, channel);
     if (pQMgrName) trim(values.queue_manager, pQMgrName, 48);
@@ -302,7 +314,7 @@ bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT)
         fail(reason, pCompCode, pReason);
         return false;
     }
-    *call = (struct call){connection, &connection->frame, verb, pCompCode, pReason};
+    *call = (struct call){connection, &connection->frame, verb, pCompCode, pReason, 0};
     answer(MQCC_OK, MQRC_NONE, pCompCode, pReason);
     frame_start(call->frame, verb);
     return true;
@@ -334,7 +346,8 @@ void call_leave(struct call *call)
 
 bool call_exchange(struct call *call)
 {
-    if (!frame_travel(call->frame, call->connection->socket, call->verb)) {
+    int patience = call->wait < 0 || call->connection->patience < 0 ? -1 : call->connection->patience + call->wait;
+    if (!frame_travel(call->frame, call->connection->socket, call->verb, patience)) {
         call_break(call);
         return false;
     }

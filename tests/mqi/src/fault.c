@@ -1,6 +1,7 @@
 /* What tests and benchmarks ask of the stand-in by environment variables.
 
    MQI_STANDIN_DELAY_US=N        added to every round trip, so that a commit costs what a network costs
+   MQI_STANDIN_HBINT=SECONDS         the heartbeat interval of the channel (connection.c)
    MQI_STANDIN_CUT=VERB:N[:before|after],...
                                  the connection breaks at the N-th call of VERB in this process: before the request is
                                  sent, or (`after`, the default) when the queue manager has done it and its reply is

@@ -1,5 +1,6 @@
 /* The bytes that travel: requests are filled, sent, and overwritten by their reply. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -106,9 +107,12 @@ void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rig
 
 bool frame_has_more(const struct frame *frame) { return frame->position < frame->length; }
 
-static bool transfer(int descriptor, char *bytes, size_t length, bool sends)
+/* Sends, or receives what comes within `patience` milliseconds (negative: whenever). */
+static bool transfer(int descriptor, char *bytes, size_t length, bool sends, int patience)
 {
     while (length) {
+        struct pollfd arrival = {.fd = descriptor, .events = POLLIN};
+        if (!sends && patience >= 0 && poll(&arrival, 1, patience) == 0) return false;
         ssize_t done = sends ? send(descriptor, bytes, length, MSG_NOSIGNAL) : recv(descriptor, bytes, length, 0);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) return false;
@@ -122,7 +126,7 @@ static bool frame_send(struct frame *frame, int descriptor)
 {
     uint32_t length = (uint32_t)(frame->length - LENGTH_SIZE);
     memcpy(frame->bytes, &length, LENGTH_SIZE);
-    return transfer(descriptor, frame->bytes, frame->length, true);
+    return transfer(descriptor, frame->bytes, frame->length, true, -1);
 }
 
 /* There only: nobody answers an asynchronous put. false as below. */
@@ -138,17 +142,17 @@ bool frame_leave(struct frame *frame, int descriptor)
     return false;
 }
 
-/* There and back. false: the connection is broken, or a test wants it to be. */
-bool frame_travel(struct frame *frame, int descriptor, enum verb verb)
+/* There and back. false: the connection is broken, or a test wants it to be, or nothing came back in time. */
+bool frame_travel(struct frame *frame, int descriptor, enum verb verb, int patience)
 {
     enum cut cut = fault_of(verb);
     uint32_t length;
     fault_delay();
     if (descriptor < 0 || cut == CUT_BEFORE || !frame_send(frame, descriptor)) return false;
-    if (!transfer(descriptor, (char *)&length, LENGTH_SIZE, false) || length < 8 || length > MAX_REPLY) return false;
+    if (!transfer(descriptor, (char *)&length, LENGTH_SIZE, false, patience) || length < 8 || length > MAX_REPLY) return false;
     frame->length = frame->position = 0;
     reserve(frame, length);
-    if (!transfer(descriptor, frame->bytes, length, false)) return false;
+    if (!transfer(descriptor, frame->bytes, length, false, patience)) return false;
     frame->length = length;
     return cut != CUT_AFTER;
 }

@@ -62,7 +62,7 @@ void take_into(struct frame *frame, void *target, size_t size);
 void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rightmost);
 bool frame_has_more(const struct frame *frame);
 bool frame_leave(struct frame *frame, int descriptor);
-bool frame_travel(struct frame *frame, int descriptor, enum verb verb);
+bool frame_travel(struct frame *frame, int descriptor, enum verb verb, int patience);
 
 /* ---- fault.c: delays and broken connections by environment variables --------------------------------------------- */
 
@@ -95,6 +95,7 @@ struct connection {
     int socket;     /* -1: broken */
     MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
     bool client;    /* connected with a channel definition, not by bindings */
+    int patience;   /* milliseconds until a call without an answer breaks the connection; negative: it waits for ever */
     pthread_t owner;
     pid_t process;
     pthread_mutex_t busy; /* held during a call */
@@ -114,6 +115,7 @@ struct call {
     struct frame *frame;
     enum verb verb;
     PMQLONG pCompCode, pReason;
+    MQLONG wait; /* milliseconds that the queue manager may take, by the call's own options; negative: for ever */
 };
 
 bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT);

@@ -140,6 +140,7 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
     put_bytes(call.frame, gmo, (MQLONG)gmo_length);
     put_long(call.frame, BufferLength);
     put_long(call.frame, given);
+    if (gmo->Options & MQGMO_WAIT) call.wait = gmo->WaitInterval;
     if (call_exchange(&call)) {
         take_into(call.frame, pMsgDesc, md_length);
         take_into(call.frame, gmo, gmo_length);
