@@ -17,6 +17,10 @@ from tests.patience import PATIENCE
 MESSAGE_IDS = 1_000
 
 
+class NotAccepted(ConnectionError):
+    """The bridge has refused the CONNECT."""
+
+
 class Publisher:
     """Publishes messages number 0 to `count` - 1, in turn to `topics`; the payload is `number.attempt`.
 
@@ -50,7 +54,8 @@ class Publisher:
         """Connect, and send again what is not acknowledged, in the old order (MQTT-4.4.0-1)."""
         self._client = client = RawClient(port, self.client_id, clean=False)
         connack = client.connect()
-        assert connack.return_code == 0
+        if connack.return_code:
+            raise NotAccepted(f"CONNACK with return code {connack.return_code}")
         assert connack.session_present or not self.connections, "the session must have survived"
         self.connections += 1
         again: list[Packet] = [
@@ -136,7 +141,8 @@ class DurableSubscriber:
     def connect(self, port: int) -> None:
         self._client = client = RawClient(port, self.client_id, clean=False)
         connack = client.connect()
-        assert connack.return_code == 0
+        if connack.return_code:
+            raise NotAccepted(f"CONNACK with return code {connack.return_code}")
         assert connack.session_present or not self.connections, "the session must have survived"
         self.connections += 1
         if self.connections == 1:

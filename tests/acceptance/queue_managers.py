@@ -10,6 +10,8 @@ EMBEDDED, IBMMQ, PYMQI = "embedded", "ibmmq", "pymqi"
 #: Tests of what only the embedded queue manager has, and why.
 EMBEDDED_ONLY: dict[str, str] = {
     "test_what_a_newcomer_sees": "a newcomer has the embedded queue manager: its lines name the data directory",
+    "test_what_was_said_stays_true": "IBM MQ's disk is not ours",
+    "test_what_was_said_stays_true_in_many_runs": "IBM MQ's disk is not ours",
     "test_port_in_use": "what fails is the listening, which comes behind the start of either queue manager",
     "test_second_bridge_on_the_same_data_directory": "type ibm has no data directory; test_lost_queue_manager.py has two "
     "bridges on one queue manager",

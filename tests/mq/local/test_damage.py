@@ -25,6 +25,7 @@ from bridge.mq.local.script import prepare, run_script
 from bridge.mq.local.store import SCHEMA_VERSION, StoreError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.faulty_disk import compiled
 from tests.patience import PATIENCE
 
 QUEUE = "KEPT"
@@ -177,10 +178,7 @@ if sys.stdin.readline().strip() == "go on":
 
 @pytest.fixture(scope="module")
 def faulty_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("faulty") / "faulty_disk.so"
-    source = Path(__file__).with_suffix("").parent / "faulty_disk.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
-    return library
+    return compiled(tmp_path_factory.mktemp("faulty"))
 
 
 @pytest.mark.parametrize("word", ["fsync once", "full once", "full"])

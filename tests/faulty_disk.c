@@ -1,15 +1,21 @@
-/* LD_PRELOAD: writes and syncs of the database fail while a file says so.
+/* LD_PRELOAD: writes and syncs of the database fail while a file says so, or at a call that is counted.
  *
  * The file that FAULTY_DISK names holds a word: "fsync" or "full"; "once" behind it takes the word away after the first
  * failure. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
+ *
+ * FAULTY_DISK_AT=KIND:N:COUNT has calls number N to N + COUNT - 1 of a process fail: those that write (full), or sync
+ * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int meant(int fd) {
@@ -21,7 +27,27 @@ static int meant(int fd) {
     return strstr(name, "queuemanager") != NULL;
 }
 
+/* What happens at a counted call; FAULTY_DISK_TOLD names a file that gets a line for each fault.
+   0: the call is none of those; 1: it fails; 2: it is torn. */
+static int counted(const char *what) {
+    static atomic_int writes, syncs;
+    const char *at = getenv("FAULTY_DISK_AT");
+    char kind[8] = "";
+    int first = 0, count = 1, torn = 0;
+    if (!at || sscanf(at, "%7[a-z]:%d:%d", kind, &first, &count) < 2) return 0;
+    torn = !strcmp(kind, "torn");
+    if (strcmp(torn ? "full" : kind, what)) return 0;
+    int number = atomic_fetch_add(strcmp(what, "full") ? &syncs : &writes, 1) + 1;
+    if (number < first || number >= first + count) return 0;
+    const char *told = getenv("FAULTY_DISK_TOLD");
+    int fd = told ? open(told, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
+    if (fd >= 0) syscall(SYS_write, fd, "fault\n", 6), close(fd);
+    return torn ? 2 : 1;
+}
+
 static int fails(const char *what) {
+    int at = counted(what);
+    if (at) return at;
     const char *path = getenv("FAULTY_DISK");
     char word[64] = "";
     FILE *file = path ? fopen(path, "r") : NULL;
@@ -50,13 +76,17 @@ int fdatasync(int fd) {
 ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
     static ssize_t (*real)(int, const void *, size_t, off64_t);
     if (!real) real = dlsym(RTLD_NEXT, "pwrite64");
-    if (meant(fd) && fails("full")) return errno = ENOSPC, -1;
+    int fault = meant(fd) ? fails("full") : 0;
+    if (fault == 2) real(fd, data, length / 2, at), kill(getpid(), SIGKILL);
+    if (fault) return errno = ENOSPC, -1;
     return real(fd, data, length, at);
 }
 
 ssize_t write(int fd, const void *data, size_t length) {
     static ssize_t (*real)(int, const void *, size_t);
     if (!real) real = dlsym(RTLD_NEXT, "write");
-    if (meant(fd) && fails("full")) return errno = ENOSPC, -1;
+    int fault = meant(fd) ? fails("full") : 0;
+    if (fault == 2) real(fd, data, length / 2), kill(getpid(), SIGKILL);
+    if (fault) return errno = ENOSPC, -1;
     return real(fd, data, length);
 }

@@ -1,0 +1,178 @@
+"""A disk that fails at any one call, or is full for a few, and a kill -9 behind it: what was said stays true.
+
+Each statement that a client or an application was given is checked: PUBACK and PUBREC (it is there), QoS 2 (it is there
+once), MQCMIT (all of the unit of work is there), MQRC_BACKED_OUT or another refusal (nothing of it is there), a connection
+that broke (all or nothing). A failing test prints its seed; MQBRIDGE_TEST_SEED=n runs the same once more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD
+from bridge.mq.local.client import RemoteConnection
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.acceptance.bridge_process import BridgeFailed, BridgeProcess
+from tests.acceptance.exactly_once import DurableSubscriber, Publisher
+from tests.acceptance.mqtt_raw import ConnectionClosed
+from tests.acceptance.test_crash import verify
+from tests.faulty_disk import compiled
+
+#: Messages of the publisher, and how many are on their way at once.
+COUNT, WINDOW = 100, 4
+#: Attempts to connect until the disk is well: each is a call that fails.
+ATTEMPTS = 200
+#: A call that fails is among so many first ones of a process, by kind.
+FIRST_CALLS = {"full": 80, "torn": 80, "fsync": 40}
+#: Runs of the campaign for every change, and in make test-slow.
+RUNS, MANY_RUNS = 4, 120
+
+
+class Units:
+    """Units of work of an MQ application, two messages each, and what it was told of each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._connection: RemoteConnection | None = None
+        self._next = 0
+        self.committed: set[int] = set()
+        self.refused: set[int] = set()
+
+    def step(self) -> None:
+        """One more unit of work, if the queue manager is there."""
+        number, self._next = self._next, self._next + 1
+        try:
+            if self._connection is None:
+                self._connection = RemoteConnection(self._directory, application="units")
+            for half in (0, 1):
+                message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), b"%d.%d" % (number, half))
+                self._connection.put1(MQOD(ObjectName="UNITS"), message, cmqc.MQPMO_SYNCPOINT)
+            self._connection.commit()
+            self.committed.add(number)
+        except MQError as error:
+            if error.reason not in (cmqc.MQRC_CONNECTION_BROKEN, cmqc.MQRC_HCONN_ERROR):
+                self.refused.add(number)
+            self._connection = None
+
+    def verify(self, bodies: list[str]) -> None:
+        """Compare with what is on the queue."""
+        found: dict[int, list[str]] = {}
+        for body in bodies:
+            found.setdefault(int(body.partition(".")[0]), []).append(body)
+        for number in range(self._next):
+            halves = found.get(number, [])
+            assert halves in ([], [f"{number}.0", f"{number}.1"]), f"unit of work {number} is there in part: {halves}"
+            assert halves or number not in self.committed, f"unit of work {number} was committed, and is not there"
+            assert not halves or number not in self.refused, f"unit of work {number} was refused, and is there"
+
+
+class Site:
+    """A bridge whose disk fails once, and its clients, which go on whatever happens."""
+
+    def __init__(self, bridge: BridgeProcess, library: Path, qos: int) -> None:
+        self.bridge = bridge
+        self.library = library
+        #: has a line for each call that failed
+        self.told = bridge.data_directory.with_suffix(".faults")
+        self.publisher = Publisher("sender", ["t/0", "t/1"], COUNT, qos, WINDOW)
+        self.subscriber = DurableSubscriber("keeper", "t/#", qos)
+        self.units = Units(bridge.data_directory)
+
+    def start(self, fault: str = "") -> None:
+        """Start the bridge; one whose disk fails at once says so, and is started anew on a disk that is well."""
+        self.bridge.env |= {
+            "LD_PRELOAD": str(self.library), "FAULTY_DISK_AT": fault, "FAULTY_DISK_TOLD": str(self.told)
+        }  # fmt: skip
+        self.bridge.ports = {}
+        try:
+            self.bridge.start()
+        except BridgeFailed:
+            assert fault
+            self.start()
+
+    def connect(self, one: Publisher | DurableSubscriber) -> None:
+        """Connect as often as it takes: the bridge refuses, or is gone, while its disk fails."""
+        for _ in range(ATTEMPTS):
+            if not self.bridge.running:
+                self.bridge.ended()
+                self.start()
+            try:
+                one.connect(self.bridge.port)
+                return
+            except ConnectionRefusedError:
+                self.bridge.ended()  # it is on its way out
+            except (ConnectionClosed, ConnectionError):
+                one.close()
+        raise AssertionError(f"it never connected:\n{self.bridge.log}")
+
+    def step(self, one: Publisher | DurableSubscriber, timeout: float = 0.02) -> None:
+        try:
+            one.step(timeout)
+        except TimeoutError:
+            pass
+        except (ConnectionClosed, ConnectionError):
+            one.close()
+            self.connect(one)
+
+    def run(self, fault: str, kill_at: int) -> None:
+        self.start()
+        self.bridge.mqsc("DEFINE QLOCAL(UNITS) DEFPSIST(YES)")
+        self.connect(self.subscriber)
+        assert self.bridge.stop() == 0
+        self.start(fault)
+        for one in (self.subscriber, self.publisher):
+            one.close()
+            self.connect(one)
+        killed = False
+        while not self.publisher.finished or len(self.subscriber.numbers) < COUNT:
+            self.units.step()
+            if not self.publisher.finished:
+                self.step(self.publisher)
+            self.step(self.subscriber)
+            if not killed and len(self.publisher.acknowledged) >= kill_at:
+                killed = True
+                if self.bridge.running:
+                    self.bridge.kill()
+        if self.bridge.running:
+            self.bridge.kill()
+        self.start()
+        verify(self.subscriber.received, self.publisher, self.publisher.qos)
+        self.units.verify([str(one["body"]) for one in self.bridge.messages("UNITS")])
+        assert self.bridge.stop() == 0, self.bridge.log
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("faulty"))
+
+
+def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int) -> None:
+    seed = int(os.environ.get("MQBRIDGE_TEST_SEED") or random.randrange(1_000_000))
+    for number in range(seed, seed + runs):
+        chance = random.Random(number)
+        kind = chance.choice(["full", "full", "fsync", "torn"])
+        length = chance.choice([1, 1, 2, 5, 20]) if kind != "torn" else 1
+        fault = f"{kind}:{chance.randint(1, FIRST_CALLS[kind])}:{length}"
+        qos, kill_at = chance.choice([1, 2]), chance.randint(COUNT // 3, COUNT)
+        print(f"MQBRIDGE_TEST_SEED={number}: {fault}, QoS {qos}, killed at {kill_at}", end="", flush=True)
+        site = Site(new_bridge(f"data{number}"), library, qos)
+        site.run(fault, kill_at)
+        print(f", {site.told.read_text().count('fault') if site.told.exists() else 0} calls failed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_what_was_said_stays_true_in_many_runs(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+    campaign(new_bridge, library, MANY_RUNS)
+
+
+def test_what_was_said_stays_true(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+    campaign(new_bridge, library, RUNS)
