@@ -162,7 +162,7 @@ class Store:
             self.created = self._fact("created", int(time.time()))
             row = self._database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
         except sqlite3.DatabaseError as error:
-            raise StoreError(damaged(path, str(error))) from error
+            raise StoreError(unusable(path, error)) from error
         except OSError as error:
             raise StoreError(f"{path}: {error}; is it writable for the user that runs the bridge?") from error
         self._last_row = int(row[0])
@@ -189,7 +189,7 @@ class Store:
                     raise StoreError(damaged(self.path, f"the definition of {kind} {name} is not as it was written"))
                 found.append((kind, name, msgspec.json.decode(attributes)))
         except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError) as error:
-            raise StoreError(damaged(self.path, str(error))) from error
+            raise StoreError(unusable(self.path, error)) from error
         return found
 
     def batches(self) -> Iterator[tuple[Row, Batch]]:
@@ -271,6 +271,26 @@ class Store:
     def close(self) -> None:
         """Close the database; the log was synced at every commit."""
         self._database.close()
+
+
+#: Errors of SQLite that say something of the disk, and nothing of what is on it; an extended code has one in its low byte.
+_OF_THE_DISK = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+)
+
+
+def unusable(path: Path, error: Exception) -> str:
+    """Return the sentence for a database that cannot be opened: it is damaged, or the disk fails."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DISK:
+        return (
+            f"{path} cannot be used: {error}. What is in it stays as it is; see that the disk has room, takes writes and has "
+            "no errors, and start again"
+        )
+    return damaged(path, str(error))
 
 
 def damaged(path: Path, what: str) -> str:

@@ -216,6 +216,27 @@ def test_what_is_backed_out_stays_so_after_a_crash(
         manager.close()
 
 
+@pytest.mark.parametrize("word", ["full", "fsync"])
+def test_a_start_on_a_disk_that_fails_says_so_and_not_that_the_data_are_damaged(
+    faulty_disk: Path, copy: Path, tmp_path: Path, word: str
+) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mqbridge"), "run", "--data-dir", copy, "--port", "0"],
+        env={**os.environ, "LD_PRELOAD": str(faulty_disk), "FAULTY_DISK_AT": f"{word}:1:100"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert "queuemanager.db cannot be used: " in done.stderr and "start again" in done.stderr
+    assert "damaged" not in done.stderr and "Traceback" not in done.stderr
+    manager = QueueManager("MQB1", copy)
+    try:
+        assert bodies(manager) == BODIES
+    finally:
+        manager.close()
+
+
 def test_units_behind_a_failed_one_fail_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was submitted before the failure was known may rely on it: a record of message ids received has those too."""
     manager = started(tmp_path)
