@@ -1,7 +1,7 @@
 /* LD_PRELOAD: writes and syncs of the database fail while a file says so, or at a call that is counted.
  *
  * The file that FAULTY_DISK names holds a word: "fsync" or "full"; "once" behind it takes the word away after the first
- * failure. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
+ * failure; "full while PATH" ends when there is no such file, and has none allocated. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
  *
  * FAULTY_DISK_AT=KIND:N:COUNT has calls number N to N + COUNT - 1 of a process fail: those that write (full), or sync
  * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9.
@@ -49,12 +49,14 @@ static int fails(const char *what) {
     int at = counted(what);
     if (at) return at;
     const char *path = getenv("FAULTY_DISK");
-    char word[64] = "";
+    char word[512] = "";
     FILE *file = path ? fopen(path, "r") : NULL;
     if (!file) return 0;
     if (!fgets(word, sizeof word, file)) word[0] = 0;
     fclose(file);
     if (strncmp(word, what, strlen(what))) return 0;
+    word[strcspn(word, "\n")] = 0;
+    if (!strncmp(word, "full while ", 11) && access(word + 11, F_OK)) return 0;
     if (strstr(word, "once")) unlink(path);
     return 1;
 }
@@ -81,6 +83,16 @@ ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
     if (fault) return errno = ENOSPC, -1;
     return real(fd, data, length, at);
 }
+
+int posix_fallocate64(int fd, off64_t at, off64_t length) {
+    static int (*real)(int, off64_t, off64_t);
+    if (!real) real = dlsym(RTLD_NEXT, "posix_fallocate64");
+    const char *path = getenv("FAULTY_DISK");
+    if (meant(fd) && path && !access(path, F_OK)) return ENOSPC;
+    return real(fd, at, length);
+}
+
+int posix_fallocate(int fd, off_t at, off_t length) { return posix_fallocate64(fd, at, length); }
 
 ssize_t write(int fd, const void *data, size_t length) {
     static ssize_t (*real)(int, const void *, size_t);

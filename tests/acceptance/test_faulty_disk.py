@@ -18,13 +18,15 @@ from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD
 from bridge.mq.local.client import RemoteConnection
+from bridge.mq.local.reserve import RESERVE_BYTES
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.bridge_process import BridgeFailed, BridgeProcess
 from tests.acceptance.exactly_once import DurableSubscriber, Publisher
-from tests.acceptance.mqtt_raw import ConnectionClosed
+from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
 from tests.acceptance.test_crash import verify
 from tests.faulty_disk import compiled
+from tests.patience import until
 
 #: Messages of the publisher, and how many are on their way at once.
 COUNT, WINDOW = 100, 4
@@ -96,6 +98,7 @@ class Site:
             self.bridge.start()
         except BridgeFailed:
             assert fault
+            self.bridge.ended()
             self.start()
 
     def connect(self, one: Publisher | DurableSubscriber) -> None:
@@ -152,6 +155,51 @@ class Site:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("faulty"))
+
+
+def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path) -> None:
+    """What waits is delivered and removed, and nothing persistent is taken, until there is room; then all goes on."""
+    bridge, fault = new_bridge(), tmp_path / "fault"
+    bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK": str(fault)}
+    bridge.start()
+    reserve = bridge.data_directory / "queuemanager.reserve"
+    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES
+    subscriber = DurableSubscriber("keeper", "t/#", 1)
+    subscriber.connect(bridge.port)
+    subscriber.close()
+    with RawClient.connected(bridge.port, "sender") as sender:
+        for number in range(COUNT):
+            sender.publish("t/0", b"%d" % number, 1)
+        fault.write_text(f"full while {reserve}")
+        for number in (COUNT, COUNT + 1):  # the first finds the disk full, the second knows
+            with pytest.raises(ConnectionClosed), RawClient.connected(bridge.port, f"sender {number}") as other:
+                other.publish("t/0", b"%d" % number, 1)
+        assert not reserve.exists()
+        subscriber.connect(bridge.port)
+        while len(subscriber.numbers) < COUNT:
+            subscriber.step()
+        bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
+        refused = bridge.run_mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "x", "--persistent")
+        assert b"MQRC_RESOURCE_PROBLEM" in refused.stderr
+        fault.unlink()
+
+        def taken() -> bool:
+            try:
+                with RawClient.connected(bridge.port, "again") as again:
+                    again.publish("t/0", b"%d" % COUNT, 1)
+            except ConnectionClosed:
+                return False
+            return True
+
+        until(taken)
+        while COUNT not in subscriber.numbers:
+            subscriber.step()
+        sender.publish("t/0", b"0", 1)
+    assert reserve.exists() and "the disk has room again" in bridge.log
+    assert sorted(subscriber.numbers) == list(range(COUNT + 1)), "what was refused was delivered"
+    subscriber.close()
+    assert bridge.stop() == 0
+    assert not reserve.exists()
 
 
 def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int) -> None:

@@ -10,17 +10,33 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.mapping.message import PublicationMessage
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.store import COMPACTION_FLOOR, DEAD_ROWS, Batch, Delivery, Lane, Put, Row, Store, encode
+from bridge.mq.local.reserve import Reserve
+from bridge.mq.local.store import (
+    COMPACTION_FLOOR,
+    DEAD_ROWS,
+    Batch,
+    Delivery,
+    Lane,
+    Put,
+    Row,
+    Store,
+    encode,
+    primary_code,
+)
 from bridge.mq.local.stored import StoredMessage
 from bridge.mq.local.unit import Unit, undo
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
+
+#: Seconds between looks whether a disk that was full has room.
+LOOK_INTERVAL = 5.0
 
 
 class Journal:
@@ -36,6 +52,12 @@ class Journal:
         self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
         #: live messages are looked up here when a row is rewritten
         self.queues: Callable[[], Iterable[Queue]] = tuple
+        #: room on the disk for what makes room; None: there is none
+        self.reserve: Reserve | None = None
+        #: the disk is full, and the reserve given up: nothing more is to be put
+        self.full = False
+        #: time.monotonic() of the next look whether the disk has room again
+        self._look = 0.0
         self._waiting: list[Unit] = []
         self._busy = False
         self._ending = False
@@ -67,6 +89,8 @@ class Journal:
             self._work.put(None)
             self._thread.join(30)
         self._store.close()
+        if self.reserve is not None:
+            self.reserve.release()
 
     def submit(self, unit: Unit) -> None:
         """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
@@ -103,12 +127,36 @@ class Journal:
                 except sqlite3.Error as error:
                     log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
                     reason = cmqc.MQRC_RESOURCE_PROBLEM
+                    if primary_code(error) == sqlite3.SQLITE_FULL:
+                        self._give_up_reserve()
                 except Exception:
                     log.exception("%s cannot be written; units of work are backed out", self._store.path)
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
 
             self._work.put(write)
+
+    def _give_up_reserve(self) -> None:
+        if self.reserve is not None and self.reserve.held:
+            self.reserve.release()
+            self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
+            log.critical(
+                "%s: the disk is full; what is waiting is delivered, and no persistent message is taken until there is room",
+                self._store.path,
+            )
+
+    def check_room(self) -> bool:
+        """Whether the disk has room for more; with the lock held. Looks again from time to time while it has not."""
+        if self.full and time.monotonic() > self._look:
+            self._look = time.monotonic() + LOOK_INTERVAL
+            self._work.put(self._take_reserve)
+        return not self.full
+
+    def _take_reserve(self) -> None:
+        assert self.reserve is not None
+        if self.reserve.take():
+            self.full = False
+            log.warning("%s: the disk has room again, and persistent messages are taken", self._store.path)
 
     def _record(
         self, units: list[Unit]

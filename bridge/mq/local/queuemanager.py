@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queues import MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.mq.errors import MQError
 from bridge.mq.local.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
@@ -32,6 +32,7 @@ from bridge.mq.local.journal import Journal
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.report import report
+from bridge.mq.local.reserve import Reserve
 from bridge.mq.local.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.local.selection import selection_of
 from bridge.mq.local.store import Delivery, Lane, Put, Store
@@ -87,6 +88,11 @@ class QueueManager(Objects):
         #: callables that run when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
         self._load(store)
+
+    def keep_reserve(self) -> None:
+        """Keep room on the disk for what makes room when it is full."""
+        self.journal.reserve = Reserve(self.data_directory)
+        self.journal.reserve.take()
 
     def _load(self, store: Store) -> None:
         subscriptions = []
@@ -200,6 +206,8 @@ class QueueManager(Objects):
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
+        if persistent and self.journal.full and queue.name != MAPPING_STATE_QUEUE and not self.journal.check_room():
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
         now = time.time()
         stored = StoredMessage(
             queue,
@@ -258,6 +266,8 @@ class QueueManager(Objects):
             return cmqc.MQRC_PUT_INHIBITED
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
+        if (persistent or retain) and self.journal.full and not self.journal.check_room():
+            return cmqc.MQRC_RESOURCE_PROBLEM
         priority = md.Priority if md.Priority >= 0 else route.priority
         length = message.length
         expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0

@@ -273,7 +273,13 @@ class Store:
         self._database.close()
 
 
-#: Errors of SQLite that say something of the disk, and nothing of what is on it; an extended code has one in its low byte.
+def primary_code(error: Exception) -> int:
+    """Return the primary result code of SQLite of an error, SQLITE_OK for one that is not SQLite's."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF
+
+
+#: Errors of SQLite that say something of the disk, and nothing of what is on it.
 _OF_THE_DISK = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -285,7 +291,7 @@ _OF_THE_DISK = (
 
 def unusable(path: Path, error: Exception) -> str:
     """Return the sentence for a database that cannot be opened: it is damaged, or the disk fails."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DISK:
+    if primary_code(error) in _OF_THE_DISK:
         return (
             f"{path} cannot be used: {error}. What is in it stays as it is; see that the disk has room, takes writes and has "
             "no errors, and start again"
