@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
+from bridge.mqtt.peer import Peer
 from bridge.mqtt.session import Session
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Connack, ConnackCode, Connect, Decoder, Packet, Will, encode
@@ -89,8 +90,8 @@ class Connection(asyncio.Protocol):
         self.closing = False
         #: CONNECT came, CONNACK is not sent yet
         self.connecting = False
-        #: for log lines: client identifier and address
-        self.client = "?"
+        #: for log lines
+        self.client = Peer("?")
         #: bytes written that the client had not read at the last look
         self._unread = 0
         #: packets that are still to be worked on, and behind them bytes: before CONNACK, or in this client's next turns
@@ -107,7 +108,7 @@ class Connection(asyncio.Protocol):
         channel = self.channel
         transport = self._transport
         peer = transport.get_extra_info("peername")
-        self.client = f"at {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "at ?"
+        self.client = Peer(f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?")
         transport.set_write_buffer_limits(high=channel.pending_bytes)
         full = len(channel.connections) >= channel.config.max_clients
         if (full or channel.room.taken >= channel.room.connections) and not channel.make_room():

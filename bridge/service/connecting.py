@@ -13,6 +13,7 @@ from bridge.mapping.to_mq import ClientIdentity
 from bridge.mq.agent import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing
+from bridge.mqtt.peer import Peer
 from bridge.mqtt.session import Session
 from bridge.service.admission import identity_of, refusal_of, refuse
 from bridge.wire import cmqc
@@ -34,7 +35,7 @@ def connect(service: TelemetryService, connection: Connection, packet: Connect) 
         return
     identity = identity_of(packet, config)
     user = identity.user.decode("utf-8", "replace")
-    connection.client = f"{identity.client_id!r} {connection.client}"
+    connection.client = Peer(connection.client.address, identity.client_id)
 
     def admitted(reason: int) -> None:
         if connection.closing:

@@ -18,12 +18,14 @@ from typing import TextIO
 import msgspec
 
 from bridge.config import LogConfig
+from bridge.mqtt.peer import Peer
 
 #: Characters of a message at most.
 LINE_LENGTH = 1_000
 #: Lines of one kind (same place in the code) in one interval, and its seconds.
 KIND_LINES, KIND_INTERVAL = 50, 10.0
 
+_REASON = re.compile(r"MQRC_[A-Z_]+[A-Z]")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -121,16 +123,25 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object: time (RFC 3339, UTC), level, logger, message, and the traceback if there is one."""
+    """A record as one JSON object: time (RFC 3339, UTC), level, logger, message, and the traceback if there is one.
+
+    Of a message about a client also `client` (its identifier) and `address`; where it tells an MQRC, `reason` is its name.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        message = record.getMessage()
         entry = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": printable(record.getMessage()),
+            "message": printable(message),
         }
+        for argument in record.args if isinstance(record.args, tuple) else ():
+            if isinstance(argument, Peer):
+                entry |= {"client": printable(argument.client_id), "address": argument.address}
+        if (reason := _REASON.search(message)) is not None:
+            entry["reason"] = reason[0]
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(entry).decode()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.service import log as log_module
+from bridge.mqtt.peer import Peer
 from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
 
 
@@ -47,6 +48,17 @@ def test_json_is_bounded_too(lines) -> None:
     entry = json.loads(sink.getvalue())
     assert len(entry["message"]) < 5_000
     assert "\n" not in entry["message"]
+
+
+def test_json_has_fields_for_client_address_and_reason(lines) -> None:
+    logger, sink, handler = lines
+    handler.setFormatter(JsonFormatter())
+    logger.error("client %s: %s", Peer("10.0.0.7:5", "dev-1"), "MQRC_Q_FULL (2053)")
+    logger.error("nobody in particular")
+    first, second = map(json.loads, sink.getvalue().splitlines())
+    assert first["message"] == "client 'dev-1' at 10.0.0.7:5: MQRC_Q_FULL (2053)"
+    assert (first["client"], first["address"], first["reason"]) == ("dev-1", "10.0.0.7:5", "MQRC_Q_FULL")
+    assert not {"client", "address", "reason"} & set(second)
 
 
 def test_many_lines_of_a_kind_become_few(lines) -> None:
