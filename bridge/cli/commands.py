@@ -10,6 +10,7 @@ import typer
 import typer.core
 import typer.main
 
+from bridge.cli.examples import epilog
 from bridge.cli.failures import failure_of
 
 
@@ -22,6 +23,8 @@ class Commands(typer.core.TyperGroup):
 
     #: name of a command -> where its function is, as "module:name"
     FUNCTIONS: ClassVar[Mapping[str, str]] = {}
+    #: what stands before their names
+    PREFIX: ClassVar[str] = ""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list({**self.FUNCTIONS, **self.commands})
@@ -31,7 +34,7 @@ class Commands(typer.core.TyperGroup):
         wanted = self.FUNCTIONS if cmd_name not in self.FUNCTIONS else (cmd_name,)
         for name in wanted:
             if name not in self.commands:
-                self.commands[name] = _command(name, self.FUNCTIONS[name])
+                self.commands[name] = _command(name, self.FUNCTIONS[name], epilog(self.PREFIX + name))
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
@@ -46,8 +49,8 @@ class Commands(typer.core.TyperGroup):
             raise typer.Exit(failure.status) from error
 
 
-def _command(name: str, place: str) -> Any:
+def _command(name: str, place: str, end: str) -> Any:
     module, function = place.split(":")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(import_module(module), function))
+    alone.command(name, epilog=end)(getattr(import_module(module), function))
     return typer.main.get_command(alone)

@@ -21,10 +21,6 @@ def verify(
     """Say whether the database of a queue manager is whole.
 
     A running bridge is not disturbed. Exit status 0: all of it is whole; 1: it is damaged, with a line for each place.
-
-    \b
-    Example:
-      mqbridge mq verify /var/lib/mqbridge
     """
     from bridge.mq.local.salvage import verify as examine
     from bridge.mq.local.store import StoreError
@@ -46,10 +42,6 @@ def salvage(
     """Make a data directory of what is whole in another.
 
     The bridge must not be running on it. What is lost is told, a line for each place.
-
-    \b
-    Example:
-      mqbridge mq salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged
     """
     from bridge.mq.local.data_directory import DataDirectoryInUse, hold
     from bridge.mq.local.salvage import salvage as keep

@@ -39,7 +39,7 @@ class BridgeCommands(Commands):
         "run": "bridge.cli.service:run",
         "reload": "bridge.cli.running:reload",
         "mappings": "bridge.cli.running:mappings",
-        "check": "bridge.cli.service:check",
+        "check": "bridge.cli.check:check",
         "try": "bridge.cli.trial:try_mapping",
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",
@@ -52,6 +52,8 @@ class BridgeCommands(Commands):
 class MqCommands(Commands):
     """`mqbridge mq`."""
 
+    PREFIX: ClassVar[str] = "mq "
+
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         name: f"bridge.cli.applications:{name}" for name in ("put", "pub", "get", "sub", "run", "display")
     } | {name: f"bridge.cli.database:{name}" for name in ("verify", "salvage")}
@@ -59,6 +61,8 @@ class MqCommands(Commands):
 
 class PipelineCommands(Commands):
     """`mqbridge pipeline`."""
+
+    PREFIX: ClassVar[str] = "pipeline "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "list": "bridge.cli.pipeline:list_",

@@ -1,4 +1,4 @@
-"""`mqbridge check --connect`: a look at the queue manager, told on the terminal."""
+"""`mqbridge check --connect`: a look at the queue manager."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import msgspec
 
 from bridge.cli.failures import FAILED, Failure
-from bridge.cli.output import note, write
 from bridge.cli.queue_manager import connect
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
@@ -15,10 +14,10 @@ from bridge.mq.needs import mapping_queues_of
 from bridge.mq.requirements import missing, refused_connection, requirements_of
 
 
-def check_queue_manager(configuration: Configuration) -> None:
-    """Say on standard error what the queue manager of a configuration lacks. Raises Failure when that is something.
+def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:
+    """Return what the queue manager of a configuration lacks, and notes: what only clients with certain topics need.
 
-    What only clients with certain topics need is told as a note, and is no failure.
+    Raises Failure or MQError where it cannot be asked.
     """
     requirements = msgspec.structs.replace(
         requirements_of(configuration), mapping_queues=tuple(mapping_queues_of(configuration))
@@ -35,10 +34,4 @@ def check_queue_manager(configuration: Configuration) -> None:
     finally:
         with contextlib.suppress(MQError, OSError):
             connection.disconnect()
-    for one in found:
-        if not one.needed:
-            note(f"note: {one}")
-    lacking = [str(one) for one in found if one.needed]
-    if lacking:
-        raise Failure("\n".join(lacking), FAILED)
-    write(f"queue manager {name} has all that the bridge needs")
+    return [str(one) for one in found if one.needed], [str(one) for one in found if not one.needed]

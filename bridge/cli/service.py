@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.failures import WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
     from bridge.config import Configuration
@@ -70,52 +70,6 @@ def configured(
         text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
         raise Failure(f"--port {port}: {text}", WRONG_USAGE)
     return configuration
-
-
-def check(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.", show_default=False)],
-    connect: Annotated[
-        bool,
-        typer.Option(
-            "--connect", help="Connect to its queue manager as well, and see whether it has all that is needed."
-        ),
-    ] = False,
-) -> None:
-    """Check a configuration file, and say what it makes the bridge do.
-
-    Exit status 2 when it has mistakes; each is one line on standard error: file, line, key, what was expected
-    and what was found.
-
-    Exit status 1 when a file, variable or package that it needs is not there; each is a line on standard error.
-    With --connect, also when the broker of a link or the queue manager cannot be reached, or the queue manager
-    lacks something; each thing is one line on standard error: what is missing, and the MQSC that would create it.
-    """
-    from bridge.cli.queue_manager import configuration_in
-    from bridge.config import describe
-    from bridge.mapping.check import loops_of
-    from bridge.mapping.doubts import doubts
-
-    configuration = configuration_in(config)
-    for line in describe(configuration):
-        typer.echo(line)
-    for loop in loops_of(configuration):
-        typer.echo(f"loop: {loop}")
-    for doubt in doubts(configuration):
-        typer.echo(f"note: {doubt}")
-    from bridge.cli.surroundings import lacking, unreachable
-
-    missing = list(lacking(configuration))
-    if connect:
-        missing += unreachable(configuration)
-    for line in missing:
-        typer.echo(line, err=True)
-    if connect:
-        from bridge.cli.requirements import check_queue_manager
-
-        check_queue_manager(configuration)
-    if missing:
-        raise Failure(f"{config} is right, and what it needs is not all there for this user", FAILED)
-    typer.echo(f"{config} is OK")
 
 
 def schema(

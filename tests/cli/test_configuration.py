@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.config import Configuration
 
 
@@ -142,3 +145,20 @@ def test_check_of_no_file(invoke: Any, here: Path) -> None:
     result = invoke("check", "missing.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("missing.yaml: expected ")
+
+
+def test_check_as_json(tmp_path: Path) -> None:
+    """All that is found is one object, and the exit status is as without."""
+    file = tmp_path / "bridge.yaml"
+    link = "links: {l: {host: h, password_variable: NOT_SET_ANYWHERE, user: u}}\n"
+    file.write_text(link + "mappings: {m: {from: {mqtt: a, link: l}, to: {queue: Q}}}\n")
+    done = CliRunner().invoke(program, ["check", str(file), "--json"])
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["ok"], found["mistakes"]) == (1, False, [])
+    assert any("NOT_SET_ANYWHERE" in line for line in found["missing"])
+    assert any(line.startswith("mapping m: ") for line in found["description"])
+    file.write_text("channels: 7\n")
+    done = CliRunner().invoke(program, ["check", str(file), "--json"])
+    (mistake,) = json.loads(done.stdout)["mistakes"]
+    assert done.exit_code == 2
+    assert (mistake["file"], mistake["line"], mistake["key"]) == (str(file), 1, "channels")

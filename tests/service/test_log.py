@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.service import log as log_module
 from bridge.mqtt.peer import Peer
+from bridge.service import log as log_module
 from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
 
 

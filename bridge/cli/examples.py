@@ -1,0 +1,38 @@
+"""An example or two of each command, for its help."""
+
+from __future__ import annotations
+
+EXAMPLES = {
+    "run": ("mqbridge run", "mqbridge run /etc/mqbridge/bridge.yaml"),
+    "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
+    "mappings": ("mqbridge mappings /etc/mqbridge/bridge.yaml", "mqbridge mappings bridge.yaml --json"),
+    "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
+    "try": (
+        "mqbridge try orders --config bridge.yaml --topic shop/7/orders --payload '{\"id\": 1}' --qos 1",
+        "mqbridge mq get ORDERS --browse --json | mqbridge try answers --config bridge.yaml --message -",
+    ),
+    "audit": ("mqbridge audit --archive /var/lib/mqbridge/archive --from 2026-11-21 --late 5",),
+    "report": ("mqbridge report --archive /var/lib/mqbridge/archive --from 2026-11-21 --html report.html",),
+    "replay": (
+        "mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",
+    ),
+    "schema": ("mqbridge schema > mqbridge.schema.json",),
+    "version": ("mqbridge version",),
+    "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
+    "mq pub": ("mqbridge mq pub sensors/1 21.5 --retain",),
+    "mq get": ("mqbridge mq get ORDERS --wait 5 --json", "mqbridge mq get ORDERS --browse --count 0"),
+    "mq sub": ("mqbridge mq sub 'sensors/#'", "mqbridge mq sub 'sensors/#' --durable collector --json"),
+    "mq run": ("mqbridge mq run queues.mqsc",),
+    "mq display": ("mqbridge mq display 'QLOCAL(*)' CURDEPTH",),
+    "mq verify": ("mqbridge mq verify /var/lib/mqbridge",),
+    "mq salvage": ("mqbridge mq salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged",),
+    "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
+    "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),
+    "pipeline run": ("mqbridge pipeline run --config bridge.yaml", "mqbridge pipeline run readings --once"),
+}
+
+
+def epilog(command: str) -> str:
+    """Return the end of a command's help; `command` is like "mq put"."""
+    lines = EXAMPLES[command]
+    return "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", "", "\b", *(f"  {line}" for line in lines)])
