@@ -26,6 +26,8 @@ _TOKEN = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)""",
     re.DOTALL | re.VERBOSE,
 )
+#: A name in front that stands for nothing: neither a literal nor a function.
+_BARE_NAME = re.compile(r"\s*(?!(?:true|false|null)\b)([A-Za-z_][A-Za-z0-9_]*)\b(?!\s*\()")
 #: Integers that are the same as IEEE 754 numbers, as RFC 9535 has them (section 2.1; I-JSON).
 _EXACT = range(-(2**53) + 1, 2**53)
 
@@ -78,6 +80,9 @@ def _compiled(query: str, text: str) -> None:
     try:
         _ENVIRONMENT.compile(query)
     except JSONPathError as error:
+        if (name := _BARE_NAME.match(text)) is not None:
+            hint = f"values of the payload begin with $, as $.{name[1]} does"
+            raise FilterError(f"{text!r} is no filter expression of RFC 9535: {hint}", name.start(1) + 1) from error
         message = error.args[0] if error.args else type(error).__name__
         raise FilterError(f"{text!r} is no filter expression of RFC 9535: {message}", _column(error, text)) from error
     except (RecursionError, OverflowError, ValueError) as error:

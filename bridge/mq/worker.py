@@ -103,6 +103,8 @@ class Worker(ABC, Generic[Job]):
         self._ending = False
         #: the log says that the queue manager is away
         self._told = False
+        #: and that the queue manager is there, but not all that the worker opens
+        self._lacks = False
         self.connection: Connection | None = None
         #: called on the thread, with a sentence, when an error of the bridge itself ends it
         self.on_crash: Callable[[str], None] = log.critical
@@ -250,9 +252,9 @@ class Worker(ABC, Generic[Job]):
             error = state.outcome.exception() if state.outcome is not None else None
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
                 self._told = True
-                log.warning(
-                    "%s: waiting for the queue manager (attempt %d): %s", self.name, state.attempt_number, error
-                )
+                self._lacks = isinstance(error, MQError) and error.reason not in LOST
+                what = "what the queue manager lacks" if self._lacks else "the queue manager"
+                log.warning("%s: waiting for %s (attempt %d): %s", self.name, what, state.attempt_number, error)
 
         def pause(seconds: float) -> None:
             with self._changed:
@@ -269,8 +271,8 @@ class Worker(ABC, Generic[Job]):
             sleep=pause,
         )(self._attempt)
         if self._told:
-            log.warning("%s: the queue manager is back", self.name)
-        self._told = False
+            log.warning("%s: %s", self.name, "all that it needs is there" if self._lacks else "the queue manager is back")
+        self._told = self._lacks = False
         return connection
 
     def is_temporary(self, error: BaseException) -> bool:

@@ -159,15 +159,21 @@ def _whole(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[i
 
 def _read_objects(database: sqlite3.Connection, findings: Findings, *, summed: bool) -> None:
     checksum_column = "checksum" if summed else "NULL"
+    # As blobs: text that is not UTF-8 any more would end the reading, and those behind it would be lost too.
+    columns = f"CAST(kind AS BLOB), CAST(name AS BLOB), CAST(attributes AS BLOB), {checksum_column}"
     try:
-        for kind, name, attributes, checksum in database.execute(
-            f"SELECT kind, name, attributes, {checksum_column} FROM object"
-        ):
-            if checksum is not None and checksum != object_checksum(kind, name, attributes):
-                findings.damage.append(f"the definition of {kind} {name} is not as it was written")
+        for kind, name, attributes, checksum in database.execute(f"SELECT {columns} FROM object"):
+            try:
+                texts = kind.decode(), name.decode(), attributes.decode()
+                whole = checksum is None or checksum == object_checksum(*texts)
+            except (UnicodeError, AttributeError, TypeError):
+                whole = False
+            if whole:
+                findings.objects.append(texts)
             else:
-                findings.objects.append((kind, name, attributes))
-    except (sqlite3.DatabaseError, UnicodeError, TypeError) as error:
+                shown = b" ".join(one for one in (kind, name) if isinstance(one, bytes)).decode("utf-8", "replace")
+                findings.damage.append(f"the definition of {shown} is not as it was written")
+    except sqlite3.DatabaseError as error:
         findings.damage.append(f"definitions cannot be read: {error}")
 
 

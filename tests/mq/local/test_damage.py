@@ -152,6 +152,27 @@ def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> No
         manager.close()
 
 
+def test_one_damaged_definition_costs_no_other(copy: Path, tmp_path: Path) -> None:
+    """Also where it is no text any more."""
+    manager = started(copy)
+    defines = "DEFINE QLOCAL(AAA) DESCR('marker')\nDEFINE QLOCAL(ZZZ)\nDEFINE SUB(KEEP) TOPICSTR('t') DEST(ZZZ)"
+    run_script(manager, defines, "test")
+    manager.close()
+    with sqlite3.connect(copy / "queuemanager.db") as database:
+        altered = "CAST(replace(CAST(attributes AS BLOB), CAST('marker' AS BLOB), x'ed61726b6572') AS TEXT)"
+        changed = database.execute(f"UPDATE object SET attributes = {altered} WHERE name = 'AAA'")
+        assert changed.rowcount == 1
+    database.close()
+    runner = CliRunner()
+    for command in (["mq", "verify", str(copy)], ["mq", "salvage", str(copy), str(tmp_path / "new")]):
+        assert "the definition of QLOCAL AAA is not as it was written" in runner.invoke(program, command).output
+    manager = QueueManager("MQB1", tmp_path / "new")
+    try:
+        assert "ZZZ" in manager.queues and "KEEP" in manager.topics.subscriptions
+    finally:
+        manager.close()
+
+
 # A disk that fails for a moment ----------------------------------------------------------------------------------------
 
 _PROGRAM = """
