@@ -21,7 +21,7 @@ def hold(data_directory: Path) -> IO[str]:
         held = lock(path)
     except Locked as error:
         raise DataDirectoryInUse(
-            f"{data_directory} is in use by another bridge (process {error.process}); stop it or give another --data-dir"
+            f"{data_directory} is in use by another bridge (process {error.process}); stop it, or take another data directory"
         ) from error
     with contextlib.suppress(OSError):
         os.chmod(path, 0o640)

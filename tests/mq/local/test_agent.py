@@ -314,7 +314,7 @@ def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(run, monkey
         def turn() -> None:
             nonlocal turns
             turns += 1
-            if not service.transmissions:
+            if len(service.transmissions) < 1_002:
                 loop.call_soon(turn)
 
         turn()
@@ -326,7 +326,7 @@ def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(run, monkey
         assert service.transmissions[0].client_id == "one"
         while len(service.transmissions) < 1_002:
             await service.turn()
-        assert turns > 3
+        assert turns > 20
 
     run(work)
 
