@@ -13,7 +13,7 @@ from bridge.wire import cmqc
 
 
 def header(constants: dict[str, object]) -> str:
-    """The header's text: the integers among the constants; C programs of the tests need no strings."""
+    """The header's text: the integers and the strings among the constants."""
     lines = [
         "/* Made by constants.py from bridge/wire/cmqc.py. */",
         "#ifndef CMQC_CONSTANTS_H",
@@ -22,6 +22,11 @@ def header(constants: dict[str, object]) -> str:
     for name, value in constants.items():
         if name.startswith("MQ") and isinstance(value, int):
             lines.append(f"#define {name} ({value})" if value < 0 else f"#define {name} {value}")
+        elif name.startswith("MQ") and isinstance(value, bytes):
+            if name.startswith("MQFMT_"):  # a Format has eight characters
+                value = value.ljust(8)
+            text = "".join(chr(one) if chr(one).isalnum() or one in b" .*" else f"\\{one:03o}" for one in value)
+            lines.append(f'#define {name} "{text}"')
     return "\n".join([*lines, "#endif", ""])
 
 

@@ -10,6 +10,7 @@
 #include "cmqc_types.h"
 #include "cmqc_constants.h"
 #include "cmqc_structures.h"
+#include "cmqc_defaults.h"
 
 #define MQENTRY
 

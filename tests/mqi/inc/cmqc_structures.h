@@ -235,12 +235,13 @@ typedef struct tagMQCNO {
 #define MQSRO_CURRENT_VERSION 1
 #define MQSTS_CURRENT_VERSION 2
 
-/* Initial values, for `MQCNO cno = {MQCNO_DEFAULT};`. Fields that are not listed are zero. */
-#define MQBO_DEFAULT {'B', 'O', ' ', ' '}, 1
-#define MQCNO_DEFAULT {'C', 'N', 'O', ' '}, 1
-#define MQCSP_DEFAULT {'C', 'S', 'P', ' '}, 1
-#define MQIMPO_DEFAULT {'I', 'M', 'P', 'O'}, 1, 0, 546, -3, 546
-#define MQPD_DEFAULT {'P', 'D', ' ', ' '}, 1, 0, 1, 0, 22
-#define MQCHARV_DEFAULT 0, 0, 0, 0, -3
+/* Records of a distribution list, which is not supported (MQRC_RECS_PRESENT_ERROR): what is put where, and its outcome. */
+typedef struct tagMQOR {
+    MQCHAR48 ObjectName, ObjectQMgrName;
+} MQOR, *PMQOR;
+
+typedef struct tagMQRR {
+    MQLONG CompCode, Reason;
+} MQRR, *PMQRR;
 
 #endif
