@@ -172,50 +172,49 @@ class Session:
 
         After a packet that breaks a rule, which `work.violation` tells, nothing more is taken: returns the number of packets.
         """
-        try:
-            return self._receive(packets, start, work, len(packets) if stop is None else stop)
-        except WrongAcknowledgement as error:
-            work.violation = f"MQTT 3.1.1 section 4.8: {error}"
-        return len(packets)
-
-    def _receive(self, packets: Sequence[Packet], start: int, work: Work, stop: int) -> int:
+        count = len(packets)
+        stop = count if stop is None else stop
         publications, replies, byte_order = work.publications, work.replies, self.byte_order
         identity, outbox = self.identity, self.outbox
-        for index in range(start, stop):
-            packet = packets[index]
-            kind = type(packet)
-            if kind is Publish:
-                qos = packet.qos  # type: ignore[union-attr]
-                if qos == 0:
-                    publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
-                elif qos == 1:
-                    publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
-                    replies.append(encode_acknowledgement(PacketType.PUBACK, packet.message_id, byte_order))  # type: ignore[union-attr]
-                elif not self._receive_once(packet, work):  # type: ignore[arg-type]
-                    return len(packets)
-            elif kind is Puback:
-                transmission = outbox.acknowledge(packet.message_id)  # type: ignore[union-attr]
-                if transmission is not None:
-                    work.removals.append(transmission)
-                    work.acknowledged.append((packet.message_id, transmission))  # type: ignore[union-attr]
-            elif kind is Pubrec:
-                self._release(packet.message_id, work)  # type: ignore[union-attr]
-            elif kind is Pubrel:
-                # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
-                message_id = packet.message_id  # type: ignore[union-attr]
-                if message_id in self.received:
-                    self.received.discard(message_id)
-                    self.record = self.durable
+        try:
+            for index in range(start, stop):
+                packet = packets[index]
+                kind = type(packet)
+                if kind is Publish:
+                    qos = packet.qos  # type: ignore[union-attr]
+                    if qos == 0:
+                        publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
+                    elif qos == 1:
+                        publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
+                        replies.append(encode_acknowledgement(PacketType.PUBACK, packet.message_id, byte_order))  # type: ignore[union-attr]
+                    elif not self._receive_once(packet, work):  # type: ignore[arg-type]
+                        return count
+                elif kind is Puback:
+                    transmission = outbox.acknowledge(packet.message_id)  # type: ignore[union-attr]
+                    if transmission is not None:
+                        work.removals.append(transmission)
+                        work.acknowledged.append((packet.message_id, transmission))  # type: ignore[union-attr]
+                elif kind is Pubrec:
+                    self._release(packet.message_id, work)  # type: ignore[union-attr]
+                elif kind is Pubrel:
+                    # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
+                    message_id = packet.message_id  # type: ignore[union-attr]
+                    if message_id in self.received:
+                        self.received.discard(message_id)
+                        self.record = self.durable
+                    else:
+                        work.ordered = True  # an earlier unit of work may be about to forget it
+                    replies.append(encode_acknowledgement(PacketType.PUBCOMP, message_id, byte_order))
+                elif kind is Pubcomp:
+                    if outbox.complete(packet.message_id):  # type: ignore[union-attr]
+                        work.completed.append(packet.message_id)  # type: ignore[union-attr]
+                elif kind is Pingreq:
+                    replies.append(_PINGRESP)
                 else:
-                    work.ordered = True  # an earlier unit of work may be about to forget it
-                replies.append(encode_acknowledgement(PacketType.PUBCOMP, message_id, byte_order))
-            elif kind is Pubcomp:
-                if outbox.complete(packet.message_id):  # type: ignore[union-attr]
-                    work.completed.append(packet.message_id)  # type: ignore[union-attr]
-            elif kind is Pingreq:
-                replies.append(_PINGRESP)
-            else:
-                return index
+                    return index
+        except WrongAcknowledgement as error:
+            work.violation = f"MQTT 3.1.1 section 4.8: {error}"
+            return count
         return stop
 
     def _receive_once(self, publish: Publish, work: Work) -> bool:

@@ -163,6 +163,8 @@ class Journal:
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
         """What a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
         for unit in units:
+            if not unit.latest:
+                continue
             for kept, key, replacement in unit.latest:
                 old = kept.pop(key, None)
                 if replacement is not None:

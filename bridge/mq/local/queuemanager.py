@@ -244,24 +244,6 @@ class QueueManager(Objects):
         unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
         raised, nothing of the publication stays in the unit of work.
         """
-        first = len(unit.puts)
-        try:
-            return self._publish(unit, route, message, now, retain, clear_retained, application, first)
-        except BaseException:
-            _withdraw(unit.puts, first)
-            raise
-
-    def _publish(
-        self,
-        unit: Unit,
-        route: Route,
-        message: AnyMessage,
-        now: float,
-        retain: bool,
-        clear_retained: bool,
-        application: str | None,
-        first: int,
-    ) -> int:
         if not route.publish_enabled:
             return cmqc.MQRC_PUT_INHIBITED
         md = message.md
@@ -273,83 +255,88 @@ class QueueManager(Objects):
         expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0
         marked = retain or clear_retained
         puts = unit.puts
-        for subscription in route.subscriptions:
-            queue = subscription.queue
-            if queue.depth >= queue.max_depth or length > queue.max_length or not queue.put_enabled:
-                reason = undelivered(self, unit, route, subscription, message, persistent, now)
-                if reason:
-                    _withdraw(puts, first)
-                    return reason
-                continue
-            number = self._next
-            self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
-            queue.depth += 1
-            puts.append(
-                StoredMessage(
-                    queue,
-                    number,
-                    message,
-                    persistent,
-                    priority,
-                    now,
-                    subscription.client_id,
-                    subscription.remote_queue,
-                    route.topic,
-                    subscription.user_data,
-                    marked and subscription.retain_as_published,
-                    subscription.correl_id,
-                    None,
-                    expires_at,
-                    persistent and not subscription.ephemeral,
-                    put_application=application,
-                )
-            )
-        if route.selective:
-            kept = StoredMessage(
-                self.queues[RETAINED_QUEUE],
-                0,
-                message,
-                persistent,
-                priority,
-                now,
-                topic=route.topic,
-                expires_at=expires_at,
-                put_application=application,
-            )
-            for subscription in route.selective:
-                stored = delivery(self, subscription, kept)
-                if stored is None:
-                    continue
-                stored.retained = marked and subscription.retain_as_published
-                if stored.queue.refusal(length):
+        first = len(puts)
+        try:
+            for subscription in route.subscriptions:
+                queue = subscription.queue
+                if queue.depth >= queue.max_depth or length > queue.max_length or not queue.put_enabled:
                     reason = undelivered(self, unit, route, subscription, message, persistent, now)
                     if reason:
                         _withdraw(puts, first)
                         return reason
                     continue
-                stored.queue.depth += 1
-                puts.append(stored)
-        if clear_retained:
-            unit.latest.append((self.retained, route.topic, None))
-        elif retain:
-            queue = self.queues[RETAINED_QUEUE]
-            queue.depth += 1
-            kept = StoredMessage(
-                queue,
-                self.next_number(),
-                message,
-                persistent,
-                priority,
-                now,
-                topic=route.topic,
-                retained=True,
-                expires_at=expires_at,
-                durable=persistent,
-                put_application=application,
-            )
-            puts.append(kept)
-            unit.latest.append((self.retained, route.topic, kept))
-        return cmqc.MQRC_NONE
+                number = self._next
+                self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
+                queue.depth += 1
+                puts.append(
+                    StoredMessage(
+                        queue,
+                        number,
+                        message,
+                        persistent,
+                        priority,
+                        now,
+                        subscription.client_id,
+                        subscription.remote_queue,
+                        route.topic,
+                        subscription.user_data,
+                        marked and subscription.retain_as_published,
+                        subscription.correl_id,
+                        None,
+                        expires_at,
+                        persistent and not subscription.ephemeral,
+                        put_application=application,
+                    )
+                )
+            if route.selective:
+                kept = StoredMessage(
+                    self.queues[RETAINED_QUEUE],
+                    0,
+                    message,
+                    persistent,
+                    priority,
+                    now,
+                    topic=route.topic,
+                    expires_at=expires_at,
+                    put_application=application,
+                )
+                for subscription in route.selective:
+                    stored = delivery(self, subscription, kept)
+                    if stored is None:
+                        continue
+                    stored.retained = marked and subscription.retain_as_published
+                    if stored.queue.refusal(length):
+                        reason = undelivered(self, unit, route, subscription, message, persistent, now)
+                        if reason:
+                            _withdraw(puts, first)
+                            return reason
+                        continue
+                    stored.queue.depth += 1
+                    puts.append(stored)
+            if clear_retained:
+                unit.latest.append((self.retained, route.topic, None))
+            elif retain:
+                queue = self.queues[RETAINED_QUEUE]
+                queue.depth += 1
+                kept = StoredMessage(
+                    queue,
+                    self.next_number(),
+                    message,
+                    persistent,
+                    priority,
+                    now,
+                    topic=route.topic,
+                    retained=True,
+                    expires_at=expires_at,
+                    durable=persistent,
+                    put_application=application,
+                )
+                puts.append(kept)
+                unit.latest.append((self.retained, route.topic, kept))
+            return cmqc.MQRC_NONE
+        except BaseException:
+            _withdraw(puts, first)
+            raise
 
     def put_retained(
         self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
