@@ -1,6 +1,6 @@
 """How long a test waits for what has to come: a bound on a hang, and no measure of speed.
 
-Far more than anything takes on a quiet machine, for CI runs four processes of tests beside each other on two slow cores.
+Far more than anything takes on a quiet machine, for CI runs five processes of tests beside each other on two slow cores.
 """
 
 from __future__ import annotations

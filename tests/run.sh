@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs the tests, in four processes beside each other: the acceptance tests, on the embedded queue manager and elsewhere,
-# which wait for processes of their own; those that share one session of Spark, most of them of the pipeline; and all others.
+# Runs the tests, in five processes beside each other: the acceptance tests, on the embedded queue manager and elsewhere,
+# which wait for processes of their own; those that share one session of Spark, most of them of the pipeline; those of the
+# queue manager, which wait for the disk; and all others.
 # What one prints comes when it has ended; until then a line every half minute says how far each is. With arguments it is one
 # pytest with these.
 set -u
@@ -31,7 +32,7 @@ progress() {
         seconds=$((seconds + 1))
         [ $((seconds % 30)) -eq 0 ] || continue
         line=
-        for each in others pipeline embedded elsewhere; do
+        for each in others queues pipeline embedded elsewhere; do
             line="$line $each $(grep -o '[0-9]*%' "$printed/$each" | tail -n 1)"
         done
         echo "$((seconds / 60)):$(printf %02d $((seconds % 60)))$line" >&2
@@ -43,14 +44,16 @@ elsewhere=$!
 judge=tests/acceptance/test_crash.py::test_the_audit_is_the_judge
 part embedded tests/acceptance -k 'not ibmmq and not pymqi' --deselect "$judge"
 embedded=$!
-part others --ignore=tests/pipeline --ignore=tests/acceptance
+part others --ignore=tests/pipeline --ignore=tests/acceptance --ignore=tests/mq --ignore=tests/mqi
 others=$!
+part queues tests/mq tests/mqi
+queues=$!
 part pipeline tests/pipeline "$judge"
 pipeline=$!
 progress &
 running="$running $!"
 status=0
-for each in "others $others" "pipeline $pipeline" "embedded $embedded" "elsewhere $elsewhere"; do
+for each in "others $others" "queues $queues" "pipeline $pipeline" "embedded $embedded" "elsewhere $elsewhere"; do
     wait "${each#* }" || status=$?
     cat "$printed/${each% *}"
 done

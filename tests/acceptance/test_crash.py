@@ -31,7 +31,7 @@ from tests.archive.made import read, write
 from tests.patience import PATIENCE
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
-COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 2_000, PYMQI: 1_000}, {EMBEDDED: 6, IBMMQ: 2, PYMQI: 1}
+COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 2_000, PYMQI: 1_000}, {EMBEDDED: 4, IBMMQ: 2, PYMQI: 1}
 TOPICS = [f"crash/{number}" for number in range(4)]
 #: The kill comes up to so many seconds after the progress at which it was due: at any step of the bridge's work.
 SPREAD = 0.02

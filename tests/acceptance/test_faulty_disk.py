@@ -35,7 +35,7 @@ ATTEMPTS = 200
 #: A call that fails is among so many first ones of a process, by kind.
 FIRST_CALLS = {"full": 80, "torn": 80, "fsync": 40}
 #: Runs of the campaign for every change, and in make test-slow.
-RUNS, MANY_RUNS = 4, 120
+RUNS, MANY_RUNS = 2, 120
 
 
 class Units:

@@ -98,7 +98,7 @@ pattern_levels = st.sampled_from(["a", "b", "", "$", "+", "#", "#", "a+"])
 topic_levels = st.sampled_from(["a", "b", "", "$", "$a"])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=400)
 @given(
     st.lists(pattern_levels, min_size=1, max_size=7).map("/".join),
     st.lists(topic_levels, min_size=1, max_size=7).map("/".join),

@@ -264,6 +264,6 @@ def replayed(rows: list[tuple[int, bytes]]) -> list[int]:
 
 
 JournalMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestJournal = JournalMachine.TestCase

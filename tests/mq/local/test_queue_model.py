@@ -241,6 +241,6 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 QueueMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestQueues = QueueMachine.TestCase

@@ -106,6 +106,7 @@ def test_on_a_cluster_with_two_workers(bench: Bench, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(QUEUE_MANAGER_VARIABLE in os.environ, reason="the stand-in takes the place of IBM's library")
 @pytest.mark.timeout(PATIENCE * 2)
+@pytest.mark.slow
 def test_from_and_to_ibm_mq(bench: Bench) -> None:
     """By pymqi on the stand-in for IBM's library: puts are asynchronous, so which one is refused the commit does not say."""
     package("pymqi")
