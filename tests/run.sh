@@ -12,8 +12,10 @@ unset PYTHONDONTWRITEBYTECODE
 [ $# -eq 0 ] || exec "$python" -m pytest "$@"
 printed=$(mktemp -d)
 running=
+# All processes of the run have it in their environment: who is left at the end is found by it.
+mark=$printed
 # shellcheck disable=SC2086 # several processes
-trap 'kill $running 2>/dev/null; rm -rf "$printed"' EXIT
+trap 'kill $running 2>/dev/null; "$python" -m tests.leftovers "$mark"; rm -rf "$printed"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -21,7 +23,7 @@ trap 'exit 143' TERM
 part() {
     name=$1
     shift
-    env --default-signal=INT "$python" -m pytest "$@" >"$printed/$name" 2>&1 &
+    env --default-signal=INT MQBRIDGE_TEST_RUN="$mark" "$python" -m pytest "$@" >"$printed/$name" 2>&1 &
     running="$running $!"
 }
 

@@ -49,6 +49,13 @@ def test_as_shipped_the_file_changes_nothing() -> None:
     assert configuration.model_fields_set == set()
 
 
+def test_the_file_of_the_service_says_where_the_units_have_their_data() -> None:
+    """So that commands find it that do not run in the unit's environment."""
+    directory = load(DEPLOY / "service.yaml").queue_manager.data_directory
+    for unit in (UNIT, PIPELINE_UNIT):
+        assert f"Environment=MQBRIDGE_DATA_DIR={directory}\n" in unit.read_text()
+
+
 def test_its_options_stand_at_their_defaults(uncommented: Path) -> None:
     configuration = load(uncommented)
     # A data directory that is written counts from the file, as the file says; the default, from the working directory.
