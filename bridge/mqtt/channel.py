@@ -127,6 +127,7 @@ class Connection(asyncio.Protocol):
         channel.silent[self] = None
 
     def data_received(self, data: bytes) -> None:
+        """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
         if self.closing:
             return
         if self._turn or self._unfed or self._later:
@@ -134,11 +135,7 @@ class Connection(asyncio.Protocol):
             self._unfed += data
             if len(self._unfed) > RECEIVED_AT_A_TURN:
                 self.pause()
-        else:
-            self._feed(data)
-
-    def _feed(self, data: bytes) -> None:
-        """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
+            return
         if len(data) > RECEIVED_AT_A_TURN:
             self._unfed = data[RECEIVED_AT_A_TURN:]
             data = data[:RECEIVED_AT_A_TURN]
@@ -181,7 +178,7 @@ class Connection(asyncio.Protocol):
                 self._malformed()
         elif self._unfed:
             data, self._unfed = self._unfed, b""
-            self._feed(data)
+            self.data_received(data)
         if self.closing:
             return
         if self._later or self._unfed:

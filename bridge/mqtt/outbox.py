@@ -259,7 +259,9 @@ class Outbox:
         The message id is free only once the removal of the message is committed: after a crash the message would go out
         again, and must not find its message id with another.
         """
-        outgoing = self._acknowledged(message_id, "PUBACK", 1)
+        outgoing = self.in_flight.get(message_id)
+        if outgoing is None or outgoing.qos != 1:
+            outgoing = self._acknowledged(message_id, "PUBACK", 1)
         if outgoing is None or outgoing.phase is not Phase.SENT:
             return None
         transmission, outgoing.transmission = outgoing.transmission, None

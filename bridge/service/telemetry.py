@@ -120,7 +120,7 @@ class TelemetryService:
         index, count, left = 0, len(packets), PACKETS_AT_A_TURN
         while True:
             work = Work(connection)
-            stop = min(count, index + left)
+            stop = count if count - index <= left else index + left
             begun, index = index, session.receive(packets, index, work, stop)
             self._submit(session, work)
             if work.violation:
@@ -147,7 +147,8 @@ class TelemetryService:
             refusals = outbox.pump(self.clock(), out, work.removals)
             if out:
                 connection.write(b"".join(out))
-            self._go_on_later(session)
+            if outbox.more:
+                self._go_on_later(session)
             if self.archive is not None and len(work.removals) > acknowledged:
                 self.archive.finished(session, cast("list[QueuedTransmission]", work.removals[acknowledged:]))
             if refusals:
@@ -165,14 +166,14 @@ class TelemetryService:
         unit.dead_letters = connection.channel.dead_letters
         if self.archive is not None:
             work.received_at = now_us()
-        connection.hold(len(work.publications))
+        if work.publications:
+            connection.hold(len(work.publications))
         self.agent.execute(unit)
 
     def _go_on_later(self, session: Session) -> None:
-        """Send the rest in the client's next turn, where a turn's bytes were not enough."""
-        if session.outbox.more:
-            session.outbox.more = False
-            session.connection.channel.loop.call_soon(self._go_on, session)
+        """Send the rest in the client's next turn: a turn's bytes were not enough."""
+        session.outbox.more = False
+        session.connection.channel.loop.call_soon(self._go_on, session)
 
     def _go_on(self, session: Session) -> None:
         if session.connection is not None:
@@ -196,7 +197,8 @@ class TelemetryService:
         """A unit of work of one session has ended: answer its client."""
         session, work = cast("tuple[Session, Work]", unit.owner)
         connection: Connection = work.connection
-        connection.release(len(work.publications))
+        if work.publications:
+            connection.release(len(work.publications))
         if self.archive is not None:
             self.archive.committed(session, work, unit)
         if unit.failure:
@@ -352,7 +354,8 @@ class TelemetryService:
                 refusals = session.outbox.deliver(waiting, now, out, unit.removals)  # type: ignore[arg-type]
                 if out:
                     session.connection.write(b"".join(out))
-                self._go_on_later(session)
+                if session.outbox.more:
+                    self._go_on_later(session)
                 if self.archive is not None and len(unit.removals) > finished:
                     self.archive.finished(session, unit.removals[finished:])
                 recording.append((session, self.keep(session, unit)))

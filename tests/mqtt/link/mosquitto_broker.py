@@ -61,8 +61,15 @@ class Mosquitto:
     def stop(self) -> None:
         """End it; it saves its sessions."""
         if self.process is not None:
+            before = time.monotonic() + PATIENCE
             self.process.terminate()
-            self.process.wait(PATIENCE)
+            while True:
+                try:
+                    self.process.wait(10)
+                    break
+                except subprocess.TimeoutExpired:
+                    assert time.monotonic() < before, self.log
+                    self.process.terminate()  # one that comes while it begins may be lost
             self.process = None
 
     @property
