@@ -92,7 +92,8 @@ class QueueManager(Objects):
     def keep_reserve(self) -> None:
         """Keep room on the disk for what makes room when it is full."""
         self.journal.reserve = Reserve(self.data_directory)
-        self.journal.reserve.take()
+        if not self.journal.reserve.take():
+            log.warning("%s: the disk has no room for the reserve that lets a full disk be drained", self.data_directory)
 
     def _load(self, store: Store) -> None:
         subscriptions = []
