@@ -18,7 +18,7 @@ from tests.pipeline.faults import kill_driver
 from tests.pipeline.flow.conftest import Bench
 
 #: A driver and a cluster are started, on what may be a busy machine.
-PATIENCE = 180
+PATIENCE = 600
 
 
 def test_from_a_topic_of_mq(bench: Bench) -> None:
