@@ -73,12 +73,26 @@ class BridgeProcess:
 
     def start(self) -> Self:
         """Start it, and return when it has printed that its channels listen. Raises BridgeFailed."""
+        before = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._start()
+            except BridgeFailed:
+                # While it was away its port may have become that of somebody's connection, which ends.
+                taken = self.port and "another broker running there" in self.log[-1_000:]
+                if not taken or time.monotonic() > before:
+                    raise
+                self.ended()
+                time.sleep(0.2)
+
+    def _start(self) -> Self:
         assert not self.running
         command: list[str | Path] = [MQBRIDGE, "run"]
         if self.config is not None:
             command.append(self.config)
         command += [*self.data_options(), "--port", str(self.port), *self.arguments]
         self.printed = []
+        self.ports = {}
         self._listening.clear()
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(

@@ -93,7 +93,6 @@ class Site:
         self.bridge.env |= {
             "LD_PRELOAD": str(self.library), "FAULTY_DISK_AT": fault, "FAULTY_DISK_TOLD": str(self.told)
         }  # fmt: skip
-        self.bridge.ports = {}
         try:
             self.bridge.start()
         except BridgeFailed:
