@@ -16,7 +16,7 @@ from typing import Any
 
 from bridge.mapping.message import PublicationMessage
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.reserve import Reserve
+from bridge.mq.local.reserve import RESERVE_BYTES, Reserve
 from bridge.mq.local.store import (
     COMPACTION_FLOOR,
     DEAD_ROWS,
@@ -137,7 +137,7 @@ class Journal:
             self._work.put(write)
 
     def _give_up_reserve(self) -> None:
-        if self.reserve is not None and self.reserve.held:
+        if self.reserve is not None and not self.full:
             self.reserve.release()
             self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
             log.critical(
@@ -154,7 +154,8 @@ class Journal:
 
     def _take_reserve(self) -> None:
         assert self.reserve is not None
-        if self.reserve.take():
+        # What was drained leaves its room in the file, which does not get smaller: SQLite uses it again.
+        if self.reserve.take() or self._store.free_bytes() >= RESERVE_BYTES // 8:
             self.full = False
             log.warning("%s: the disk has room again, and persistent messages are taken", self._store.path)
 

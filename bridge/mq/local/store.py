@@ -9,6 +9,7 @@ fsync however many messages it holds, which is what lets the bridge acknowledge 
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -267,6 +268,17 @@ class Store:
                 time.sleep(RETRY_INTERVAL)
                 continue
             return
+
+    def free_bytes(self) -> int:
+        """Return the bytes that can still be written: on the disk, and of what the file has in pages no longer used."""
+        disk = os.statvfs(self.path.parent)
+        try:
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            (pages,) = self._database.execute("PRAGMA freelist_count").fetchone()
+            (size,) = self._database.execute("PRAGMA page_size").fetchone()
+        except sqlite3.Error:
+            return 0
+        return disk.f_bavail * disk.f_frsize + int(pages) * int(size)
 
     def close(self) -> None:
         """Close the database; the log was synced at every commit."""
