@@ -3,6 +3,8 @@
  * The file that FAULTY_DISK names holds a word: "fsync" or "full"; "once" behind it takes the word away after the first
  * failure; "full while PATH" ends when there is no such file, and has none allocated. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
  *
+ * FAULTY_DISK_SIZE=BYTES: the disk has room for so much of them, as they lie in one directory.
+ *
  * FAULTY_DISK_AT=KIND:N:COUNT has calls number N to N + COUNT - 1 of a process fail: those that write (full), or sync
  * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9.
  */
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,6 +46,26 @@ static int counted(const char *what) {
     int fd = told ? open(told, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
     if (fd >= 0) syscall(SYS_write, fd, "fault\n", 6), close(fd);
     return torn ? 2 : 1;
+}
+
+/* Whether a file that gets so long has no room beside the others of its directory. */
+static int is_over(int fd, off64_t end) {
+    const char *size = getenv("FAULTY_DISK_SIZE");
+    char link[64], name[4096], other[8192];
+    struct stat64 file;
+    if (!size || fstat64(fd, &file) || end <= file.st_size) return 0;
+    long long total = end - file.st_size;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, name, sizeof name - 1);
+    if (n < 0) return 0;
+    name[n] = 0;
+    *strrchr(name, '/') = 0;
+    const char *each[] = {"queuemanager.db", "queuemanager.db-wal", "queuemanager.db-shm", "queuemanager.reserve"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(other, sizeof other, "%s/%s", name, each[i]);
+        if (!stat64(other, &file)) total += file.st_size;
+    }
+    return total > atoll(size);
 }
 
 static int fails(const char *what) {
@@ -80,7 +103,7 @@ ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
     if (!real) real = dlsym(RTLD_NEXT, "pwrite64");
     int fault = meant(fd) ? fails("full") : 0;
     if (fault == 2) real(fd, data, length / 2, at), kill(getpid(), SIGKILL);
-    if (fault) return errno = ENOSPC, -1;
+    if (fault || (meant(fd) && is_over(fd, at + length))) return errno = ENOSPC, -1;
     return real(fd, data, length, at);
 }
 
@@ -88,7 +111,7 @@ int posix_fallocate64(int fd, off64_t at, off64_t length) {
     static int (*real)(int, off64_t, off64_t);
     if (!real) real = dlsym(RTLD_NEXT, "posix_fallocate64");
     const char *path = getenv("FAULTY_DISK");
-    if (meant(fd) && path && !access(path, F_OK)) return ENOSPC;
+    if (meant(fd) && ((path && !access(path, F_OK)) || is_over(fd, at + length))) return ENOSPC;
     return real(fd, at, length);
 }
 

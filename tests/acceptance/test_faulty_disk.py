@@ -7,9 +7,11 @@ that broke (all or nothing). A failing test prints its seed; MQBRIDGE_TEST_SEED=
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,8 @@ COUNT, WINDOW = 100, 4
 ATTEMPTS = 200
 #: A call that fails is among so many first ones of a process, by kind.
 FIRST_CALLS = {"full": 80, "torn": 80, "fsync": 40}
+#: Bytes of a disk that is filled.
+DISK_SIZE = 24 * 1024 * 1024
 #: Runs of the campaign for every change, and in make test-slow.
 RUNS, MANY_RUNS = 2, 120
 
@@ -170,12 +174,12 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         for number in range(COUNT):
             sender.publish("t/0", b"%d" % number, 1)
         fault.write_text(f"full while {reserve}")
-        for number in (COUNT, COUNT + 1):  # the first finds the disk full, the second knows
-            with pytest.raises(ConnectionClosed), RawClient.connected(bridge.port, f"sender {number}") as other:
-                other.publish("t/0", b"%d" % number, 1)
+        sender.publish("t/0", b"%d" % COUNT, 1)  # finds the disk full, and goes into the reserve
         assert not reserve.exists()
+        with pytest.raises(ConnectionClosed), RawClient.connected(bridge.port, "other") as other:
+            other.publish("t/0", b"%d" % (COUNT + 1), 1)
         subscriber.connect(bridge.port)
-        while len(subscriber.numbers) < COUNT:
+        while len(subscriber.numbers) < COUNT + 1:
             subscriber.step()
         bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
         refused = bridge.run_mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "x", "--persistent")
@@ -185,20 +189,61 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         def taken() -> bool:
             try:
                 with RawClient.connected(bridge.port, "again") as again:
-                    again.publish("t/0", b"%d" % COUNT, 1)
+                    again.publish("t/0", b"%d" % (COUNT + 2), 1)
             except ConnectionClosed:
                 return False
             return True
 
         until(taken)
-        while COUNT not in subscriber.numbers:
+        while COUNT + 2 not in subscriber.numbers:
             subscriber.step()
         sender.publish("t/0", b"0", 1)
     assert reserve.exists() and "the disk has room again" in bridge.log
-    assert sorted(subscriber.numbers) == list(range(COUNT + 1)), "what was refused was delivered"
+    assert subscriber.numbers == {*range(COUNT + 1), COUNT + 2}, "what was refused was delivered"
     subscriber.close()
     assert bridge.stop() == 0
     assert not reserve.exists()
+
+
+def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
+    """Publish messages of so many bytes until the bridge refuses one; the numbers of those it took."""
+    taken = []
+    with RawClient.connected(bridge.port, "sender") as sender, contextlib.suppress(ConnectionClosed, ConnectionError):
+        for number in numbers:
+            sender.publish("t/0", b"%d.%s" % (number, b"0" * size), 1)
+            taken.append(number)
+    return taken
+
+
+@pytest.mark.parametrize("size", [100_000, 2_000_000])
+def test_a_disk_that_was_filled_is_used_again(new_bridge: Callable[..., BridgeProcess], library: Path, size: int) -> None:
+    """The database itself has filled the disk, and keeps its room: what comes when that was drained finds it there."""
+    bridge, numbers = new_bridge(), itertools.count()
+    bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(DISK_SIZE)}
+    bridge.start()
+    subscriber = DurableSubscriber("keeper", "t/#", 1)
+    subscriber.connect(bridge.port)
+    subscriber.close()
+    taken: set[int] = set()
+    for killed in (False, True, False, True):
+        before = len(taken)
+
+        def is_used(before: int = before) -> bool:
+            taken.update(fill(bridge, numbers, size))
+            return len(taken) > before
+
+        until(is_used)
+        if killed:
+            bridge.kill()
+            bridge.start()
+        subscriber.connect(bridge.port)
+        while len(subscriber.numbers) < len(taken):
+            subscriber.step()
+        bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
+        subscriber.close()
+        print(f"{len(taken) - before} messages of {size} bytes on a disk of {DISK_SIZE}")
+    assert subscriber.numbers == taken
+    assert bridge.stop() == 0
 
 
 def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int) -> None:

@@ -10,15 +10,15 @@ import logging
 import queue
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.mapping.message import PublicationMessage
 from bridge.mq.local.queue import Queue
-from bridge.mq.local.reserve import RESERVE_BYTES, Reserve
+from bridge.mq.local.reserve import Reserve
 from bridge.mq.local.store import (
     COMPACTION_FLOOR,
+    DEAD_BYTES,
     DEAD_ROWS,
     Batch,
     Delivery,
@@ -35,9 +35,6 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks whether a disk that was full has room.
-LOOK_INTERVAL = 5.0
-
 
 class Journal:
     """Ends units of work: writes what must be on disk, then makes it all visible.
@@ -52,12 +49,8 @@ class Journal:
         self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
         #: live messages are looked up here when a row is rewritten
         self.queues: Callable[[], Iterable[Queue]] = tuple
-        #: room on the disk for what makes room; None: there is none
-        self.reserve: Reserve | None = None
-        #: the disk is full, and the reserve given up: nothing more is to be put
-        self.full = False
-        #: time.monotonic() of the next look whether the disk has room again
-        self._look = 0.0
+        #: room on the disk for what makes room
+        self.reserve = Reserve(store)
         self._waiting: list[Unit] = []
         self._busy = False
         self._ending = False
@@ -89,8 +82,7 @@ class Journal:
             self._work.put(None)
             self._thread.join(30)
         self._store.close()
-        if self.reserve is not None:
-            self.reserve.release()
+        self.reserve.release()
 
     def submit(self, unit: Unit) -> None:
         """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
@@ -109,7 +101,7 @@ class Journal:
                 self._end(units, cmqc.MQRC_NONE)
                 continue
             # Rows are deleted with a row that says how many are left: one that is missing later is noticed.
-            dead = [row.id for row in self._dead] if batch is not None and len(self._dead) >= DEAD_ROWS else []
+            dead = self._dead.copy() if batch is not None and self._is_deletion_due() else []
             self._busy = True
 
             def write(
@@ -118,46 +110,41 @@ class Journal:
                 definitions: list[tuple[str, str, str | None]] = definitions,
                 logged: list[StoredMessage] = logged,
                 moved: list[StoredMessage] = moved,
-                dead: list[int] = dead,
+                dead: list[Row] = dead,
             ) -> None:
                 row, reason = None, cmqc.MQRC_NONE
                 try:
-                    row_id, size = self._store.write(batch, definitions, dead)
+                    row_id, size = self._write(batch, definitions, dead)
                     row = Row(row_id, size) if batch is not None else None
                 except sqlite3.Error as error:
                     log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
                     reason = cmqc.MQRC_RESOURCE_PROBLEM
-                    if primary_code(error) == sqlite3.SQLITE_FULL:
-                        self._give_up_reserve()
                 except Exception:
                     log.exception("%s cannot be written; units of work are backed out", self._store.path)
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
+                self.reserve.check_log()
 
             self._work.put(write)
 
-    def _give_up_reserve(self) -> None:
-        if self.reserve is not None and not self.full:
-            self.reserve.release()
-            self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
-            log.critical(
-                "%s: the disk is full; what is waiting is delivered, and no persistent message is taken until there is room",
-                self._store.path,
-            )
+    def _write(
+        self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
+    ) -> tuple[int, int]:
+        """Write to disk as `Store.write`; what finds the disk full goes where room can be made for it."""
+        for make_room in (self.reserve.empty_log, self.reserve.give_up):
+            try:
+                return self._store.write(batch, definitions, dead)
+            except sqlite3.Error as error:
+                if primary_code(error) != sqlite3.SQLITE_FULL:
+                    raise
+                make_room()
+        return self._store.write(batch, definitions, dead)
 
-    def check_room(self) -> bool:
-        """Whether the disk has room for more; with the lock held. Looks again from time to time while it has not."""
-        if self.full and time.monotonic() > self._look:
-            self._look = time.monotonic() + LOOK_INTERVAL
-            self._work.put(self._take_reserve)
-        return not self.full
-
-    def _take_reserve(self) -> None:
-        assert self.reserve is not None
-        # What was drained leaves its room in the file, which does not get smaller: SQLite uses it again.
-        if self.reserve.take() or self._store.free_bytes() >= RESERVE_BYTES // 8:
-            self.full = False
-            log.warning("%s: the disk has room again, and persistent messages are taken", self._store.path)
+    def has_room(self) -> bool:
+        """Return whether the disk has room for more; with the lock held. Looks again from time to time while it has not."""
+        if self.reserve.full and self.reserve.is_look_due():
+            self._work.put(self.reserve.look)
+        return not self.reserve.full
 
     def _record(
         self, units: list[Unit]
@@ -218,7 +205,7 @@ class Journal:
         units: list[Unit],
         logged: list[StoredMessage],
         moved: list[StoredMessage],
-        deleted: list[int],
+        deleted: list[Row],
         row: Row | None,
         reason: int,
     ) -> None:
@@ -283,12 +270,14 @@ class Journal:
         if not row.live and not row.tombstones and row.id in self._rows:
             self._dead.append(row)
 
-    def _delete(self, row_ids: list[int]) -> None:
-        if not row_ids:
+    def _is_deletion_due(self) -> bool:
+        return len(self._dead) >= DEAD_ROWS or sum(row.size for row in self._dead) >= DEAD_BYTES
+
+    def _delete(self, deleted: list[Row]) -> None:
+        if not deleted:
             return
-        gone = set(row_ids)
-        deleted = [row for row in self._dead if row.id in gone]
-        self._dead = [row for row in self._dead if row.id not in gone]
+        gone = set(deleted)
+        self._dead = [row for row in self._dead if row not in gone]
         for row in deleted:
             del self._rows[row.id]
             self._size -= row.size

@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 
 #: Mode of the database: its messages are nobody's business but the service's and its group's; -wal and -shm take it over.
 MODE = 0o640
+PAGE_SIZE = 32_768
+#: Bytes of the write-ahead log that SQLite lets gather before it brings them into the database.
+LOG_BYTES = 4 * 1024 * 1024
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 
 
@@ -32,11 +35,13 @@ def object_checksum(kind: str, name: str, attributes: str) -> int:
 def connect(path: Path) -> sqlite3.Connection:
     """Open a database as the queue manager uses it. Raises sqlite3.Error."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    database.execute("PRAGMA page_size=32768")
+    database.execute(f"PRAGMA page_size={PAGE_SIZE}")
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-    database.execute("PRAGMA wal_autocheckpoint=1024")
-    database.execute("PRAGMA journal_size_limit=67108864")
+    database.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // PAGE_SIZE}")
+    database.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
+    # Debian's SQLite writes zeros over all that is deleted: what was put would be written once more.
+    database.execute("PRAGMA secure_delete=FAST")
     return database
 
 
@@ -98,12 +103,17 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int, wanted: int)
     log.warning("%s: brought up from layout %d to %d; a copy as it was is %s", path, version, wanted, kept)
 
 
+def write_ahead_log(path: Path) -> Path:
+    """Return the file of a database's write-ahead log."""
+    return Path(f"{path}-wal")
+
+
 def cut_log(path: Path) -> None:
     """Cut the write-ahead log of a database behind its last committed transaction. Raises OSError.
 
     Which one that is stands in the wal-index (mxFrame), which SQLite advances when a commit has been synced.
     """
-    log_path = Path(f"{path}-wal")
+    log_path = write_ahead_log(path)
     try:
         header = Path(f"{path}-shm").read_bytes()[:48]
     except FileNotFoundError:

@@ -32,7 +32,7 @@ from bridge.mq.local.journal import Journal
 from bridge.mq.local.objects import Destination, Objects
 from bridge.mq.local.queue import Queue
 from bridge.mq.local.report import report
-from bridge.mq.local.reserve import Reserve
+from bridge.mq.local.reserve import reserve_path
 from bridge.mq.local.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.local.selection import selection_of
 from bridge.mq.local.store import Delivery, Lane, Put, Store
@@ -71,6 +71,7 @@ class QueueManager(Objects):
         self.retained = RetainedPublications()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
+        reserve_path(data_directory).unlink(missing_ok=True)
         store = Store(data_directory / "queuemanager.db")
         self._starts = store.starts
         #: seconds since the epoch
@@ -88,12 +89,6 @@ class QueueManager(Objects):
         #: callables that run when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
         self._load(store)
-
-    def keep_reserve(self) -> None:
-        """Keep room on the disk for what makes room when it is full."""
-        self.journal.reserve = Reserve(self.data_directory)
-        if not self.journal.reserve.take():
-            log.warning("%s: the disk has no room for the reserve that lets a full disk be drained", self.data_directory)
 
     def _load(self, store: Store) -> None:
         subscriptions = []
@@ -207,7 +202,8 @@ class QueueManager(Objects):
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
-        if persistent and self.journal.full and queue.name != MAPPING_STATE_QUEUE and not self.journal.check_room():
+        full = persistent and self.journal.reserve.full and not self.journal.has_room()
+        if full and queue.name != MAPPING_STATE_QUEUE:
             raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
         now = time.time()
         stored = StoredMessage(
@@ -249,7 +245,7 @@ class QueueManager(Objects):
             return cmqc.MQRC_PUT_INHIBITED
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
-        if (persistent or retain) and self.journal.full and not self.journal.check_room():
+        if (persistent or retain) and self.journal.reserve.full and not self.journal.has_room():
             return cmqc.MQRC_RESOURCE_PROBLEM
         priority = md.Priority if md.Priority >= 0 else route.priority
         length = message.length

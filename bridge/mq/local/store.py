@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,10 +36,13 @@ CREATE TABLE IF NOT EXISTS object (
 CREATE TABLE IF NOT EXISTS batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER);
 """
 
-#: Rows found empty that are deleted together with the next commit once there are so many.
+#: Rows found empty that are deleted together with the next commit once there are so many, or so many bytes in them.
 DEAD_ROWS = 64
+DEAD_BYTES = layout.LOG_BYTES // 4
 #: Bytes of rows on disk below which rewriting is not worth it.
 COMPACTION_FLOOR = 16 * 1024 * 1024
+#: Bytes of a row from which the disk is asked for room before: smaller ones fit into the reserve.
+LARGE_BATCH = layout.LOG_BYTES // 4
 #: Seconds between attempts to remove the traces of a commit that failed.
 RETRY_INTERVAL = 0.5
 DIGEST_MASK = (1 << 64) - 1
@@ -110,6 +113,10 @@ class Row:
 
 class StoreError(Exception):
     """The database cannot be used; the message says why and what to do."""
+
+
+class OutOfRoom(sqlite3.OperationalError):
+    """The disk has no room for something large, though it is not full: what is smaller still goes."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -211,7 +218,7 @@ class Store:
             raise StoreError(damaged(self.path, f"the log has {self._rows} batches where it had {said[0]}"))
 
     def write(
-        self, batch: Batch | None, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[int]
+        self, batch: Batch | None, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[Row]
     ) -> tuple[int, int]:
         """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
 
@@ -222,8 +229,11 @@ class Store:
         body = b""
         if batch is not None:
             batch.rows = self._rows + 1 - len(dead_rows)
-            batch.digest = (self._digest + digest_of(row_id) - sum(map(digest_of, dead_rows))) & DIGEST_MASK
+            gone = sum(digest_of(row.id) for row in dead_rows)
+            batch.digest = (self._digest + digest_of(row_id) - gone) & DIGEST_MASK
             body = encode(batch)
+            if len(body) >= LARGE_BATCH:
+                self._check_room(len(body), sum(row.size for row in dead_rows))
         database = self._database
         try:
             if definitions or dead_rows:
@@ -235,7 +245,7 @@ class Store:
                     checksum = object_checksum(kind, name, attributes)
                     database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
             if dead_rows:
-                numbers = msgspec.json.encode(list(dead_rows)).decode()
+                numbers = msgspec.json.encode([row.id for row in dead_rows]).decode()
                 database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
             if batch is not None:
                 database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
@@ -269,16 +279,27 @@ class Store:
                 continue
             return
 
-    def free_bytes(self) -> int:
-        """Return the bytes that can still be written: on the disk, and of what the file has in pages no longer used."""
+    def checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> None:
+        """Bring what is in the write-ahead log into the database; TRUNCATE gives its room back, and waits for readers.
+
+        Raises sqlite3.Error. Source: SQLite documentation, "PRAGMA wal_checkpoint".
+        """
+        self._database.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log."""
+        return layout.write_ahead_log(self.path).stat().st_size
+
+    def spare_bytes(self) -> int:
+        """Return the room that the database has in itself: pages of rows that are gone. Raises sqlite3.Error."""
+        (pages,) = self._database.execute("PRAGMA freelist_count").fetchone()
+        return int(pages) * layout.PAGE_SIZE
+
+    def _check_room(self, size: int, freed: int) -> None:
+        """Raise OutOfRoom where a row of so many bytes finds no room in the write-ahead log, and then in the database."""
         disk = os.statvfs(self.path.parent)
-        try:
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            (pages,) = self._database.execute("PRAGMA freelist_count").fetchone()
-            (size,) = self._database.execute("PRAGMA page_size").fetchone()
-        except sqlite3.Error:
-            return 0
-        return disk.f_bavail * disk.f_frsize + int(pages) * int(size)
+        if disk.f_bavail * disk.f_frsize < size + max(size - freed - self.spare_bytes(), 0):
+            raise OutOfRoom(f"a unit of work of {size} bytes needs twice that on the disk until it is in the database")
 
     def close(self) -> None:
         """Close the database; the log was synced at every commit."""
