@@ -70,9 +70,9 @@ def until(condition: Callable[[], object]) -> None:
 class Manager:
     """The embedded queue manager, served to other processes."""
 
-    def __init__(self, directory: Path, admission: Admission | None = None) -> None:
+    def __init__(self, directory: Path, admission: Admission | None = None, name: str = "MQB1") -> None:
         self.directory = directory
-        self.itself = QueueManager("MQB1", directory)
+        self.itself = QueueManager(name, directory)
         prepare(self.itself)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server")

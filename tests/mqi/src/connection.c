@@ -159,11 +159,37 @@ static struct connection *connection_make(struct connection values)
     return connection;
 }
 
-/* Out of the table. The memory stays: another thread may be on its way into the connection, and finds it broken. */
-static void connection_end(struct connection *connection)
+void connection_drop(struct connection *connection)
 {
     if (connection->socket >= 0) close(connection->socket);
     connection->socket = -1;
+}
+
+static int dial(const char *place)
+{
+    return !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
+}
+
+static bool greet(int descriptor) { return send(descriptor, GREETING, 4, MSG_NOSIGNAL) == 4; }
+
+bool connection_dial(struct connection *connection)
+{
+    char list[sizeof connection->where], *rest = NULL;
+    snprintf(list, sizeof list, "%s", connection->where);
+    for (char *place = strtok_r(list, ",", &rest); place; place = strtok_r(NULL, ",", &rest)) {
+        connection->socket = dial(place);
+        if (connection->socket >= 0 && greet(connection->socket)) return true;
+        connection_drop(connection);
+    }
+    return false;
+}
+
+/* Out of the table. The memory stays: another thread may be on its way into the connection, and finds it broken. */
+static void connection_end(struct connection *connection)
+{
+    connection_drop(connection);
+    reconnection_free(connection->reconnection);
+    connection->reconnection = NULL;
     pthread_mutex_lock(&table);
     connections[connection->handle - FIRST_HANDLE] = NULL;
     pthread_mutex_unlock(&table);
@@ -178,7 +204,7 @@ static void put_security(struct frame *frame, const MQCSP *csp)
 
 /* What a program says of itself when it connects. */
 struct introduction {
-    MQLONG options;
+    MQLONG options, reconnects; /* 0: it does not */
     char channel[21], application[29];
     const MQCSP *security;
 };
@@ -187,7 +213,7 @@ struct introduction {
 static struct connection *connect_at(const char *place, struct connection values, const struct introduction *program,
                                      MQBYTE24 connection_id, MQRESULT)
 {
-    values.socket = !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
+    values.socket = dial(place);
     /* A client whose host does not answer hears so, unless it asked for any queue manager of a group. */
     fail(values.client && values.queue_manager[0] != '*' ? MQRC_HOST_NOT_AVAILABLE : MQRC_Q_MGR_NOT_AVAILABLE, pCompCode,
          pReason);
@@ -206,15 +232,31 @@ static struct connection *connect_at(const char *place, struct connection values
     put_security(call.frame, program->security);
     put_bytes(call.frame, program->application, (MQLONG)strlen(program->application));
     put_long(call.frame, getpid());
-    bool connected = send(connection->socket, GREETING, 4, MSG_NOSIGNAL) == 4 && call_exchange(&call);
+    struct reconnection *reconnection = program->reconnects ? reconnection_make(program->reconnects, call.frame) : NULL;
+    bool connected = greet(connection->socket) && call_exchange(&call);
     if (connected)
         take_into(call.frame, connection_id, sizeof(MQBYTE24));
     else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
         call_fail(&call, MQRC_Q_MGR_NOT_AVAILABLE);
+    if (connected && reconnection) {
+        reconnection_remember_id(reconnection, connection_id);
+        connection->reconnection = reconnection;
+    }
     call_end(&call);
     if (connected) return connection;
+    reconnection_free(reconnection);
     connection_end(connection);
     return NULL;
+}
+
+/* MQCNO_RECONNECT_AS_DEF is what the channel says: DEFRECON. Who is local does not reconnect. */
+static MQLONG reconnection_of(MQLONG options, const MQCD *channel)
+{
+    static const MQLONG BY_DEFAULT[] = {0, MQCNO_RECONNECT, MQCNO_RECONNECT_Q_MGR, 0}; /* MQRCN_NO, _YES, _Q_MGR, _DISABLED */
+    if (!channel) return 0;
+    MQLONG chosen = options & RECONNECTING, otherwise = channel->Version >= 10 ? channel->DefReconnect : 0;
+    if (!chosen && otherwise > 0 && otherwise < 4) chosen = BY_DEFAULT[otherwise];
+    return chosen & ~MQCNO_RECONNECT_DISABLED;
 }
 
 static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
@@ -232,6 +274,7 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
     if (channel && channel->SSLCipherSpec[0] && channel->SSLCipherSpec[0] != ' ')
         return fail(MQRC_SSL_INITIALIZATION_ERROR, pCompCode, pReason);
     struct introduction program = {.options = options, .security = security_of(cno, length)};
+    program.reconnects = reconnection_of(options, channel);
     if (program.security && !form_length(&FORM_CSP, program.security, &reason)) return fail(reason, pCompCode, pReason);
     if (channel) trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);
     if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(program.application, cno->ApplName, sizeof cno->ApplName);
@@ -296,6 +339,8 @@ static MQLONG admit(struct connection *connection)
     bool owns = pthread_equal(connection->owner, pthread_self());
     if (connection->sharing == MQCNO_HANDLE_SHARE_NONE && !owns && !dispatches) return MQRC_HCONN_ERROR;
     if (connection->started && !connection->suspended && !dispatches) return MQRC_HCONN_ASYNC_ACTIVE;
+    /* An event handler that is told of the reconnection. */
+    if (connection->reconnecting && pthread_equal(connection->reconnector, pthread_self())) return MQRC_CALL_IN_PROGRESS;
     if (connection->sharing == MQCNO_HANDLE_SHARE_NO_BLOCK && !dispatches) {
         if (pthread_mutex_trylock(&connection->busy)) return MQRC_CALL_IN_PROGRESS;
     } else {
@@ -314,7 +359,8 @@ bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT)
         fail(reason, pCompCode, pReason);
         return false;
     }
-    *call = (struct call){connection, &connection->frame, verb, pCompCode, pReason, 0};
+    *call = (struct call){
+        .connection = connection, .frame = &connection->frame, .verb = verb, .pCompCode = pCompCode, .pReason = pReason};
     answer(MQCC_OK, MQRC_NONE, pCompCode, pReason);
     frame_start(call->frame, verb);
     return true;
@@ -330,27 +376,34 @@ bool call_check(struct call *call, const struct form *form, const void *structur
 
 void call_fail(struct call *call, MQLONG reason) { fail(reason, call->pCompCode, call->pReason); }
 
-/* A connection that broke stays broken: every later call on it gets MQRC_CONNECTION_BROKEN too, until MQDISC. */
-static void call_break(struct call *call)
+static bool travel(struct call *call)
 {
     struct connection *connection = call->connection;
-    if (connection->socket >= 0) close(connection->socket);
-    connection->socket = -1;
-    call_fail(call, MQRC_CONNECTION_BROKEN);
+    if (call->verb == VERB_PUT_ASYNC) return frame_leave(call->frame, connection->socket);
+    int patience = call->wait < 0 || connection->patience < 0 ? -1 : connection->patience + call->wait;
+    return frame_travel(call->frame, connection->socket, call->verb, patience);
 }
 
-void call_leave(struct call *call)
+/* Unless it reconnects, a connection that broke stays broken: every later call on it gets MQRC_CONNECTION_BROKEN too, until
+   MQDISC. */
+static bool call_travel(struct call *call)
 {
-    if (!frame_leave(call->frame, call->connection->socket)) call_break(call);
+    MQLONG reason = MQRC_NONE;
+    if (call->connection->reconnection)
+        reason = reconnection_travel(call, travel);
+    else if (!travel(call)) {
+        connection_drop(call->connection);
+        reason = MQRC_CONNECTION_BROKEN;
+    }
+    if (reason) call_fail(call, reason);
+    return !reason;
 }
+
+void call_leave(struct call *call) { call_travel(call); }
 
 bool call_exchange(struct call *call)
 {
-    int patience = call->wait < 0 || call->connection->patience < 0 ? -1 : call->connection->patience + call->wait;
-    if (!frame_travel(call->frame, call->connection->socket, call->verb, patience)) {
-        call_break(call);
-        return false;
-    }
+    if (!call_travel(call)) return false;
     *call->pCompCode = take_long(call->frame);
     *call->pReason = take_long(call->frame);
     return frame_has_more(call->frame);

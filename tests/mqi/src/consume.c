@@ -100,7 +100,9 @@ static bool is_to_be_told(struct consumer *one)
 static bool is_of_connection(MQLONG reason)
 {
     return reason == MQRC_CONNECTION_BROKEN || reason == MQRC_Q_MGR_QUIESCING || reason == MQRC_Q_MGR_STOPPING ||
-           reason == MQRC_CONNECTION_QUIESCING || reason == MQRC_CONNECTION_STOPPING || reason == MQRC_HCONN_ERROR;
+           reason == MQRC_CONNECTION_QUIESCING || reason == MQRC_CONNECTION_STOPPING || reason == MQRC_HCONN_ERROR ||
+           reason == MQRC_RECONNECT_FAILED || reason == MQRC_RECONNECT_TIMED_OUT ||
+           reason == MQRC_RECONNECT_QMID_MISMATCH;
 }
 
 /* Reasons that pass by themselves: the consumer is suspended, and called again after a while (MQCS_SUSPENDED_TEMPORARY). */
@@ -128,6 +130,17 @@ static void call_event(struct connection *connection, struct consumer *one, MQLO
         one->suspended = true;
     }
     call(connection, one, context, &md, &gmo, NULL);
+}
+
+void consumers_tell(struct connection *connection, MQLONG reason)
+{
+    struct consumer *handler = consumer_of(connection, MQHO_NONE);
+    if (!handler) return;
+    MQMD md = handler->md;
+    MQGMO gmo = handler->gmo;
+    MQLONG comp_code = reason == MQRC_RECONNECTING || reason == MQRC_RECONNECTED ? MQCC_WARNING : MQCC_FAILED;
+    call(connection, handler, (MQCBC){.CallType = MQCBCT_EVENT_CALL, .CompCode = comp_code, .Reason = reason}, &md, &gmo,
+         NULL);
 }
 
 /* ---- the dispatcher ---------------------------------------------------------------------------------------------- */

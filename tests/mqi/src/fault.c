@@ -1,13 +1,16 @@
 /* What tests and benchmarks ask of the stand-in by environment variables.
 
    MQI_STANDIN_DELAY_US=N        added to every round trip, so that a commit costs what a network costs
-   MQI_STANDIN_HBINT=SECONDS         the heartbeat interval of the channel (connection.c)
+   MQI_STANDIN_HBINT=SECONDS     the heartbeat interval of the channel (connection.c)
+   MQI_STANDIN_RECONNECT_TIMEOUT=SECONDS
+                                 how long who reconnects tries (reconnect.c)
    MQI_STANDIN_CUT=VERB:N[:before|after],...
                                  the connection breaks at the N-th call of VERB in this process: before the request is
                                  sent, or (`after`, the default) when the queue manager has done it and its reply is
-   lost. The call gives MQRC_CONNECTION_BROKEN. MQI_STANDIN_CUT_FILE=PATH     gets a line for each cut; a cut that
-   stands there does not happen again, whichever process asks: a program that is started anew does not break at the same
-   place for ever */
+                                 lost. The call gives MQRC_CONNECTION_BROKEN
+   MQI_STANDIN_CUT_FILE=PATH     gets a line for each cut; a cut that stands there does not happen again, whichever
+                                 process asks: a program that is started anew does not break at the same place for ever
+*/
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,6 +33,14 @@ void frame_start(struct frame *frame, enum verb verb)
     put_long(frame, verb);
 }
 
+/* A request that was made before. */
+void frame_replace(struct frame *frame, const char *bytes, size_t length)
+{
+    frame->length = frame->position = 0;
+    frame->malformed = false;
+    append(frame, bytes, length);
+}
+
 void put_long(struct frame *frame, MQLONG value) { append(frame, &value, sizeof value); }
 
 void put_bytes(struct frame *frame, const void *bytes, MQLONG length)

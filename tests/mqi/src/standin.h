@@ -3,7 +3,7 @@
    The library forwards each MQI call to a queue manager over one stream socket for each connection handle: one request,
    one reply, as IBM's client does over a channel. What IBM's client keeps in the program's process is kept here too:
    connections and who may use them (connection.c), message handles and their properties (handle.c, property.c, value.c)
-   and asynchronous consume (consume.c). structures.c knows the lengths of the structures, frame.c the bytes on the
+   and asynchronous consume (consume.c), and reconnection (reconnect.c). structures.c knows the lengths of the structures, frame.c the bytes on the
    socket, fault.c what tests and benchmarks may ask for. */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -61,6 +61,7 @@ const char *take_bytes(struct frame *frame, MQLONG *length);
 void take_into(struct frame *frame, void *target, size_t size);
 void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rightmost);
 bool frame_has_more(const struct frame *frame);
+void frame_replace(struct frame *frame, const char *bytes, size_t length);
 bool frame_leave(struct frame *frame, int descriptor);
 bool frame_travel(struct frame *frame, int descriptor, enum verb verb, int patience);
 
@@ -100,6 +101,9 @@ struct connection {
     pid_t process;
     pthread_mutex_t busy; /* held during a call */
     struct frame frame;
+    struct reconnection *reconnection; /* reconnect.c; NULL: it does not */
+    bool reconnecting;
+    pthread_t reconnector;
     char where[512], queue_manager[49];
     /* asynchronous consume */
     struct consumer *consumers;
@@ -115,6 +119,7 @@ struct call {
     struct frame *frame;
     enum verb verb;
     PMQLONG pCompCode, pReason;
+    bool syncpoint; /* within a unit of work */
     MQLONG wait; /* milliseconds that the queue manager may take, by the call's own options; negative: for ever */
 };
 
@@ -126,6 +131,8 @@ void call_fail(struct call *call, MQLONG reason);
 void call_end(struct call *call);
 
 struct connection *connection_find(MQHCONN Hconn); /* NULL when the handle is none of this process */
+bool connection_dial(struct connection *connection); /* at the first of its places that answers */
+void connection_drop(struct connection *connection); /* the socket */
 
 void answer(MQLONG comp_code, MQLONG reason, MQRESULT);
 static inline void fail(MQLONG reason, MQRESULT) { answer(MQCC_FAILED, reason, pCompCode, pReason); }
@@ -169,9 +176,18 @@ MQLONG type_length(MQLONG type);
 char *value_converted(const struct property *property, MQLONG type, MQLONG *length, MQLONG *reason);
 void value_swap(void *value, MQLONG type, MQLONG encoding);
 
+/* ---- reconnect.c: automatic client reconnection ------------------------------------------------------------------ */
+
+struct reconnection *reconnection_make(MQLONG options, const struct frame *introduction);
+void reconnection_free(struct reconnection *reconnection);
+void reconnection_remember_id(struct reconnection *reconnection, const MQBYTE24 connection_id);
+/* One call there and back, by `travel`, over as many connections as it takes; the reason why not. */
+MQLONG reconnection_travel(struct call *call, bool (*travel)(struct call *));
+
 /* ---- consume.c --------------------------------------------------------------------------------------------------- */
 
 void consumers_forget(struct connection *connection, MQHOBJ Hobj);
 void consumers_stop(struct connection *connection);
+void consumers_tell(struct connection *connection, MQLONG reason); /* the event handler, if there is one */
 
 #endif

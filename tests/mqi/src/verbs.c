@@ -74,6 +74,7 @@ static void put_message(struct call *call, MQOD *od, size_t od_length, MQMD *md,
     MQLONG wrong = buffer_error(length, buffer);
     if (!call_check(call, &FORM_MD, md, &md_length) || !call_check(call, &FORM_PMO, pmo, &pmo_length)) return;
     if (wrong) return call_fail(call, wrong);
+    call->syncpoint = pmo->Options & MQPMO_SYNCPOINT;
     put_bytes(call->frame, md, (MQLONG)md_length);
     put_bytes(call->frame, pmo, (MQLONG)pmo_length);
     put_bytes(call->frame, buffer ? buffer : "", length);
@@ -140,6 +141,7 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
     put_bytes(call.frame, gmo, (MQLONG)gmo_length);
     put_long(call.frame, BufferLength);
     put_long(call.frame, given);
+    call.syncpoint = gmo->Options & (MQGMO_SYNCPOINT | MQGMO_SYNCPOINT_IF_PERSISTENT);
     if (gmo->Options & MQGMO_WAIT) call.wait = gmo->WaitInterval;
     if (call_exchange(&call)) {
         take_into(call.frame, pMsgDesc, md_length);
