@@ -11,6 +11,7 @@ from bridge.wire.mqtt import (
     Connack,
     ConnackCode,
     Connect,
+    Packet,
     Pingreq,
     Pingresp,
     Puback,
@@ -20,6 +21,8 @@ from bridge.wire.mqtt import (
     Pubrel,
     Suback,
     Subscribe,
+    Unsuback,
+    Unsubscribe,
     Will,
     encode,
 )
@@ -106,6 +109,30 @@ def test_packets_may_come_byte_by_byte_and_all_at_once(bridge: BridgeProcess, un
         client.send(*(Publish(unique, b"%d" % number, 1, False, False, number) for number in range(1, 10)))
         assert [client.wait_for(Puback).message_id for _ in range(1, 10)] == list(range(1, 10))
         assert [client.wait_for(Publish).payload for _ in range(1, 10)] == [b"%d" % number for number in range(1, 10)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_publication_right_behind_a_subscribe_comes(bridge: BridgeProcess, unique: str, clean: bool) -> None:
+    """Packets are done in the order sent (MQTT 3.1.1 section 4.6), though the SUBSCRIBE may wait for the disk."""
+    with RawClient(bridge.port, unique, clean=clean) as client:
+        topics = [f"{unique}/{number}" for number in range(5)]
+        packets: list[Packet] = [client.packet]
+        for message_id, topic in enumerate(topics, 1):
+            packets += Subscribe(message_id, ((topic, 1),)), Publish(topic, b"x", 1, False, False, 100 + message_id)
+        client.send(*packets)
+        assert [client.wait_for(Publish).topic for _ in topics] == topics
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_unsubscribe_right_behind_a_subscribe_ends_it(bridge: BridgeProcess, unique: str, clean: bool) -> None:
+    with RawClient(bridge.port, unique, clean=clean) as client:
+        client.send(client.packet, Subscribe(1, ((unique, 1),)), Unsubscribe(2, (unique,)))
+        client.expect(Connack)
+        assert client.wait_for(Suback) == Suback(1, (1,))
+        assert client.wait_for(Unsuback).message_id == 2
+        client.publish(unique, b"x", 1)
+        client.ping()
+        assert not client.inbox, "it is subscribed"
 
 
 # Sessions ------------------------------------------------------------------------------------------------------------

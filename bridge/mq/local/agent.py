@@ -317,7 +317,7 @@ class LocalAgent:
             user=user,
             ephemeral=not durable,
         )
-        queue_manager.add_subscription(work, subscription)
+        queue_manager.add_subscription(work, subscription, at_once=True)
         return subscription
 
     def unsubscribe(

@@ -293,6 +293,8 @@ class Journal:
         arrived: dict[Queue, list[StoredMessage]] = {}
         if reason != cmqc.MQRC_NONE:
             _take_back(units)
+            for unit in reversed(units):
+                undo(unit)
         for unit in units:
             if unit.barrier and arrived:
                 _announce(arrived)
@@ -315,8 +317,6 @@ class Journal:
                         arrived[target] = [stored]
                     else:
                         batch.append(stored)
-            else:
-                undo(unit)
             if unit.done is not None:
                 try:
                     unit.done(reason)

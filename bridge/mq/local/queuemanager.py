@@ -373,15 +373,24 @@ class QueueManager(Objects):
 
     # Subscriptions -------------------------------------------------------------------------------------------------
 
-    def add_subscription(self, unit: Unit, subscription: Subscription) -> None:
-        """Let a subscription take part when the unit of work ends; on disk then when it is durable. Raises MQError."""
+    def add_subscription(self, unit: Unit, subscription: Subscription, *, at_once: bool = False) -> None:
+        """Let a subscription, new or altered, take part when the unit of work ends; on disk then when it is durable.
+
+        At once: what its client publishes next is routed to it, though this unit of work may not have ended; what is put for
+        it ends behind it. Raises MQError.
+        """
         if subscription.selector and subscription.selection is None:
             subscription.selection = selection_of(self, subscription.selector)
+        before = self.topics.subscriptions.get(subscription.name)
         if subscription.durable:
             unit.definitions.append(self.subscription_row(subscription))
-        elif (before := self.topics.subscriptions.get(subscription.name)) is not None and before.durable:
+        elif before is not None and before.durable:
             unit.definitions.append(("SUB", subscription.name, None))
-        unit.effects.append(lambda: self.topics.add(subscription))
+        if not at_once:
+            unit.effects.append(lambda: self.topics.add(subscription))
+            return
+        self.topics.add(subscription)
+        unit.undone.append(lambda: self.topics.replace(subscription.name, before))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
         """End a subscription at once; None when there is none of that name."""

@@ -194,6 +194,12 @@ class TopicTree:
             level.subscriptions[subscription.name] = subscription
         self._forget()
 
+    def replace(self, name: str, before: Subscription | None) -> None:
+        """Have the subscription of a name be the one that it was before, or none."""
+        self.remove(name)
+        if before is not None:
+            self.add(before)
+
     def remove(self, name: str) -> Subscription | None:
         """Take a subscription out; None when there is none of that name."""
         subscription = self.subscriptions.pop(name, None)
