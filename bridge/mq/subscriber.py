@@ -37,6 +37,9 @@ PASSING = frozenset(
 )
 #: Seconds between attempts at these, and at a list of the subscriptions; attempts at the list.
 MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
+#: Seconds for which publications wait for subscriptions that cannot be made anew: longer than the queue manager takes to miss
+#: the connection that has them, which is twice the HBINT(10) of deploy/mq/bridge.mqsc.
+MOST_HELD_UP = 30.0
 #: Seconds that an answer about the authority of a user is good for.
 ANSWER_KEPT = 1.0
 
@@ -101,6 +104,8 @@ class Subscriber(Worker[Request]):
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: time.monotonic() when those of `_to_make` are tried again
         self._make_at = 0.0
+        #: time.monotonic() since when there are any; 0.0 while there are none
+        self._unmade_since = 0.0
         self._inquiries = 0
         self._open_connection = connect
         self._held: dict[str, Held] = {}
@@ -122,12 +127,31 @@ class Subscriber(Worker[Request]):
         self._to_make |= self._held
         self._held = {}
         self._make()
-        self._assurance.assure(losses)
+        self._assure(losses)
+
+    def _assure(self, losses: int) -> None:
+        """Tell that the subscriptions stand, once all are made anew: until then nothing is published, but not for ever."""
+        now = time.monotonic()
+        if not self._to_make:
+            self._unmade_since = 0.0
+        elif not self._unmade_since:
+            self._unmade_since = now
+            log.warning(
+                "%s: %d cannot be made anew yet, %s among them; publications wait for them, %g s at most",
+                self.name,
+                len(self._to_make),
+                next(iter(self._to_make)),
+                MOST_HELD_UP,
+            )
+        if not self._to_make or now - self._unmade_since >= MOST_HELD_UP:
+            self._assurance.assure(losses)
 
     def _make_again(self) -> None:
         """Try once more to make what could not be made anew a moment ago."""
         if self._to_make and time.monotonic() >= self._make_at:
+            losses = self._assurance.losses
             self._make()
+            self._assure(losses)
 
     def _make(self) -> None:
         """Make the subscriptions of a connection that was lost anew; what cannot be made now stays in `_to_make`."""
@@ -155,7 +179,7 @@ class Subscriber(Worker[Request]):
         losses = self._assurance.losses
         for one in self._connections:
             probe(one)
-        self._assurance.assure(losses)
+        self._assure(losses)
 
     def lost(self) -> None:
         for connection in self._connections[1:]:
@@ -191,7 +215,7 @@ class Subscriber(Worker[Request]):
         request = self._request = self.next_job()
         match request:
             case Subscribe():
-                reasons = [self._subscribe_one(request, *one) for one in request.filters]
+                reasons = [self._subscribe(request, *one) for one in request.filters]
                 self._request = None
                 request.done(reasons)
             case Admit():
@@ -248,6 +272,16 @@ class Subscriber(Worker[Request]):
                 raise
             log.warning("client %r as user %r is refused: %s", request.client_id, request.user, error)
             return error.reason
+        return cmqc.MQRC_NONE
+
+    def _subscribe(self, request: Subscribe, topic_filter: str, qos: int) -> int:
+        """Make or alter a subscription of a client; one that waits to be made anew goes on waiting, as altered."""
+        name = subscription_name(request.client_id, topic_filter)
+        reason = self._subscribe_one(request, topic_filter, qos)
+        waiting = self._to_make.pop(name, None)
+        if waiting is None or reason not in PASSING:
+            return reason
+        self._to_make[name] = Held(request, topic_filter, qos, waiting.connection, waiting.handle)
         return cmqc.MQRC_NONE
 
     def _subscribe_one(self, request: Subscribe, topic_filter: str, qos: int) -> int:
@@ -323,6 +357,7 @@ class Subscriber(Worker[Request]):
     def _unsubscribe_one(self, connection: Connection, client_id: str, topic_filter: str) -> None:
         name = subscription_name(client_id, topic_filter)
         held = self._held.pop(name, None)
+        self._to_make.pop(name, None)
         try:
             if held is not None:
                 self._close_held(held)

@@ -311,22 +311,52 @@ def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridge
             bridge.queue_manager.resume()
 
 
-def test_connections_that_a_firewall_has_forgotten(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """Half open: the bridge gives them up by the heartbeat interval, the queue manager by its own, and all goes on."""
+@pytest.fixture
+def relayed(remote: Callable[..., RemoteBridgeProcess]) -> Iterator[tuple[RemoteBridgeProcess, Relay]]:
+    """A bridge whose connections to the queue manager can be forgotten on their way."""
     bridge = remote(settings=PROBED, env={"MQI_STANDIN_HBINT": "1"})
     port = bridge.queue_manager.listen().start().port
     with Relay(port) as relay:
         bridge.env["MQI_STANDIN"] = f"127.0.0.1({relay.port})"
-        bridge.start()
-        with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
-            clean.subscribe(("t", 1))
-            for round_ in range(2):
-                forgotten = relay.forget()
-                until(lambda: bridge.log.count("subscriptions: the queue manager is lost") > round_)  # noqa: B023
-                for pair in forgotten:
-                    pair.close()
-                sender.publish("t", b"%d" % round_, 1)
-                assert clean.take().payload == b"%d" % round_
+        yield bridge.start(), relay
+
+
+def test_connections_that_a_firewall_has_forgotten(relayed: tuple[RemoteBridgeProcess, Relay]) -> None:
+    """Half open: the bridge gives them up by the heartbeat interval, the queue manager by its own, and all goes on.
+
+    Until the queue manager does, it has the subscriptions of the connection before, and no others may be made: what is
+    published comes to them, or waits for the others.
+    """
+    bridge, relay = relayed
+    with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
+        clean.subscribe(("t", 1))
+        for round_ in range(2):
+            forgotten = relay.forget()
+            until(lambda: bridge.log.count("cannot be made anew yet") > round_)  # noqa: B023
+            for pair in forgotten:
+                pair.close()
+            for number in range(5):
+                sender.publish("t", b"%d.%d" % (round_, number), 1)
+                assert clean.take().payload == b"%d.%d" % (round_, number)
+
+
+def test_clients_that_leave_and_subscribe_while_their_subscriptions_cannot_be_made_anew(
+    relayed: tuple[RemoteBridgeProcess, Relay],
+) -> None:
+    bridge, relay = relayed
+    with RawClient.connected(bridge.port, "stays") as stays, RawClient.connected(bridge.port, "leaves") as leaves:
+        stays.subscribe(("t", 1))
+        leaves.subscribe(("t", 1))
+        forgotten = relay.forget()
+        until(lambda: "2 cannot be made anew yet" in bridge.log)
+        leaves.disconnect()
+        assert stays.subscribe(("t", 0)) == (0,)
+        for pair in forgotten:
+            pair.close()
+        stays.publish("t", b"x", 1)
+        assert stays.take().qos == 0
+        names = [one["SUB"] for one in bridge.mq_json("display", "SUB(*)", "SUB")]
+        assert "stays:t" in names and "leaves:t" not in names
 
 
 def test_a_standby_does_not_take_over_from_one_that_is_well(remote: Callable[..., RemoteBridgeProcess]) -> None:
