@@ -43,7 +43,7 @@ test: $(VENV)/.ready-test
 test-newest:
 	@sh deploy/setup.sh $(VENV)-newest
 	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
-	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/local
+	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/embedded
 
 # What takes too long for every change: pipelines whose processes are killed, and on a cluster; more examples of each
 # property; the newest releases.
@@ -51,7 +51,7 @@ test-slow: $(VENV)/.ready-test test-newest
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
-	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/local tests/archive
+	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
 
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
 # the working tree beside that commit and mosquitto.

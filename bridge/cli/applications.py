@@ -275,7 +275,7 @@ def run(
     """
     from bridge.cli.output import write
     from bridge.cli.queue_manager import connected
-    from bridge.mq.local.printed import render
+    from bridge.mq.embedded.mqsc.printed import render
 
     text = _script(script)
     with connected(data_dir, config) as connection:
@@ -318,7 +318,7 @@ def display(
     """
     from bridge.cli.output import write, write_json
     from bridge.cli.queue_manager import connected
-    from bridge.mq.local.printed import render
+    from bridge.mq.embedded.mqsc.printed import render
 
     with connected(data_dir, config) as connection:
         responses = connection.command("DISPLAY " + " ".join(words).replace("\n", " "))

@@ -22,8 +22,8 @@ def verify(
 
     A running bridge is not disturbed. Exit status 0: all of it is whole; 1: it is damaged, with a line for each place.
     """
-    from bridge.mq.local.salvage import verify as examine
-    from bridge.mq.local.store import StoreError
+    from bridge.mq.embedded.storage.salvage import verify as examine
+    from bridge.mq.embedded.storage.store import StoreError
 
     place = data_directory(directory, None)
     try:
@@ -43,9 +43,9 @@ def salvage(
 
     The bridge must not be running on it. What is lost is told, a line for each place.
     """
-    from bridge.mq.local.data_directory import DataDirectoryInUse, hold
-    from bridge.mq.local.salvage import salvage as keep
-    from bridge.mq.local.store import StoreError
+    from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, hold
+    from bridge.mq.embedded.storage.salvage import salvage as keep
+    from bridge.mq.embedded.storage.store import StoreError
 
     try:
         held = hold(directory)

@@ -59,7 +59,7 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
                 WRONG_USAGE,
             )
         return _connect_ibm(configuration.queue_manager)
-    from bridge.mq.local.client import RemoteConnection
+    from bridge.mq.embedded.server.client import RemoteConnection
 
     return RemoteConnection(data_directory(option, configuration), application="mqbridge mq")
 
@@ -97,7 +97,7 @@ def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
     try:
         yield connection
     except KeyboardInterrupt:
-        from bridge.mq.local.client import RemoteConnection
+        from bridge.mq.embedded.server.client import RemoteConnection
 
         if isinstance(connection, RemoteConnection):
             connection.abort()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from bridge.mq.administration import Administration
+from bridge.mq.embedded.mqsc.language import read
 from bridge.mq.errors import MQError
 from bridge.mq.interface import CommandResponse, Connection
-from bridge.mq.local.mqsc import read
 
 _MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")
 _ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))*)\)")

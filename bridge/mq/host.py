@@ -63,7 +63,7 @@ class Host(Protocol):
 def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
     """The queue manager that a configuration names. Raises HostError."""
     if configuration.queue_manager.type == "embedded":
-        from bridge.mq.local.host import EmbeddedHost
+        from bridge.mq.embedded.host import EmbeddedHost
 
         return EmbeddedHost(configuration, loop)
     from bridge.mq.ibm_host import IbmHost

@@ -14,8 +14,8 @@ import msgspec
 from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mapping.template import Template
+from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.interface import MQOD
-from bridge.mq.local.authorization import NOBODY
 from bridge.mq.poller import REMOVALS
 from bridge.mq.subscriber import PUBLICATION_QUEUE
 from bridge.wire import cmqc

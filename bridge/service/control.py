@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from bridge.mq.local.socket_address import socket_address
+from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.service.mappings.status import Status
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD
-from bridge.mq.local.client import RemoteConnection
-from bridge.mq.local.reserve import RESERVE_BYTES
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.bridge_process import BridgeFailed, BridgeProcess

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.interface import MQOD
-from bridge.mq.local.client import RemoteConnection
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import encode_publish, encode_topic

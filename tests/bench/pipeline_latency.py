@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.interface import MQOD, Connection
-from bridge.mq.local.client import RemoteConnection
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.bench.servers import Bridge

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.batch import get_many
+from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
-from bridge.mq.local.client import RemoteConnection
 from bridge.pipeline.session import session
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

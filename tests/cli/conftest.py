@@ -16,12 +16,12 @@ import uvloop
 from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.interface import MQOD
-from bridge.mq.local.client import RemoteConnection
-from bridge.mq.local.command_server import CommandServer
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.script import prepare
-from bridge.mq.local.server import ApplicationServer
 from tests.patience import PATIENCE, until
 
 

@@ -34,7 +34,7 @@ FOR_FEW = (
 FOR_BRIDGES = (
     "asyncio",
     "bridge.config",
-    "bridge.mq.local.queuemanager",
+    "bridge.mq.embedded.queuemanager",
     "bridge.service",
     "pydantic",
     "uvloop",
@@ -93,12 +93,12 @@ def test_an_mq_application(words: str, queue_manager: Any, tmp_path: Path) -> No
 
 def test_the_check_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "bridge.yaml").write_text("mappings: {m: {from: {mqtt: a/b}, to: {queue: Q}}}")
-    beside = ("asyncio", "bridge.mq.local.queuemanager", "bridge.service", "uvloop")
+    beside = ("asyncio", "bridge.mq.embedded.queuemanager", "bridge.service", "uvloop")
     assert imported(COMMAND.format(arguments=["check", "bridge.yaml"]), FOR_FEW + beside, tmp_path) == []
 
 
 def test_a_bridge_without_mappings(tmp_path: Path) -> None:
-    beside = ("bridge.config.document", "bridge.mq.local.mqi.door", "tenacity", "typer.rich_utils", "yaml")
+    beside = ("bridge.config.document", "bridge.mq.embedded.capi.door", "tenacity", "typer.rich_utils", "yaml")
     assert imported(BRIDGE, FOR_FEW + beside, tmp_path) == []
 
 

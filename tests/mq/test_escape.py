@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.escape import run_mqsc
 from bridge.mq.interface import CommandResponse
-from bridge.mq.local.command_server import CommandServer
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.queuemanager import QueueManager
 
 
 @pytest.fixture

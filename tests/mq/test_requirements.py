@@ -12,11 +12,11 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq import administration
 from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.script import prepare
 from bridge.mq.requirements import Missing, Requirements, missing, refused_connection
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD

@@ -18,11 +18,11 @@ from bridge.mapping.message import Message, PublicationMessage
 from bridge.mapping.to_mq import ClientIdentity
 from bridge.mq import ledger, poller, worker
 from bridge.mq.agent import Side, StateKey, UnitOfWork
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.script import prepare
 from bridge.mq.publisher import BatchLimits
 from bridge.mq.subscriber import Subscriber
 from bridge.mq.threaded import ThreadedAgent
@@ -457,7 +457,7 @@ def test_authority_is_asked_for_the_client(
         "carol": (refused, refused, refused),
         "": (0, 0, refused),
     }
-    said = [record.getMessage() for record in caplog.records if record.name != "bridge.mq.local.authorization"]
+    said = [record.getMessage() for record in caplog.records if record.name != "bridge.mq.embedded.authority.authorization"]
     assert any("'c' as user 'carol' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
     assert any("subscription c:t/c as user 'bob' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
     assert any("topic 't/c' as user 'bob' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)

@@ -22,14 +22,14 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.capi import frames
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.interface import MQOD, CommandResponse
-from bridge.mq.local.admission import Admission
-from bridge.mq.local.command_server import CommandServer
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.mqi import frames
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.script import prepare
-from bridge.mq.local.server import ApplicationServer
 from bridge.wire.mq import MQMD
 from tests.patience import PATIENCE
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
-from bridge.mq.local.admission import Admission
-from bridge.mq.local.client import RemoteConnection
 from tests.mqi.conftest import Manager, until
 
 BATCH = """

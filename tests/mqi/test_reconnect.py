@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.interface import MQOD
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.queuemanager import QueueManager
 from bridge.wire.mq import MQMD
 from tests.mqi.conftest import Manager, until
 

@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from bridge.mq.local.server import ApplicationProtocol
+from bridge.mq.embedded.server.server import ApplicationProtocol
 from bridge.wire import cmqc
 
 
@@ -111,7 +111,7 @@ def kill_driver(process: int) -> None:
         one.kill()
 
 
-# Which request it is: arguments of the verb as `bridge.mq.local.protocol` has them ---------------------------------------
+# Which request it is: arguments of the verb as `bridge.mq.embedded.server.protocol` has them ----------------------------
 
 
 def is_read(request: list[Any]) -> bool:

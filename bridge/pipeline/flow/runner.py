@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
-from bridge.mq.local.lock import Locked, lock
+from bridge.mq.embedded.storage.lock import Locked, lock
 from bridge.pipeline.flow import refused
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan

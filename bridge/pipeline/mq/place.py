@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
-from bridge.mq.local.client import RemoteConnection
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.options import Options
 

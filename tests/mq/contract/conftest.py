@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.capi import frames
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
-from bridge.mq.local.client import RemoteConnection
-from bridge.mq.local.command_server import CommandServer
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.mqi import frames
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.server import ApplicationServer
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager

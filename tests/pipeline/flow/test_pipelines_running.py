@@ -13,7 +13,7 @@ import pytest
 
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
-from bridge.mq.local.lock import lock
+from bridge.mq.embedded.storage.lock import lock
 from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import LOCK, Runner

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from bridge.mq.embedded.capi import frames
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
-from bridge.mq.local.mqi import frames
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.place import Place

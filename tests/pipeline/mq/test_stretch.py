@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.mq.embedded import stored
 from bridge.mq.interface import MQOD, Connection, GetOptions
-from bridge.mq.local import stored
 from bridge.pipeline.mq import browsing, stretch
 from bridge.pipeline.mq.place import APPLICATION_NAME, Place
 from bridge.pipeline.mq.stretch import MessageGone, browse_messages

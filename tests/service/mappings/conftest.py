@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import intake, worker
-from bridge.mq.local.command_server import CommandServer
-from bridge.mq.local.queuemanager import QueueManager
-from bridge.mq.local.script import prepare
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.service.mappings import exact_outlet, link_intake, link_outlet, runner, transfer
 
 # `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.

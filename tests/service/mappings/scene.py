@@ -14,10 +14,10 @@ from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.mapping.message import Message
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions, Got
-from bridge.mq.local.connection import LocalConnection
-from bridge.mq.local.queuemanager import QueueManager
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.runners import runner_of
 from bridge.service.mappings.site import Site

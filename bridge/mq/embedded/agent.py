@@ -1,0 +1,375 @@
+"""The agent of the embedded queue manager: units of work run on the event loop itself, commits gather for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.message import Message, PublicationMessage
+from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
+from bridge.mq.embedded.authority.authorization import NOBODY
+from bridge.mq.embedded.beginnings import Beginnings, Waiting
+from bridge.mq.embedded.dead_letter import dead_letter
+from bridge.mq.embedded.expiry import expire
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.retained import size_of
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.topics import Subscription, check_topic_string
+from bridge.mq.embedded.unit import Unit, undo, whole
+from bridge.mq.errors import MQError
+from bridge.mq.subscriber import PUBLICATION_QUEUE, subscription_name
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+log = logging.getLogger(__name__)
+
+APPLICATION_NAME = "mqbridge"
+#: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
+EXPIRY_INTERVAL = 10.0
+
+_STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+
+
+class LocalAgent:
+    """`bridge.mq.agent.Agent` on an embedded queue manager; call it on the thread of `loop`."""
+
+    hands_over_at_once = True
+
+    def __init__(
+        self,
+        queue_manager: QueueManager,
+        transmission_queue: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        retained_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        #: bytes, about, that the retained publications of one client may take
+        self.retained_bytes = retained_bytes
+        self._queue_manager = queue_manager
+        self.transmission_queue = transmission_queue
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._beginnings = Beginnings(queue_manager, loop)
+        queue_manager.journal.dispatch = loop.call_soon_threadsafe
+
+    async def open(self) -> Recovered:
+        queue = self._queue()
+        if queue.inputs:
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
+        if STATE_QUEUE not in self._queue_manager.queues:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
+        queue.inputs += 1
+        queue.exclusive = True
+        states = {
+            StateKey(Side(side), client_id): stored.message.data
+            for key, stored in self._queue_manager.states.items()
+            for side, _, client_id in [key.partition(":")]
+        }
+        return Recovered(states, self._subscriptions())
+
+    def start(self, consumer: Consumer) -> None:
+        queue = self._queue()
+        queue.consumer = cast(Callable[[Sequence[StoredMessage]], None], consumer)
+        self._expire()
+        waiting = list(queue.messages())
+        if waiting:
+            queue.consumer(waiting)
+
+    async def caught_up(self) -> None:
+        return
+
+    def _expire(self) -> None:
+        expire(self._queue_manager)
+        self._timer = self._loop.call_later(EXPIRY_INTERVAL, self._expire)
+
+    def _queue(self) -> Queue:
+        queue = self._queue_manager.queues.get(self.transmission_queue)
+        if queue is None:
+            raise MQError(
+                cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+                f"no transmission queue {self.transmission_queue}: a script of queue_manager.scripts can define it, "
+                f"DEFINE QLOCAL('{self.transmission_queue}') USAGE(XMITQ)",
+            )
+        if not queue.is_transmission:
+            raise MQError(cmqc.MQRC_XMIT_Q_USAGE_ERROR, f"queue {queue.name} has USAGE(NORMAL)")
+        return queue
+
+    def execute(self, unit: UnitOfWork) -> None:
+        work = Unit()
+        with self._queue_manager.lock:
+            try:
+                self._do(unit, work)
+            except Exception:
+                # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
+                log.exception("a unit of work of the telemetry service fails")
+                undo(work)
+                self._end(unit, cmqc.MQRC_UNEXPECTED_ERROR)
+                return
+            work.done = partial(self._end, unit)
+            work.barrier = not unit.publications and not unit.removals
+            self._queue_manager.journal.submit(work)
+
+    @staticmethod
+    def _end(unit: UnitOfWork, reason: int) -> None:
+        unit.failure = reason
+        if unit.done is not None:
+            unit.done(unit)
+
+    def _do(self, unit: UnitOfWork, work: Unit) -> None:
+        """Do in `work` what a unit of work asks; publications that are refused are left out and told by `refusals`."""
+        queue_manager = self._queue_manager
+        if unit.publications:
+            now = time.time()
+            publish, route_of = queue_manager.publish, queue_manager.topics.route
+            authorization = queue_manager.authorization
+            asked = 0
+            for index, (message, retain) in enumerate(unit.publications):
+                try:
+                    if authorization is not None and not authorization.may_publish(
+                        message.md.UserIdentifier, message.topic
+                    ):
+                        unit.refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
+                        continue
+                    route = route_of(message.topic)
+                    if not retain:
+                        reason = publish(work, route, message, now, application=APPLICATION_NAME)
+                    else:
+                        # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
+                        empty = not message.payload
+                        reason = self._unretainable(message, asked) or publish(
+                            work,
+                            route,
+                            message,
+                            now,
+                            retain=not empty,
+                            clear_retained=empty,
+                            application=APPLICATION_NAME,
+                        )
+                        if not reason:
+                            asked += size_of(message)
+                except MQError as error:
+                    reason = error.reason
+                except Exception:
+                    log.exception("publication of client %r to %r fails", message.client_id, message.topic[:200])
+                    reason = cmqc.MQRC_UNEXPECTED_ERROR
+                if reason:
+                    unit.refusals[index] = reason
+            if unit.refusals:
+                self._divert(unit, work)
+                if unit.refusals and unit.amend is not None:
+                    unit.states = unit.amend(unit, unit.refusals)
+                if unit.refusals and unit.refused is not None:
+                    unit.refused(unit)
+        gets = work.gets
+        for transmission in cast("list[StoredMessage]", unit.removals):
+            if transmission.linked:
+                transmission.queue.take(transmission)
+                gets.append(transmission)
+        for key, record in unit.states.items():
+            self._save(work, f"{key.side}:{key.client_id}", record)
+
+    def _unretainable(self, message: PublicationMessage, asked: int) -> int:
+        """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.
+
+        `asked` are the bytes of those before it in the same unit of work.
+        """
+        retained = self._queue_manager.retained
+        kept = retained.bytes_of.get(message.client_id, 0) + asked
+        if not message.payload or kept + size_of(message) <= self.retained_bytes:
+            return cmqc.MQRC_NONE
+        before = retained.get(message.topic)
+        if before is not None and before.message.length >= len(message.payload):
+            return cmqc.MQRC_NONE
+        return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+
+    def _divert(self, unit: UnitOfWork, work: Unit) -> None:
+        """Put refused publications to the dead-letter queue where their reasons are among `unit.dead_letters`."""
+        for index, reason in list(unit.refusals.items()):
+            if reason not in unit.dead_letters:
+                continue
+            message = unit.publications[index][0]
+            stored = StoredMessage(
+                self._queue(),
+                self._queue_manager.next_number(),
+                message,
+                message.md.Persistence == cmqc.MQPER_PERSISTENT,
+                0,
+                time.time(),
+                topic=message.topic,
+                put_application=APPLICATION_NAME,
+            )
+            if dead_letter(self._queue_manager, work, stored, reason, message.topic):
+                del unit.refusals[index]
+                unit.diverted[index] = reason
+
+    def _save(self, work: Unit, key: str, record: bytes | None) -> None:
+        queue_manager = self._queue_manager
+        if record is None:
+            work.latest.append((queue_manager.states, key, None))
+            return
+        queue = queue_manager.queues[STATE_QUEUE]
+        stored = StoredMessage(
+            queue,
+            queue_manager.next_number(),
+            Message(_STATE_DESCRIPTOR, record),
+            True,
+            0,
+            time.time(),
+            key,
+            durable=True,
+            put_application=APPLICATION_NAME,
+        )
+        queue.depth += 1
+        work.puts.append(stored)
+        work.latest.append((queue_manager.states, key, stored))
+
+    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+        done(cmqc.MQRC_NONE if self._queue_manager.authorization is None else self._may_receive(user))
+
+    def _may_receive(self, user: str, topic_filter: str | None = None) -> int:
+        """Whether messages may be put on the transmission queue for a client, of a subscription where one is named.
+
+        MQRC_NONE, or the reason; the log of the authorization service has the rest.
+        """
+        queue_manager = self._queue_manager
+        with queue_manager.lock:
+            if queue_manager.authorization is None:
+                return cmqc.MQRC_NONE
+            asked = user or NOBODY
+            try:
+                if topic_filter is None:
+                    queue_manager.authorization.check(asked, cmqc.MQOT_Q, self.transmission_queue, "PUT")
+                else:
+                    queue_manager.authorization.subscribing(asked, None, topic_filter, "SUB", self.transmission_queue)
+            except MQError as error:
+                return error.reason
+        return cmqc.MQRC_NONE
+
+    def subscribe(
+        self,
+        client_id: str,
+        filters: Sequence[tuple[str, int]],
+        done: Callable[[list[int]], None],
+        *,
+        durable: bool,
+        user: str,
+    ) -> None:
+        work = Unit()
+        reasons: list[int] = []
+        waiting: list[Waiting] = []
+        with self._queue_manager.lock:
+            for topic_filter, qos in filters:
+                try:
+                    with whole(work):
+                        made = self._subscribed(work, client_id, topic_filter, qos, durable, user)
+                        # With the subscription as long as they are not many: it is on disk with what it begins with.
+                        waiting += self._beginnings.put(work, made)
+                    reasons.append(cmqc.MQRC_NONE)
+                except MQError as error:
+                    reasons.append(error.reason)
+                except Exception:
+                    log.exception("subscription of client %r to %r fails", client_id, topic_filter[:200])
+                    reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
+
+            def ended(reason: int) -> None:
+                done([reason] * len(reasons) if reason else reasons)
+                if not reason:
+                    self._beginnings.add(client_id, waiting)
+
+            work.done = ended
+            self._queue_manager.journal.submit(work)
+
+    def _subscribed(
+        self, work: Unit, client_id: str, topic_filter: str, qos: int, durable: bool, user: str
+    ) -> Subscription:
+        """Make or alter a subscription in a unit of work. Raises MQError."""
+        queue_manager = self._queue_manager
+        check_topic_string(topic_filter)
+        name = subscription_name(client_id, topic_filter)
+        taken = queue_manager.topics.subscriptions.get(name)
+        if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
+            # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
+            raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
+        if refused := self._may_receive(user, topic_filter):
+            raise MQError(refused, name)
+        attributes = queue_manager.topics.attributes(topic_filter)
+        if attributes["SUB"] != "ENABLED":
+            raise MQError(cmqc.MQRC_SUB_INHIBITED, name)
+        if durable and attributes["DURSUB"] != "YES":
+            raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, name)
+        subscription = Subscription(
+            name=name,
+            topic_filter=topic_filter,
+            queue=self._queue(),
+            destination=PUBLICATION_QUEUE,
+            destination_manager=client_id,
+            remote_queue=PUBLICATION_QUEUE,
+            client_id=client_id,
+            user_data=str(qos),
+            durable=durable,
+            user=user,
+            ephemeral=not durable,
+        )
+        queue_manager.add_subscription(work, subscription, at_once=True)
+        return subscription
+
+    def unsubscribe(
+        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+    ) -> None:
+        queue_manager = self._queue_manager
+        work = Unit()
+        with queue_manager.lock:
+            for topic_filter in filters:
+                name = subscription_name(client_id, topic_filter)
+                held = queue_manager.topics.subscriptions.get(name)
+                if held is not None and held.client_id == client_id:
+                    queue_manager.remove_subscription(work, name)
+            work.done = lambda _reason: done()
+            queue_manager.journal.submit(work)
+
+    def _subscriptions(self) -> list[ClientSubscription]:
+        found = []
+        with self._queue_manager.lock:
+            for subscription in self._queue_manager.topics.subscriptions.values():
+                client_id, topic_filter = subscription.client_id, subscription.topic_filter
+                if client_id and subscription.name == subscription_name(client_id, topic_filter):
+                    found.append(
+                        ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
+                    )
+        return found
+
+    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+        queue_manager = self._queue_manager
+        stored = cast(StoredMessage, transmission)
+        with queue_manager.lock:
+            work = Unit()
+            if not stored.linked or not dead_letter(
+                queue_manager, work, stored, reason, stored.remote_queue, stored.client_id
+            ):
+                return
+            stored.queue.take(stored)
+            work.gets.append(stored)
+            queue_manager.journal.submit(work)
+
+    def flush(self, done: Callable[[], None]) -> None:
+        with self._queue_manager.lock:
+            last = Unit()
+            last.done = lambda _reason: done()
+            self._queue_manager.journal.submit(last)
+
+    def stop(self, done: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._queue_manager.lock:
+            queue = self._queue()
+            queue.consumer = None
+            queue.inputs -= 1
+            queue.exclusive = False
+            self.flush(done)

@@ -1,0 +1,230 @@
+"""The authorization service: whether a user may do what it asks the queue manager for, by the authority records.
+
+What each call asks for is IBM's object authority manager's. Source: IBM MQ documentation, "Authorizations for MQI calls",
+"Using OAM generic profiles", "Topic security", "Authority to administer IBM MQ", AlternateUserId of the MQOD. A user that
+asks is one of:
+
+- None, the bridge itself, and administrators: the user that runs it, `mqm`, and members of group `mqm`. They may do all.
+- Everybody else, a principal and a member of its groups, `nobody` among them. Whoever has no name is `nobody`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+import pwd
+from collections.abc import Iterable
+
+from bridge.mq.embedded.authority.records import AuthorityRecords, covers, specificity
+from bridge.mq.embedded.authority.words import ENTITY_TYPES, OBJECT_TYPES, WORDS
+from bridge.mq.embedded.topics import TopicTree
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Answers remembered before all are forgotten, and the longest topic string of one that is.
+REMEMBERED = 65_536
+_REMEMBERED_LENGTH = 256
+#: Who has no name, and the group that everybody is a member of.
+NOBODY = "nobody"
+ADMINISTRATORS = "mqm"
+_QUEUE, _TOPIC, _QUEUE_MANAGER = cmqc.MQOT_Q, cmqc.MQOT_TOPIC, cmqc.MQOT_Q_MGR
+_KINDS = {number: word.lower() for word, number in OBJECT_TYPES.items()} | {_QUEUE_MANAGER: "queue manager"}
+#: MQOO_ options, and the authority that one of them asks for: of the alternate user where there is one
+_OPEN = (
+    (cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, "GET"),
+    (cmqc.MQOO_BROWSE, "BROWSE"),
+    (cmqc.MQOO_OUTPUT, "PUT"),
+    (cmqc.MQOO_INQUIRE, "INQ"),
+    (cmqc.MQOO_SET, "SET"),
+)
+#: of the connection's own user, always
+_CONTEXT = (
+    (cmqc.MQOO_PASS_IDENTITY_CONTEXT, "PASSID"),
+    (cmqc.MQOO_PASS_ALL_CONTEXT, "PASSALL"),
+    (cmqc.MQOO_SET_IDENTITY_CONTEXT, "SETID"),
+    (cmqc.MQOO_SET_ALL_CONTEXT, "SETALL"),
+)
+#: contexts that the queue manager is asked for as well
+_SETS_CONTEXT = cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_SET_ALL_CONTEXT
+#: MQPMO_ option of an MQPUT1 -> the MQOO_ option that an MQOPEN would have
+_OPTIONS_OF_PUT1 = {
+    cmqc.MQPMO_PASS_IDENTITY_CONTEXT: cmqc.MQOO_PASS_IDENTITY_CONTEXT,
+    cmqc.MQPMO_PASS_ALL_CONTEXT: cmqc.MQOO_PASS_ALL_CONTEXT,
+    cmqc.MQPMO_SET_IDENTITY_CONTEXT: cmqc.MQOO_SET_IDENTITY_CONTEXT,
+    cmqc.MQPMO_SET_ALL_CONTEXT: cmqc.MQOO_SET_ALL_CONTEXT,
+    cmqc.MQPMO_ALTERNATE_USER_AUTHORITY: cmqc.MQOO_ALTERNATE_USER_AUTHORITY,
+}
+
+
+def open_options(put_options: int) -> int:
+    """The open options of an MQPUT1, by its MQPMO options."""
+    return cmqc.MQOO_OUTPUT | sum(opens for puts, opens in _OPTIONS_OF_PUT1.items() if put_options & puts)
+
+
+def user_of_this_process() -> str:
+    """Name of the user that runs the bridge; its number where that has no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+class AuthorizationService:
+    """Asks the authority records. Call it with the queue manager's lock held; checks raise MQRC_NOT_AUTHORIZED.
+
+    Whoever is refused stands in the log, with the object and the authority.
+    """
+
+    def __init__(self, queue_manager: str, records: AuthorityRecords, topics: TopicTree) -> None:
+        self._name = queue_manager
+        self._records = records
+        self._topics = topics
+        self._administrator = user_of_this_process()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """REFRESH SECURITY: learn anew who is in which group."""
+        self._groups: dict[str, frozenset[str]] = {}
+        self._learn()
+
+    def _learn(self) -> None:
+        """Forget all answers, and index the records anew."""
+        #: object type, entity type, entity -> (profile, authorities), the most specific profile first
+        self._index: dict[tuple[int, int, str], list[tuple[str, frozenset[int]]]] = {}
+        for identity, granted in sorted(self._records.granted.items(), key=lambda one: specificity(one[0].profile)):
+            key = identity.object_type, identity.entity_type, identity.entity
+            self._index.setdefault(key, []).append((identity.profile, granted))
+        #: user, topic string -> whether it may publish there
+        self._publishers: dict[tuple[bytes, str], bool] = {}
+        self._learned = self._records.version, self._topics.version
+
+    def _up_to_date(self) -> None:
+        if self._learned != (self._records.version, self._topics.version):
+            self._learn()
+
+    # Users -----------------------------------------------------------------------------------------------------------
+
+    def groups(self, user: str) -> frozenset[str]:
+        """`groups_of`, remembered."""
+        found = self._groups.get(user)
+        if found is None:
+            if len(self._groups) >= REMEMBERED:
+                self._groups.clear()
+            found = self._groups[user] = groups_of(user)
+        return found
+
+    def is_administrator(self, user: str | None) -> bool:
+        """Whether a user may do everything, commands included."""
+        return user is None or user in (self._administrator, ADMINISTRATORS) or ADMINISTRATORS in self.groups(user)
+
+    def _granted(self, user: str, object_type: int, name: str) -> frozenset[int]:
+        """What a user may do with an object: of its own records and those of each of its groups, the most specific."""
+        entities = [(ENTITY_TYPES["PRINCIPAL"], user), *((ENTITY_TYPES["GROUP"], one) for one in self.groups(user))]
+        granted: frozenset[int] = frozenset()
+        for entity in entities:
+            records = self._index.get((object_type, *entity), ())
+            granted |= next((authorities for profile, authorities in records if covers(profile, name)), frozenset())
+        return granted
+
+    # Questions -------------------------------------------------------------------------------------------------------
+
+    def check(self, user: str | None, object_type: int, name: str, *authorities: str) -> None:
+        """Whether a user has authorities for an object."""
+        if user is None or not authorities or self.is_administrator(user):
+            return
+        self._up_to_date()
+        granted = self._granted(user, object_type, name)
+        self._demand(user, f"{_KINDS[object_type]} {name}", [one for one in authorities if WORDS[one] not in granted])
+
+    def check_topic(self, user: str | None, topic: str, *authorities: str) -> None:
+        """Whether a user has authorities for a topic string: any topic object at or above it may grant them."""
+        if user is None or not authorities or self.is_administrator(user):
+            return
+        self._up_to_date()
+        names = [name for name, _ in self._topics.above(topic)]
+        granted = frozenset[int]().union(*(self._granted(user, _TOPIC, name) for name in names))
+        lacking = [one for one in authorities if WORDS[one] not in granted]
+        self._demand(user, f"topic {topic!r}, topic object {' or '.join(names)}", lacking)
+
+    @staticmethod
+    def _demand(user: str, what: str, lacking: Iterable[str]) -> None:
+        if words := ",".join(lacking):
+            detail = f"user {user!r} lacks authority for {what} ({words})"
+            log.warning(detail)
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
+
+    def may_publish(self, user: bytes, topic: str) -> bool:
+        """Whether the client whose MQMD.UserIdentifier this is may publish to a topic string. It is remembered."""
+        self._up_to_date()
+        answer = self._publishers.get((user, topic))
+        if answer is None:
+            try:
+                self.check_topic(user.decode("utf-8", "replace") or NOBODY, topic, "PUB")
+                answer = True
+            except MQError:
+                answer = False
+            if len(topic) <= _REMEMBERED_LENGTH:
+                if len(self._publishers) >= REMEMBERED:
+                    self._publishers.clear()
+                self._publishers[user, topic] = answer
+        return answer
+
+    def connecting(self, user: str | None) -> None:
+        """MQCONN."""
+        self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")
+
+    def _acting(self, user: str | None, alternate: str | None) -> str | None:
+        """Whose authority a call asks for; `alternate` is None where it names no alternate user."""
+        if alternate is None:
+            return user
+        self.check(user, _QUEUE_MANAGER, self._name, "ALTUSR")
+        return alternate.strip() or NOBODY
+
+    def _setting_context(self, user: str | None, options: int) -> list[str]:
+        """The context authorities to ask for an object, once the queue manager has been asked for those it wants too."""
+        set_context = [word for option, word in _CONTEXT if options & option & _SETS_CONTEXT]
+        self.check(user, _QUEUE_MANAGER, self._name, *set_context)
+        return [word for option, word in _CONTEXT if options & option]
+
+    def opening(
+        self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str
+    ) -> None:
+        """MQOPEN and MQPUT1 of a queue or the queue manager: by MQOO options, and `more` authorities."""
+        acting = self._acting(user, alternate)
+        self.check(acting, object_type, name, *(word for mask, word in _OPEN if options & mask), *more)
+        self.check(user, object_type, name, *self._setting_context(user, options))
+
+    def opening_topic(self, user: str | None, alternate: str | None, topic: str, options: int) -> None:
+        """MQOPEN and MQPUT1 of a topic."""
+        acting = self._acting(user, alternate)
+        self.check_topic(acting, topic, *(["PUB"] if options & cmqc.MQOO_OUTPUT else []))
+        self.check_topic(user, topic, *self._setting_context(user, options))
+
+    def subscribing(self, user: str | None, alternate: str | None, topic: str, authority: str, queue: str) -> None:
+        """MQSUB: SUB or RESUME, and PUT on the queue that the caller opened as destination (blank for a managed one)."""
+        acting = self._acting(user, alternate)
+        self.check_topic(acting, topic, authority)
+        if queue:
+            self.check(acting, _QUEUE, queue, "PUT")
+
+    def administering(self, user: str | None, command: str) -> None:
+        """MQSC and PCF commands, the one rule for all: they are an administrator's."""
+        if not self.is_administrator(user):
+            self._demand(str(user), f"command {command}", [f"member of group {ADMINISTRATORS}"])
+
+
+def groups_of(user: str) -> frozenset[str]:
+    """The groups of a user: those of the operating system, where that knows the user, and `nobody`."""
+    found = {NOBODY}
+    try:
+        numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+    except (KeyError, ValueError):  # ValueError: a name with a NUL
+        numbers = []
+    for number in numbers:
+        with contextlib.suppress(KeyError):
+            found.add(grp.getgrgid(number).gr_name)
+    return frozenset(found)

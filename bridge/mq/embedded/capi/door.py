@@ -1,0 +1,339 @@
+"""The verbs of C programs: requests in, the application at work, replies out.
+
+What a reply holds is what IBM's calls return: structures with the fields that are output, in the caller's version; the
+length of a message that did not fit; a warning with its result. Source: IBM MQ, "Function calls" of the MQI.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from bridge.mapping.message import Message
+from bridge.mq import interface
+from bridge.mq.embedded.capi import structures
+from bridge.mq.embedded.capi.frames import GREETING, LENGTH, Reader, Verb, Writer
+from bridge.mq.embedded.capi.values import read_properties, write_properties
+from bridge.mq.embedded.server.conversation import Conversation, Malformed, Server, unexpected
+from bridge.mq.embedded.verbs import property as properties
+from bridge.mq.embedded.verbs.application import Application
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQPMO, GetOptions, Got, Property
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: Handles of objects have eight digits each: ibmmq takes 100 and 1001 for the same key of its table.
+FIRST_HANDLE = 10_000_000
+_MATCH_DEFAULT = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
+_MSG_HANDLE_GIVEN = 1
+_DELETE_PROPERTIES = 1
+
+#: Strings of an MQSD, in the order sent, and the reason for one that is none.
+_MQSD_STRINGS = {
+    "ObjectString": cmqc.MQRC_OBJECT_STRING_ERROR,
+    "SubName": cmqc.MQRC_SUB_NAME_ERROR,
+    "SubUserData": cmqc.MQRC_SUB_USER_DATA_ERROR,
+    "SelectionString": cmqc.MQRC_SELECTION_STRING_ERROR,
+}
+
+_connections = itertools.count(1)
+
+
+class MqiConversation(Conversation):
+    """An MQ connection of a C program."""
+
+    LENGTH = LENGTH
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._greeted = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._greeted:
+            super().data_received(data)
+            return
+        self._buffer += data
+        if not GREETING.startswith(self._buffer[: len(GREETING)]):
+            self._fail(f"a connection that begins {bytes(self._buffer[:8])!r}")
+        elif len(self._buffer) >= len(GREETING):
+            self._greeted = True
+            del self._buffer[: len(GREETING)]
+            super().data_received(b"")
+
+    # Replies ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: MQError) -> None:
+        self._reply(Writer().frame(error.comp_code, error.reason))
+
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        writer = result if isinstance(result, Writer) else Writer()
+        if warning is not None:
+            self._reply(writer.frame(warning.comp_code, warning.reason))
+        else:
+            self._reply(writer.frame(cmqc.MQCC_WARNING if writer.reason else cmqc.MQCC_OK, writer.reason))
+
+    def _work(self, request: bytes) -> None:
+        reader = Reader(request)
+        verb = reader.long()
+        do = self._VERBS.get(verb)
+        if do is None:
+            raise Malformed(f"verb {verb}")
+        if verb == Verb.MQCONN:
+            self._mqconn(reader)
+        else:
+            do(self, self._connected(), reader)
+
+    # Connection and units of work ------------------------------------------------------------------------------------
+
+    def _mqconn(self, reader: Reader) -> None:
+        queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
+        reader.long()  # MQCNO options: the library's
+        reader.long()  # whether as a client
+        channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
+        user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
+        application = reader.raw().decode(errors="replace")
+        reader.long()  # process
+        # A name that begins with an asterisk is a group of queue managers: any will do.
+        self._connect("" if queue_manager.startswith("*") else queue_manager, application, user, password, channel)
+        name = self._queue_manager.name.encode()[:12].ljust(12)
+        self._answer(Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big")))
+
+    def _mqdisc(self, application: Application, reader: Reader) -> None:
+        self._disconnect()
+
+    def _mqbegin(self, application: Application, reader: Reader) -> None:
+        # There are no resource managers beside this one that could take part.
+        self._answer(None, MQError(cmqc.MQRC_NO_EXTERNAL_PARTICIPANTS, comp_code=cmqc.MQCC_WARNING))
+
+    def _mqcmit(self, application: Application, reader: Reader) -> None:
+        self._end(application.commit())
+
+    def _mqback(self, application: Application, reader: Reader) -> None:
+        application.backout()
+        self._answer()
+
+    # Objects ---------------------------------------------------------------------------------------------------------
+
+    def _mqopen(self, application: Application, reader: Reader) -> None:
+        options = reader.long()
+        descriptor = _ObjectDescriptor(reader)
+        handle = application.open(descriptor.od, options)
+        self._answer(descriptor.write(Writer().long(FIRST_HANDLE + handle)))
+
+    def _mqclose(self, application: Application, reader: Reader) -> None:
+        handle, options = _handle(reader.long()), reader.long()
+        warning = _warning(application.unfinished(handle))
+        self._end(application.close(handle, options), warning=warning)
+
+    def _mqinq(self, application: Application, reader: Reader) -> None:
+        handle, selectors = _handle(reader.long()), reader.longs()
+        int_count, char_length = reader.long(), reader.long()
+        ints, texts = application.inquire(handle, selectors)
+        chars = "".join(texts).encode()
+        warning = 0
+        if len(ints) > int_count:
+            warning = cmqc.MQRC_INT_ATTR_COUNT_TOO_SMALL
+        if len(chars) > char_length:
+            warning = cmqc.MQRC_CHAR_ATTRS_TOO_SHORT
+        self._answer(Writer().longs(ints[:int_count]).raw(chars[:char_length]), _warning(warning))
+
+    def _mqset(self, application: Application, reader: Reader) -> None:
+        handle, selectors, ints = _handle(reader.long()), reader.longs(), reader.longs()
+        chars = reader.raw()
+        # Of the attributes that MQSET sets, one alone is of characters.
+        texts = [structures.text(chars)] if chars else []
+        self._end(application.set(handle, selectors, ints, texts))
+
+    def _mqstat(self, application: Application, reader: Reader) -> None:
+        type_, raw = reader.long(), reader.raw()
+        structures.MQSTS.read(raw)
+        status = application.statistics(type_)
+        names = [name for name in status.__struct_fields__ if name not in ("ObjectString", "SubName")]
+        written = structures.MQSTS.written(raw, **{name: getattr(status, name) for name in names})
+        self._answer(Writer().raw(written).text(status.ObjectString).text(status.SubName))
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def _mqput(self, application: Application, reader: Reader) -> None:
+        handle = _handle(reader.long())
+        message = _PutMessage(reader)
+        md, unit = application.put(handle, message.message, message.pmo, message.properties)
+        self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
+
+    def _mqput_async(self, application: Application, reader: Reader) -> None:
+        """Nobody waits for this put: MQSTAT tells what became of it."""
+        try:
+            handle = _handle(reader.long())
+            message = _PutMessage(reader)
+            _, unit = application.put(handle, message.message, message.pmo, message.properties)
+        except Malformed:
+            raise
+        except Exception as error:
+            application.put_failed((error if isinstance(error, MQError) else unexpected(error)).reason)
+        else:
+            if unit is not None:
+                unit.done = lambda reason: application.put_failed(reason) if reason else None
+                self._queue_manager.journal.submit(unit)
+        self._working = False
+
+    def _mqput1(self, application: Application, reader: Reader) -> None:
+        descriptor = _ObjectDescriptor(reader)
+        message = _PutMessage(reader)
+        md, unit = application.put1(descriptor.od, message.message, message.pmo, message.properties)
+        self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
+
+    def _mqget(self, application: Application, reader: Reader) -> None:
+        handle = _handle(reader.long())
+        md_raw, gmo_raw = reader.raw(), reader.raw()
+        length, wants_properties = reader.long(), bool(reader.long())
+        md = structures.read_md(md_raw)
+        gmo = structures.MQGMO.read(gmo_raw)
+        options = GetOptions(
+            Options=gmo["Options"],
+            WaitInterval=gmo["WaitInterval"],
+            MatchOptions=gmo.get("MatchOptions", _MATCH_DEFAULT),
+            MsgId=md.MsgId,
+            CorrelId=md.CorrelId,
+            GroupId=md.GroupId,
+            MsgSeqNumber=md.MsgSeqNumber,
+            Offset=md.Offset,
+            MsgToken=gmo.get("MsgToken", bytes(16)),
+            MsgHandle=_MSG_HANDLE_GIVEN if wants_properties else 0,
+            Encoding=md.Encoding,
+            CodedCharSetId=md.CodedCharSetId,
+            MaxLength=length,
+        )
+
+        def form(got: Got) -> Writer:
+            writer = Writer().raw(structures.written_md(md_raw, got.md))
+            names = ("ResolvedQName", "GroupStatus", "SegmentStatus", "Segmentation", "MsgToken", "ReturnedLength")
+            writer.raw(structures.MQGMO.written(gmo_raw, **{name: getattr(got, name) for name in names}))
+            writer.long(got.DataLength).raw(got.data)
+            write_properties(writer, got.properties if wants_properties else None)
+            writer.reason = got.Reason
+            return writer
+
+        self._get(handle, options, form)
+
+    def _mqbufmh(self, application: Application, reader: Reader) -> None:
+        options, raw, data = reader.long(), reader.raw(), reader.raw()
+        md = structures.read_md(raw)
+        inner, rest, found = properties.split(md, data)
+        if options & _DELETE_PROPERTIES:
+            md, data = inner, rest
+        writer = Writer().raw(structures.written_md(raw, md)).long(len(data)).raw(data)
+        write_properties(writer, found)
+        self._answer(writer)
+
+    def _mqmhbuf(self, application: Application, reader: Reader) -> None:
+        raw, length = reader.raw(), reader.long()
+        found = read_properties(reader)
+        md, data = properties.merge(structures.read_md(raw), b"", found)
+        too_big = len(data) > length
+        writer = Writer().raw(raw if too_big else structures.written_md(raw, md)).long(len(data))
+        writer.raw(b"" if too_big else data)
+        self._answer(writer, MQError(cmqc.MQRC_PROPERTIES_TOO_BIG) if too_big else None)
+
+    # Publish/subscribe -----------------------------------------------------------------------------------------------
+
+    def _mqsub(self, application: Application, reader: Reader) -> None:
+        number, raw = reader.long(), reader.raw()
+        fields = structures.MQSD.read(raw)
+        fields |= {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
+        sd = interface.MQSD(**{name: fields[name] for name in interface.MQSD.__struct_fields__ if name in fields})
+        managed = bool(sd.Options & cmqc.MQSO_MANAGED)
+        given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
+        (subscription, queue), unit = application.subscribe(sd, given)
+        changed = {
+            name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")
+        }
+        writer = Writer().long(FIRST_HANDLE + queue).long(FIRST_HANDLE + subscription)
+        writer.raw(structures.MQSD.written(raw, **changed))
+        writer.text(sd.ObjectString or sd.ResObjectString)
+        writer.text(sd.SubName).text(sd.SubUserData).text(sd.SelectionString).text(sd.ResObjectString)
+        self._end(unit, writer)
+
+    def _mqsubrq(self, application: Application, reader: Reader) -> None:
+        handle, action, raw = _handle(reader.long()), reader.long(), reader.raw()
+        options = structures.MQSRO.read(raw)["Options"]
+        count, unit = application.subscription_request(handle, action, options)
+        self._end(unit, Writer().raw(structures.MQSRO.written(raw, NumPubs=count)))
+
+    _VERBS: ClassVar[dict[int, Callable[[MqiConversation, Application, Reader], None]]] = {
+        Verb.MQCONN: lambda self, application, reader: None,
+        Verb.MQDISC: _mqdisc,
+        Verb.MQOPEN: _mqopen,
+        Verb.MQCLOSE: _mqclose,
+        Verb.MQPUT: _mqput,
+        Verb.MQPUT1: _mqput1,
+        Verb.MQGET: _mqget,
+        Verb.MQBEGIN: _mqbegin,
+        Verb.MQCMIT: _mqcmit,
+        Verb.MQBACK: _mqback,
+        Verb.MQINQ: _mqinq,
+        Verb.MQSET: _mqset,
+        Verb.MQSUB: _mqsub,
+        Verb.MQSUBRQ: _mqsubrq,
+        Verb.MQSTAT: _mqstat,
+        Verb.MQBUFMH: _mqbufmh,
+        Verb.MQMHBUF: _mqmhbuf,
+        Verb.MQPUT_ASYNC: _mqput_async,
+    }
+
+
+class _ObjectDescriptor:
+    """The MQOD of a request, and its way back."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._raw = reader.raw()
+        fields = structures.MQOD.read(self._raw)
+        if fields.get("RecsPresent"):
+            raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")
+        self.od = interface.MQOD(
+            ObjectType=fields["ObjectType"],
+            ObjectName=fields["ObjectName"],
+            ObjectQMgrName=fields["ObjectQMgrName"],
+            DynamicQName=fields["DynamicQName"],
+            AlternateUserId=fields["AlternateUserId"],
+            ObjectString=reader.text(cmqc.MQRC_OBJECT_STRING_ERROR),
+            SelectionString=reader.text(cmqc.MQRC_SELECTION_STRING_ERROR),
+        )
+        self._names = self.od.ObjectName, self.od.ObjectQMgrName
+
+    def write(self, writer: Writer) -> Writer:
+        od = self.od
+        changed = {name: getattr(od, name) for name in ("ResolvedQName", "ResolvedQMgrName", "ResolvedType")}
+        if (od.ObjectName, od.ObjectQMgrName) != self._names:  # a dynamic queue
+            changed |= {"ObjectName": od.ObjectName, "ObjectQMgrName": od.ObjectQMgrName}
+        return writer.raw(structures.MQOD.written(self._raw, **changed)).text(od.ResObjectString)
+
+
+class _PutMessage:
+    """The message of a put with its options, and their way back."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._md, self._pmo = reader.raw(), reader.raw()
+        md = structures.read_md(self._md)
+        fields = structures.MQPMO.read(self._pmo)
+        if fields.get("RecsPresent"):
+            raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")
+        self.pmo = MQPMO(Options=fields["Options"], PubLevel=fields.get("PubLevel", 9))
+        context = fields["Context"]
+        self.pmo.Context = _handle(context) if context else 0
+        self.message = Message(md, reader.raw())
+        self.properties: Sequence[Property] = read_properties(reader)
+
+    def write(self, writer: Writer, md: MQMD) -> Writer:
+        names = ("ResolvedQName", "ResolvedQMgrName", "KnownDestCount", "UnknownDestCount", "InvalidDestCount")
+        writer.raw(structures.written_md(self._md, md))
+        return writer.raw(structures.MQPMO.written(self._pmo, **{name: getattr(self.pmo, name) for name in names}))
+
+
+def _handle(number: int) -> int:
+    """A handle as the application knows it; whatever is none is refused by it with the right reason."""
+    return number - FIRST_HANDLE
+
+
+def _warning(reason: int) -> MQError | None:
+    return MQError(reason, comp_code=cmqc.MQCC_WARNING) if reason else None

@@ -1,0 +1,110 @@
+"""The bytes between a library for C programs and the embedded queue manager.
+
+A connection begins with `GREETING`. A request is a length (u32, little-endian, as all numbers here; it does not count
+itself), a verb (i32) and its fields; a reply is a length, CompCode and Reason (i32 each) and, where the call did something,
+its fields. Bytes are an i32 length and themselves, length -1 says that there are none; a text is bytes in UTF-8.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from bridge.mq.embedded.server.conversation import Malformed
+from bridge.mq.errors import MQError
+
+#: Its first byte is larger than that of any MessagePack frame, so both may come to one port.
+GREETING = b"MQI\x01"
+#: The socket for C programs, in the queue manager's data directory.
+SOCKET_NAME = "mqi.sock"
+LENGTH = struct.Struct("<I")
+_LONG = struct.Struct("<i")
+
+
+class Verb(IntEnum):
+    """What a request asks for."""
+
+    MQCONN = 1
+    MQDISC = 2
+    MQOPEN = 3
+    MQCLOSE = 4
+    MQPUT = 5
+    MQPUT1 = 6
+    MQGET = 7
+    MQBEGIN = 8
+    MQCMIT = 9
+    MQBACK = 10
+    MQINQ = 11
+    MQSET = 12
+    MQSUB = 13
+    MQSUBRQ = 14
+    MQSTAT = 15
+    MQBUFMH = 16
+    MQMHBUF = 17
+    #: MQPUT with MQPMO_ASYNC_RESPONSE: there is no reply
+    MQPUT_ASYNC = 18
+
+
+class Reader:
+    """Takes the fields of a request, one after the other. Raises Malformed where it ends too early."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self._position = 0
+
+    def long(self) -> int:
+        return int.from_bytes(self._take(4), "little", signed=True)
+
+    def longs(self) -> list[int]:
+        """An array of MQLONG."""
+        raw = self.raw()
+        return list(struct.unpack(f"<{len(raw) // 4}i", raw[: len(raw) // 4 * 4]))
+
+    def raw(self) -> bytes:
+        length = self.long()
+        return self._take(length) if length > 0 else b""
+
+    def text(self, reason: int) -> str:
+        """A string. Raises MQError with `reason` where it is not UTF-8: nothing further in could hold it."""
+        try:
+            return self.raw().decode()
+        except UnicodeDecodeError as error:
+            raise MQError(reason, f"a string that is not UTF-8: {error}") from error
+
+    def _take(self, length: int) -> bytes:
+        end = self._position + length
+        if end > len(self._frame):
+            raise Malformed(f"a request of {len(self._frame)} bytes wants {end}")
+        taken = self._frame[self._position : end]
+        self._position = end
+        return taken
+
+
+class Writer:
+    """Gathers the fields of a reply."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        #: of a warning that the reply gives
+        self.reason = 0
+
+    def long(self, value: int) -> Writer:
+        self._parts.append(_LONG.pack(value))
+        return self
+
+    def longs(self, values: list[int]) -> Writer:
+        return self.raw(struct.pack(f"<{len(values)}i", *values))
+
+    def raw(self, value: bytes | None) -> Writer:
+        self._parts.append(_LONG.pack(-1 if value is None else len(value)))
+        if value:
+            self._parts.append(value)
+        return self
+
+    def text(self, value: str | None) -> Writer:
+        return self.raw(None if value is None else value.encode())
+
+    def frame(self, comp_code: int, reason: int) -> bytes:
+        """The whole reply."""
+        body = b"".join(self._parts)
+        return struct.pack("<Iii", 8 + len(body), comp_code, reason) + body

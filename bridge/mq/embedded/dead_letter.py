@@ -1,0 +1,101 @@
+"""Messages that cannot be delivered: to the dead-letter queue, behind an MQDLH that says why."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bridge.mapping.message import AnyMessage
+from bridge.mq.dead_letters import Origin
+from bridge.mq.dead_letters import dead_letter as behind_header
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.topics import Route, Subscription
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    from bridge.mq.embedded.queuemanager import QueueManager
+
+log = logging.getLogger(__name__)
+
+
+def undelivered(
+    queue_manager: QueueManager,
+    unit: Unit,
+    route: Route,
+    subscription: Subscription,
+    message: AnyMessage,
+    persistent: bool,
+    now: float,
+) -> int:
+    """A subscription's destination cannot take its copy: dead-letter it, drop it, or refuse the publication."""
+    queue = subscription.queue
+    reason = queue.refusal(message.length)
+    if route.dead_letters:
+        refused = StoredMessage(
+            queue,
+            queue_manager.next_number(),
+            message,
+            persistent,
+            0,
+            now,
+            subscription.client_id,
+            subscription.remote_queue,
+            route.topic,
+            subscription.user_data,
+        )
+        destination = (subscription.client_id and subscription.remote_queue) or queue.name
+        if dead_letter(queue_manager, unit, refused, reason, destination, subscription.client_id):
+            return cmqc.MQRC_NONE
+    policy = route.all_deliveries[persistent]
+    if policy == "ALL" or (policy == "ALLDUR" and subscription.durable):
+        log.warning(
+            "publication to %s is refused: subscription %s cannot take it: %s (%d)",
+            route.topic,
+            subscription.name,
+            cmqc.reason_name(reason),
+            reason,
+        )
+        return cmqc.MQRC_PUBLICATION_FAILURE
+    log.warning(
+        "publication to %s is not delivered to subscription %s: %s (%d)",
+        route.topic,
+        subscription.name,
+        cmqc.reason_name(reason),
+        reason,
+    )
+    return cmqc.MQRC_NONE
+
+
+def dead_letter(
+    queue_manager: QueueManager, unit: Unit, stored: StoredMessage, reason: int, queue_name: str, manager: str = ""
+) -> bool:
+    """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible."""
+    name = str(queue_manager.attributes["DEADQ"])
+    queue = queue_manager.queues.get(name)
+    if queue is None:
+        log.error("a message for %s cannot be dead-lettered: DEADQ(%s) is no local queue", queue_name, name)
+        return False
+    msg_id = queue_manager.appearance.msg_id(stored)
+    client_id, stored.client_id = stored.client_id, ""
+    md, data = queue_manager.appearance.seen(stored, properties=True)
+    stored.client_id = client_id
+    outer = msgspec.structs.replace(md, MsgId=msg_id)
+    letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, Origin.of(md))
+    try:
+        queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge")
+    except MQError as error:
+        log.error("a message for %s cannot be dead-lettered: %s", queue_name, error)
+        return False
+    log.warning(
+        "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
+        queue_name,
+        manager or queue_manager.name,
+        name,
+        cmqc.reason_name(reason),
+        reason,
+    )
+    return True

@@ -1,0 +1,58 @@
+"""What one subscription gets of a publication."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bridge.mapping.message import AnyMessage, Message
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.topics import Subscription
+from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    from bridge.mq.embedded.queuemanager import QueueManager
+
+
+def delivery(
+    queue_manager: QueueManager, subscription: Subscription, publication: StoredMessage
+) -> StoredMessage | None:
+    """The message to put to a subscription's destination; None when its selector passes the publication over.
+
+    `publication` says how it was published, or how it is retained. Source: IBM MQ documentation, PubPriority,
+    PubAccountingToken, PubApplIdentityData and SelectionString of MQSD.
+    """
+    queue = subscription.queue
+    priority = publication.priority
+    if subscription.priority >= 0:
+        priority = subscription.priority
+    elif subscription.priority == cmqc.MQPRI_PRIORITY_AS_Q_DEF:
+        priority = int(queue.attributes["DEFPRTY"])
+    stored = StoredMessage(
+        queue,
+        queue_manager.next_number(),
+        _identified(subscription, publication.message),
+        publication.persistent,
+        priority,
+        publication.put_time,
+        subscription.client_id,
+        subscription.remote_queue,
+        publication.topic,
+        subscription.user_data,
+        publication.retained,
+        subscription.correl_id,
+        None,
+        publication.expires_at,
+        publication.persistent and not subscription.ephemeral,
+        put_application=publication.put_application,
+    )
+    return stored if subscription.selection is None or subscription.selection(stored) else None
+
+
+def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:
+    if subscription.identity is None or not isinstance(message, Message):
+        return message
+    token, data = subscription.identity
+    md = msgspec.structs.replace(message.md, AccountingToken=token, ApplIdentityData=data.encode()[:32])
+    return msgspec.structs.replace(message, md=md)

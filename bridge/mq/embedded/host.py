@@ -1,0 +1,110 @@
+"""The embedded queue manager, run in the bridge's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+from pathlib import Path
+
+from bridge.config import Configuration, EmbeddedQueueManagerConfig
+from bridge.config.values import is_loopback
+from bridge.mq.embedded.agent import LocalAgent
+from bridge.mq.embedded.mqsc.script import ScriptFailed, prepare, run_script
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.server import ApplicationServer
+from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
+from bridge.mq.embedded.storage.store import StoreError
+from bridge.mq.errors import MQError
+from bridge.mq.host import Events, HostError
+from bridge.mq.interface import Connection
+
+log = logging.getLogger(__name__)
+
+
+class EmbeddedHost:
+    """`bridge.mq.host.Host` that owns its queue manager."""
+
+    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+        settings = configuration.queue_manager
+        assert isinstance(settings, EmbeddedQueueManagerConfig)
+        self._settings = settings
+        self.name = settings.name
+        self.dead_letter_queue = ""
+        try:
+            self.queue_manager = QueueManager(
+                settings.name, Path(settings.data_directory), max_message_length=settings.max_message_length
+            )
+        except (DataDirectoryInUse, StoreError) as error:
+            raise HostError(str(error)) from error
+        except OSError as error:
+            raise HostError(f"data directory {settings.data_directory}: {error}") from error
+        self.queue_manager.journal.reserve.keep()
+        if settings.authorities == "enforced":
+            self.queue_manager.enforce_authorities()
+        try:
+            prepare(self.queue_manager)
+            for script in settings.scripts:
+                self._run_script(Path(script))
+        except (HostError, ScriptFailed, MQError) as error:
+            self.queue_manager.close()
+            raise HostError(str(error)) from error
+        default = self.queue_manager.attributes["DEFXMITQ"]
+        if default != configuration.transmission_queue and configuration.channels:
+            log.warning(
+                "DEFXMITQ(%s) of the queue manager is not the bridge's transmission_queue %s: messages put straight to a "
+                "client do not reach it; ALTER QMGR DEFXMITQ('%s')",
+                default,
+                configuration.transmission_queue,
+                configuration.transmission_queue,
+            )
+        self.agent = LocalAgent(
+            self.queue_manager,
+            configuration.transmission_queue,
+            loop,
+            retained_bytes=configuration.limits.retained_bytes,
+        )
+        listener = settings.listener
+        admission = Admission(listener.channels, listener.password_file) if listener is not None else None
+        self._server = ApplicationServer(self.queue_manager, admission)
+        CommandServer(self.queue_manager).start()
+
+    def _run_script(self, path: Path) -> None:
+        try:
+            run_script(self.queue_manager, path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise HostError(f"MQSC script {path}: {error}") from error
+
+    async def start(self, events: Events) -> list[str]:
+        return [f"queue manager {self.name} (embedded), data in {self.queue_manager.data_directory}"]
+
+    async def listen(self) -> list[str]:
+        listener = self._settings.listener
+        if listener is not None and not is_loopback(listener.address) and listener.password_file is None:
+            log.warning(
+                "queue_manager.listener is on %s: whoever reaches that address is an MQ application%s, without a password",
+                listener.address,
+                " and administrator"
+                if self.queue_manager.authorization is None
+                else " with the authorities of `nobody`",
+            )
+        try:
+            places = await self._server.listen((listener.address, listener.port) if listener else None)
+        except OSError as error:
+            raise HostError(f"MQ applications cannot be let in: {error}") from error
+        return [
+            f"MQ applications{' in C' if place.endswith('mqi.sock') else ''} connect at {place}" for place in places
+        ]
+
+    def connect(self, purpose: str) -> Connection:
+        return LocalConnection(self.queue_manager)
+
+    async def stop(self) -> None:
+        await self._server.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.queue_manager.close)
+
+    def hint(self, file: Path | None) -> str:
+        return f"--data-dir {shlex.quote(str(self.queue_manager.data_directory))}"

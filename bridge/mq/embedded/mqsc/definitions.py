@@ -1,0 +1,390 @@
+"""DEFINE, ALTER and DELETE of queues, topic objects and the queue manager itself.
+
+Source: IBM MQ documentation, "MQSC commands reference". Each method checks everything first, then returns the AMQ
+message and the unit of work in which the change takes effect; None where nothing changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from bridge.config.queues import STATE_QUEUE
+from bridge.mq.embedded.attributes import (
+    ATTRIBUTES,
+    FLAGS,
+    MQ_OBJECT_NAME_LENGTH,
+    STAMPS,
+    SYNONYMS,
+    AttributeRefused,
+    Names,
+    Value,
+    defaults,
+    invalid_name_character,
+    read,
+    stamps,
+)
+from bridge.mq.embedded.authority.words import OBJECT_TYPES
+from bridge.mq.embedded.mqsc.amq import CommandRefused, message
+from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queuemanager import RETAINED_QUEUE, QueueManager
+from bridge.mq.embedded.topics import Subscription
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc, cmqcfc
+
+log = logging.getLogger(__name__)
+
+BASE_TOPIC_OBJECT = "SYSTEM.BASE.TOPIC"
+QUEUE_KINDS = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL")
+#: Queues that the queue manager works with itself, and what it does.
+_OWN = {
+    RETAINED_QUEUE: "the queue manager keeps retained publications on it; CLEAR TOPICSTR removes them",
+    STATE_QUEUE: "the state of MQTT sessions is on it",
+}
+#: Parameters of DEFINE that are no attributes.
+_MANNERS = ("LIKE", "NOREPLACE", "REPLACE")
+
+Answer = tuple[str, Unit | None]
+
+
+def settings(kind: str, parameters: Iterable[Parameter]) -> dict[str, Value]:
+    """Attributes that parameters set, checked. Raises MQSCSyntaxError."""
+    found: dict[str, Value] = {}
+    for parameter in parameters:
+        keyword, text = _setting(kind, parameter)
+        try:
+            value = read(kind, keyword, text)
+        except AttributeRefused as error:
+            raise MQSCSyntaxError(str(error), parameter.where, parameter.keyword) from error
+        if keyword in found:
+            raise MQSCSyntaxError(f"{keyword} is there twice", parameter.where, parameter.keyword)
+        found[keyword] = value
+    return found
+
+
+def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
+    keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
+    if keyword in FLAGS:
+        if parameter.values is not None:
+            raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, parameter.keyword)
+        return FLAGS[keyword]
+    if isinstance(ATTRIBUTES[kind].get(keyword), Names):
+        return keyword, ",".join(str(name) for name in parameter.values or ())
+    if parameter.value is None and keyword in defaults(kind):
+        raise MQSCSyntaxError(f"{keyword} takes one value in parentheses", parameter.where, parameter.keyword)
+    return keyword, parameter.value or ""
+
+
+def flag(command: Command, keyword: str) -> bool:
+    """Whether a keyword without a value is there. Raises MQSCSyntaxError when it has one."""
+    parameter = command.parameter(keyword)
+    if parameter is not None and parameter.values is not None:
+        raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, keyword)
+    return parameter is not None
+
+
+def replaces(command: Command) -> bool:
+    """Whether DEFINE may replace. Raises MQSCSyntaxError."""
+    replace, keep = flag(command, "REPLACE"), flag(command, "NOREPLACE")
+    if replace and keep:
+        raise MQSCSyntaxError("REPLACE and NOREPLACE exclude each other", command.where)
+    return replace
+
+
+def like(command: Command) -> str | None:
+    """The object that LIKE names, or None. Raises MQSCSyntaxError."""
+    parameter = command.parameter("LIKE")
+    if parameter is not None and not parameter.value:
+        raise MQSCSyntaxError("LIKE takes the name of an object", parameter.where, "LIKE")
+    return parameter.value if parameter is not None else None
+
+
+def attribute_parameters(command: Command) -> list[Parameter]:
+    """The parameters of DEFINE or ALTER that set attributes."""
+    return [one for one in command.parameters if one.keyword not in _MANNERS or command.verb != "DEFINE"]
+
+
+def object_name(command: Command) -> str:
+    """The name of the object to work on. Raises CommandRefused or MQSCSyntaxError."""
+    name = command.name
+    if name is None:
+        raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
+    if not name or len(name) > MQ_OBJECT_NAME_LENGTH:
+        raise CommandRefused("AMQ8424E", name=name, detail=f"a name has 1 to {MQ_OBJECT_NAME_LENGTH} characters")
+    if wrong := invalid_name_character(name):
+        raise CommandRefused("AMQ8424E", name=name, detail=f"{wrong!r} is no character of MQ object names")
+    return name
+
+
+class Definitions:
+    """The objects of a queue manager, as MQSC defines, alters and deletes them."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+
+    def _existing(self, kind: str, name: str) -> dict[str, Value]:
+        """The attributes of an object. Raises CommandRefused when there is none."""
+        attributes: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
+        if attributes is None:
+            raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
+        return attributes
+
+    def define(self, command: Command) -> Answer:
+        """DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        kind, name = command.noun, object_name(command)
+        replace, model = replaces(command), like(command)
+        given = settings(kind, attribute_parameters(command))
+        base = defaults(kind) if model is None else dict(self._existing(kind, model))
+        if model is not None and kind == "TOPIC":
+            base["TOPICSTR"] = ""
+        attributes = base | given
+        if kind in QUEUE_KINDS:
+            for other in QUEUE_KINDS:
+                if other != kind and name in self._queue_manager.held(other):
+                    raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
+        old: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
+        if old is not None and not replace:
+            raise CommandRefused("AMQ8150E", kind=_word(kind), name=name)
+        if old is not None and kind == "TOPIC" and "TOPICSTR" not in given:
+            attributes["TOPICSTR"] = old["TOPICSTR"]
+        return self._change(kind, name, old, attributes)
+
+    def alter(self, command: Command) -> Answer:
+        """ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        kind, name = command.noun, object_name(command)
+        without_effect = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
+        given = settings(kind, [one for one in command.parameters if one.keyword not in without_effect])
+        old = self._existing(kind, name)
+        return self._change(kind, name, old, old | given)
+
+    def _change(self, kind: str, name: str, old: dict[str, Value] | None, attributes: dict[str, Value]) -> Answer:
+        """Make a new or altered object take effect."""
+        if kind == "TOPIC":
+            self._check_topic(name, old, attributes)
+        elif kind == "QLOCAL" and old is not None:
+            self._check_usage(name, old, attributes)
+        answer = message(_NUMBERS[kind][old is not None], name=name)
+        made = stamps(time.time())
+        if old is not None:
+            made |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
+            # Nothing is altered where only the time would be.
+            if all(old.get(keyword) == value for keyword, value in attributes.items() if keyword not in STAMPS):
+                return answer, None
+        attributes |= made
+        unit = Unit()
+        unit.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
+        unit.effects.append(lambda: self.install(kind, name, attributes))
+        return answer, unit
+
+    def install(self, kind: str, name: str, attributes: dict[str, Value]) -> None:
+        """Put attributes, checked before, in the place of an object."""
+        queue_manager = self._queue_manager
+        if kind == "QLOCAL":
+            queue = queue_manager.queues.get(name)
+            leads_elsewhere = queue is None or queue.attributes["USAGE"] != attributes["USAGE"]
+            if queue is None:
+                queue_manager.queues[name] = Queue(name, attributes)
+            else:
+                _refresh(queue, attributes)
+            if leads_elsewhere:
+                self.resolve_again()
+        elif kind == "TOPIC":
+            queue_manager.topics.objects[name] = attributes
+            queue_manager.topics.forget_routes()
+        else:
+            self._queue_manager.held(kind)[name] = attributes
+            self.resolve_again()
+
+    def _check_topic(self, name: str, old: dict[str, Value] | None, attributes: dict[str, Value]) -> None:
+        topic = attributes["TOPICSTR"]
+        if old is not None and topic != old["TOPICSTR"]:
+            detail = f"the topic string of topic {name} is {old['TOPICSTR']!r} and cannot be changed"
+            raise CommandRefused("AMQ8101E", detail=detail, reason=cmqc.MQRC_TOPIC_NOT_ALTERABLE)
+        if old is None and not topic:
+            raise CommandRefused(
+                "AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR
+            )
+        for other, others in self._queue_manager.held("TOPIC").items():
+            if other != name and others["TOPICSTR"] == topic:
+                detail = f"topic string {topic!r} belongs to topic {other}"
+                raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_TOPICSTR_ALREADY_EXISTS)
+        if name == BASE_TOPIC_OBJECT and "ASPARENT" in attributes.values():
+            detail = f"{name} has no parent: ASPARENT is no value for it"
+            raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_ATTR_VALUE_ERROR)
+
+    def _check_usage(self, name: str, old: dict[str, Value], attributes: dict[str, Value]) -> None:
+        """USAGE decides how messages on a queue look (an MQXQH in front), so it changes on an empty queue only."""
+        if attributes["USAGE"] == old["USAGE"]:
+            return
+        queue = self._queue_manager.queues[name]
+        if queue.depth:
+            raise CommandRefused("AMQ8143E", name=name, detail=f"USAGE cannot change with {queue.depth} messages on it")
+        self.check_unused(name, queue)
+
+    def delete(self, command: Command) -> Answer:
+        """DELETE QLOCAL, QALIAS, QREMOTE or TOPIC; the authority records of that name go with it unless AUTHREC(NO)."""
+        kind, name = command.noun, object_name(command)
+        purge = kind == "QLOCAL" and flag(command, "PURGE")
+        keep = kind == "QLOCAL" and flag(command, "NOPURGE")
+        records = command.parameter("AUTHREC")
+        if records is not None and records.value not in ("YES", "NO"):
+            raise MQSCSyntaxError("AUTHREC is one of YES, NO", records.where, "AUTHREC")
+        for parameter in command.parameters:
+            if parameter is not records and (kind != "QLOCAL" or parameter.keyword not in ("PURGE", "NOPURGE")):
+                raise MQSCSyntaxError(f"DELETE {kind} knows no {parameter.keyword}", parameter.where, parameter.keyword)
+        if purge and keep:
+            raise MQSCSyntaxError("PURGE and NOPURGE exclude each other", command.where)
+        self._existing(kind, name)
+        unit = Unit()
+        if kind == "TOPIC":
+            self._check_topic_unused(name)
+        elif kind in QUEUE_KINDS:
+            self._check_queue_unused(kind, name)
+        if kind == "QLOCAL":
+            self._empty(unit, name, purge)
+        unit.definitions.append((kind, name, None))
+        if records is None or records.value == "YES":
+            object_type = OBJECT_TYPES["QUEUE" if kind in QUEUE_KINDS else kind]
+            self._queue_manager.authority_records.remove_profile(unit, object_type, name)
+        unit.effects.append(lambda: self._remove(kind, name))
+        return message(_NUMBERS[kind][2], name=name), unit
+
+    def _remove(self, kind: str, name: str) -> None:
+        queue_manager = self._queue_manager
+        if kind == "QLOCAL":
+            queue_manager.queues.pop(name).end()
+        else:
+            self._queue_manager.held(kind).pop(name, None)
+            queue_manager.topics.forget_routes()
+        self.resolve_again()
+
+    def _check_topic_unused(self, name: str) -> None:
+        if name == BASE_TOPIC_OBJECT:
+            raise CommandRefused("AMQ8148E", kind="Topic", name=name, detail="the topic tree hangs from it")
+
+    def _check_queue_unused(self, kind: str, name: str) -> None:
+        queue_manager = self._queue_manager
+        if kind == "QLOCAL":
+            self.check_unused(name, queue_manager.queues[name])
+        own = ("", queue_manager.name)
+        # A durable subscription that nobody has open keeps no queue: its publications go nowhere until there is one again.
+        for subscription in queue_manager.topics.subscriptions.values():
+            named = subscription.destination == name and subscription.destination_manager in own
+            if named and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
+                continue
+            way = subscription.destination_manager == name and kind == "QREMOTE"
+            if named or way or subscription.queue.name == name:
+                detail = f"subscription {subscription.name} puts to it"
+                raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
+
+    def check_unused(self, name: str, queue: Queue) -> None:
+        """Refuse to work on a queue that an application has open, or the queue manager's own. Raises CommandRefused."""
+        detail = _OWN.get(name, "")
+        if not detail and (queue.consumer is not None or queue.inputs or queue.outputs or queue.browsers):
+            detail = "it is open"
+        if detail:
+            raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
+
+    def _empty(self, unit: Unit, name: str, purge: bool) -> None:
+        """Take the messages off a queue that goes."""
+        queue = self._queue_manager.queues[name]
+        if queue.depth and not purge:
+            raise CommandRefused("AMQ8143E", name=name, detail=f"{queue.depth} messages are on it; PURGE deletes them")
+        self._take_all(unit, name, queue)
+
+    def _take_all(self, unit: Unit, name: str, queue: Queue) -> None:
+        messages = list(queue.messages())
+        if len(messages) != queue.depth:
+            # IBM MQ, "CLEAR QLOCAL": it fails when there are uncommitted messages.
+            detail = f"{queue.depth - len(messages)} messages on it are not committed"
+            raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail, reason=cmqc.MQRC_Q_NOT_EMPTY)
+        for stored in messages:
+            queue.take(stored)
+        unit.gets += messages
+
+    def clear(self, command: Command) -> Answer:
+        """CLEAR QLOCAL."""
+        name = object_name(command)
+        if command.parameters:
+            first = command.parameters[0]
+            raise MQSCSyntaxError(f"CLEAR QLOCAL knows no {first.keyword}", first.where, first.keyword)
+        self._existing("QLOCAL", name)
+        queue = self._queue_manager.queues[name]
+        self.check_unused(name, queue)
+        unit = Unit()
+        self._take_all(unit, name, queue)
+        return message("AMQ8022I", what=f"Queue {name}"), unit
+
+    def alter_queue_manager(self, command: Command) -> Answer:
+        """ALTER QMGR. What was never altered is not kept: defaults and the bridge's configuration count for it."""
+        queue_manager = self._queue_manager
+        given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
+        altered = queue_manager.altered | given
+        answer = message("AMQ8005I", name=queue_manager.name)
+        if altered == queue_manager.altered:
+            return answer, None
+        unit = Unit()
+        unit.definitions.append(("QMGR", queue_manager.name, msgspec.json.encode(altered).decode()))
+
+        def effect() -> None:
+            queue_manager.altered.update(given)
+            queue_manager.attributes.update(given)
+            self.resolve_again()
+
+        unit.effects.append(effect)
+        return answer, unit
+
+    def resolve_again(self) -> None:
+        """Resolve the destinations of subscriptions anew: an alias, remote queue or DEFXMITQ may have changed.
+
+        IBM MQ resolves them at each publication. One that leads nowhere now keeps its queue, with an error in the log.
+        """
+        queue_manager = self._queue_manager
+        for subscription in queue_manager.topics.subscriptions.values():
+            if not subscription.managed and not subscription.queue.temporary:
+                self._resolve(subscription)
+
+    def _resolve(self, subscription: Subscription) -> None:
+        try:
+            found = self._queue_manager.resolve(subscription.destination, subscription.destination_manager)
+        except MQError as error:
+            log.error("the destination of subscription %s cannot be resolved: %s", subscription.name, error)
+            return
+        if found.queue is not None:
+            subscription.queue = found.queue
+            subscription.remote_queue = found.remote_queue
+            subscription.client_id = found.client_id
+
+
+def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
+    """Give a queue other attributes. MSGDLVSQ decides where its messages are linked: they are linked anew then."""
+    if attributes["MSGDLVSQ"] == queue.attributes["MSGDLVSQ"]:
+        queue.attributes = attributes
+        queue.refresh()
+        if attributes["GET"] != "ENABLED":
+            queue.announce()  # MQGMO_WAIT: "the wait is canceled" with MQRC_GET_INHIBITED
+        return
+    messages = list(queue.messages())
+    for stored in messages:
+        queue.take(stored)
+    queue.attributes = attributes
+    queue.refresh()
+    for stored in sorted(messages, key=lambda one: one.msg_number):
+        queue.append(stored)
+    queue.enqueued -= len(messages)
+
+
+def _word(kind: str) -> str:
+    return "Queue" if kind in QUEUE_KINDS else kind.capitalize()
+
+
+#: (created, changed, deleted)
+_NUMBERS = dict.fromkeys(QUEUE_KINDS, ("AMQ8006I", "AMQ8008I", "AMQ8007I")) | {
+    "NAMELIST": ("AMQ8552I", "AMQ8551I", "AMQ8553I"),
+    "TOPIC": ("AMQ8690I", "AMQ8691I", "AMQ8692I"),
+}

@@ -1,0 +1,287 @@
+"""DISPLAY: the objects and status of a queue manager as MQSC shows them.
+
+Source: IBM MQ documentation, "DISPLAY QUEUE", "DISPLAY TPSTATUS" and the like. Without ALL and without attributes asked
+for, a generic name shows names and types only, as runmqsc does; status commands then show everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+
+from bridge.mapping.topic import matches
+from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
+from bridge.mq.embedded.mqsc.amq import CommandRefused
+from bridge.mq.embedded.mqsc.filter import Filter, is_named
+from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
+from bridge.mq.embedded.mqsc.printed import render as render
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.topics import Subscription
+
+Shown = dict[str, Value]
+
+_QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
+_ALTERED = ("ALTDATE", "ALTTIME")
+_SUBSCRIPTION = (
+    "DEST",
+    "DESTCLAS",
+    "DESTCORL",
+    "DESTQMGR",
+    "DURABLE",
+    "EXPIRY",
+    "SUBID",
+    "SUBLEVEL",
+    "SUBTYPE",
+    "SUBUSER",
+    "TOPICOBJ",
+    "TOPICSTR",
+    "USERDATA",
+    "WSCHEMA",
+)
+#: noun -> attributes it shows, beside the first and TYPE
+_KEYWORDS: dict[str, frozenset[str]] = {
+    "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS, *STAMPS)),
+    "QALIAS": frozenset((*ATTRIBUTES["QALIAS"], *_ALTERED)),
+    "QREMOTE": frozenset((*ATTRIBUTES["QREMOTE"], *_ALTERED)),
+    "QMODEL": frozenset((*ATTRIBUTES["QMODEL"], *STAMPS)),
+    "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS, *STAMPS)),
+    "QMGR": frozenset((*ATTRIBUTES["QMGR"], "QMID", *STAMPS)),
+    "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
+    "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
+    "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
+    "SUB": frozenset(_SUBSCRIPTION),
+    "TOPIC": frozenset((*ATTRIBUTES["TOPIC"], *_ALTERED)),
+    "TPSTATUS": frozenset((*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT")),
+}
+#: noun -> (keyword of the name, AMQ message, what it names)
+_HEADS = {
+    "QLOCAL": ("QUEUE", "AMQ8409I", "Queue"),
+    "QALIAS": ("QUEUE", "AMQ8409I", "Queue"),
+    "QREMOTE": ("QUEUE", "AMQ8409I", "Queue"),
+    "QMODEL": ("QUEUE", "AMQ8409I", "Queue"),
+    "QUEUE": ("QUEUE", "AMQ8409I", "Queue"),
+    "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
+    "NAMELIST": ("NAMELIST", "AMQ8550I", "Namelist"),
+    "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
+    "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
+    "SUB": ("SUB", "AMQ8096I", "Subscription"),
+    "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
+    "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
+}
+_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", "TOPIC")
+_ALWAYS_WHOLE = ("QMGR", "QSTATUS", "SBSTATUS", "TPSTATUS")
+#: noun -> keyword -> what DISPLAY can be held to by it; the first is every one
+_SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
+    "QSTATUS": {"TYPE": ("QUEUE",)},
+    "SBSTATUS": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
+    "SUB": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
+    "TOPIC": {"TYPE": ("ALL", "LOCAL")},
+    "TPSTATUS": {"TYPE": ("TOPIC",)},
+}
+
+
+class Display:
+    """Shows the objects of a queue manager. Call it with the queue manager's lock held."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+        self._sources: dict[str, Callable[[str], Iterator[Shown]]] = {
+            "QLOCAL": self._queues,
+            "QALIAS": self._queues,
+            "QREMOTE": self._queues,
+            "QMODEL": self._queues,
+            "QUEUE": self._queues,
+            "QMGR": self._queue_managers,
+            "NAMELIST": self._namelists,
+            "QSTATUS": self._queue_status,
+            "SBSTATUS": self._subscriptions,
+            "SUB": self._subscriptions,
+            "TOPIC": self._topics,
+            "TPSTATUS": self._topic_status,
+        }
+
+    def knows(self, noun: str) -> bool:
+        """Whether there is a DISPLAY command for a noun."""
+        return noun in self._sources
+
+    def objects(self, noun: str, name: str) -> Iterator[Shown]:
+        """Every object that a name, possibly a generic one, names, with all its attributes."""
+        return self._sources[noun](name)
+
+    def show(self, command: Command) -> tuple[str, list[Shown]]:
+        """The number of the AMQ message, and the objects. Raises CommandRefused or MQSCSyntaxError."""
+        noun = command.noun
+        head, number, kind = _HEADS[noun]
+        name = "*" if noun == "QMGR" else command.name
+        if name is None:
+            raise MQSCSyntaxError(f"{noun} takes a name in parentheses", command.where, noun)
+        if noun == "QMGR" and command.name is not None:
+            raise MQSCSyntaxError("QMGR takes no name", command.where, noun)
+        wanted, selection, where = _request(command)
+        whole = (not wanted and where is None and (noun in _ALWAYS_WHOLE or not name.endswith("*"))) or "ALL" in wanted
+        if where is not None and where.keyword not in (*wanted, head, "TYPE"):
+            wanted.append(where.keyword)
+        shown = []
+        for one in self._sources[noun](name):
+            if _is_selected(one, noun, selection) and (where is None or where.passes(one)):
+                shown.append(_ordered(one, noun) if whole else _only(one, head, wanted))
+        if not shown:
+            raise CommandRefused("AMQ8147E", kind=kind, name=name)
+        return number, shown
+
+    def _queue_managers(self, _name: str) -> Iterator[Shown]:
+        queue_manager = self._queue_manager
+        made = stamps(queue_manager.created)
+        identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
+        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.attributes}
+
+    def _queues(self, name: str) -> Iterator[Shown]:
+        queue_manager = self._queue_manager
+        made = stamps(queue_manager.created)
+        shown: list[tuple[str, str, Shown]] = []
+        for own, queue in queue_manager.queues.items():
+            shown.append((own, "QLOCAL", {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue)))
+        shown += [(own, "QALIAS", attributes) for own, attributes in queue_manager.aliases.items()]
+        shown += [(own, "QREMOTE", attributes) for own, attributes in queue_manager.remotes.items()]
+        shown += [(own, "QMODEL", attributes) for own, attributes in queue_manager.models.items()]
+        for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
+            if is_named(own, name):
+                shown_stamps = made if kind == "QLOCAL" else {keyword: made[keyword] for keyword in _ALTERED}
+                yield {"QUEUE": own, "TYPE": kind, **shown_stamps, **attributes}
+
+    def _queue_status(self, name: str) -> Iterator[Shown]:
+        now = time.time()
+        for own, queue in sorted(self._queue_manager.queues.items()):
+            if is_named(own, name):
+                firsts = [chain.first.put_time for chain in queue.chains.values() if chain.first is not None]
+                available = sum(1 for _ in queue.messages())
+                yield {
+                    "QUEUE": own,
+                    "TYPE": "QUEUE",
+                    **_counts(queue),
+                    "MSGAGE": max(0, int(now - min(firsts))) if firsts else 0,
+                    "UNCOM": "YES" if queue.depth != available else "NO",
+                }
+
+    def _namelists(self, name: str) -> Iterator[Shown]:
+        made = stamps(self._queue_manager.created)
+        for own, attributes in sorted(self._queue_manager.namelists.items()):
+            if is_named(own, name):
+                count = len(str(attributes["NAMES"]).split(",")) if attributes["NAMES"] else 0
+                yield {"NAMELIST": own, **made, **attributes, "NAMCOUNT": count}
+
+    def _topics(self, name: str) -> Iterator[Shown]:
+        made = stamps(self._queue_manager.created)
+        for own, attributes in sorted(self._queue_manager.topics.objects.items()):
+            if is_named(own, name):
+                yield {"TOPIC": own, "TYPE": "LOCAL", **made, **attributes}
+
+    def _subscriptions(self, name: str) -> Iterator[Shown]:
+        for own, subscription in sorted(self._queue_manager.topics.subscriptions.items()):
+            if is_named(own, name):
+                yield _subscription(subscription) | {
+                    "SUBID": subscription_id(self._queue_manager.name, own).hex().upper()
+                }
+
+    def _topic_status(self, name: str) -> Iterator[Shown]:
+        topics, retained = self._queue_manager.topics, self._queue_manager.retained
+        objects = {str(attributes["TOPICSTR"]): own for own, attributes in topics.objects.items()}
+        counts: dict[str, int] = {}
+        for subscription in topics.subscriptions.values():
+            counts[subscription.topic_filter] = counts.get(subscription.topic_filter, 0) + 1
+        known = {""}
+        for topic in (*objects, *counts, *retained):
+            levels = topic.split("/")
+            known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
+        for topic in sorted(known):
+            # The level in front lets wildcards name `$` topics too: an administrator looks at the whole tree.
+            if topic == name or matches(f"x/{name}", f"x/{topic}"):
+                yield {
+                    "TPSTATUS": topic,
+                    "ADMIN": objects.get(topic, ""),
+                    **topics.attributes(topic),
+                    "RETAINED": "YES" if topic in retained else "NO",
+                    "SUBCOUNT": counts.get(topic, 0),
+                }
+
+
+def subscription_id(queue_manager: str, name: str) -> bytes:
+    """SUBID: the same as long as the subscription has its name."""
+    own = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return b"AMQ " + queue_manager.encode()[:12].ljust(12) + own
+
+
+def _counts(queue: Queue) -> Shown:
+    return {"CURDEPTH": queue.depth, "IPPROCS": queue.inputs, "OPPROCS": queue.outputs}
+
+
+def _subscription(subscription: Subscription) -> Shown:
+    expiry: Value = "UNLIMITED"
+    if subscription.expires_at:
+        expiry = max(0, int((subscription.expires_at - time.time()) * 10))
+    return {
+        "SUB": subscription.name,
+        "TOPICSTR": subscription.topic_filter,
+        "TOPICOBJ": subscription.topic_object,
+        "DEST": subscription.destination,
+        "DESTQMGR": subscription.destination_manager,
+        "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id is not None else "",
+        "DESTCLAS": "MANAGED" if subscription.managed else "PROVIDED",
+        "DURABLE": "YES" if subscription.durable else "NO",
+        "SUBTYPE": subscription.kind,
+        "USERDATA": subscription.user_data or "",
+        "SUBLEVEL": subscription.level,
+        "SUBUSER": subscription.user,
+        "EXPIRY": expiry,
+        "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
+        "SELECTOR": subscription.selector,
+    }
+
+
+def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None]:
+    """What a DISPLAY asks for: attributes, restrictions to certain values, and its WHERE."""
+    noun = command.noun
+    head = _HEADS[noun][0]
+    known = _KEYWORDS[noun] | ({head, "TYPE"} if noun in _TYPED else {head})
+    selections = _SELECTIONS.get(noun, {})
+    wanted: list[str] = []
+    selection: dict[str, str] = {}
+    where: Filter | None = None
+    for parameter in command.parameters:
+        keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
+        if keyword == "WHERE":
+            where = Filter.read(parameter, known)
+        elif keyword in selections and parameter.values is not None:
+            if parameter.value not in selections[keyword]:
+                words = ", ".join(selections[keyword])
+                raise MQSCSyntaxError(f"{keyword} is one of {words}", parameter.where, keyword)
+            selection[keyword] = parameter.value or ""
+        elif parameter.values is not None:
+            raise MQSCSyntaxError(f"{keyword} takes no value in DISPLAY", parameter.where, keyword)
+        elif keyword == "ALL" or keyword in known:
+            wanted.append(keyword)
+        else:
+            raise MQSCSyntaxError(f"{keyword} is no attribute that DISPLAY {noun} shows", parameter.where, keyword)
+    if noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL"):
+        selection["TYPE"] = noun
+    return wanted, selection, where
+
+
+def _is_selected(shown: Shown, noun: str, selection: dict[str, str]) -> bool:
+    """Whether an object is of the TYPE, DURABLE or SUBTYPE that was asked for; USER is every one but proxies."""
+    everything = {keyword: (words[0], "USER") for keyword, words in _SELECTIONS.get(noun, {}).items()}
+    return all(value in everything.get(keyword, ()) or shown[keyword] == value for keyword, value in selection.items())
+
+
+def _ordered(shown: Shown, noun: str) -> Shown:
+    """All that a noun shows: name, type, then the alphabet."""
+    first = {keyword: shown[keyword] for keyword in (_HEADS[noun][0], "TYPE") if keyword in shown}
+    return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in _KEYWORDS[noun]}
+
+
+def _only(shown: Shown, head: str, wanted: list[str]) -> Shown:
+    """Name, type, and what was asked for."""
+    return {keyword: shown[keyword] for keyword in dict.fromkeys((head, "TYPE", *wanted)) if keyword in shown}

@@ -1,0 +1,251 @@
+"""The objects of a queue manager, and where their names lead."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
+from bridge.mq.embedded.authority.authorization import AuthorizationService
+from bridge.mq.embedded.authority.records import AuthorityRecords
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.topics import Subscription, TopicTree
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+
+class Destination(msgspec.Struct, gc=False):
+    """Where a name leads: a queue, behind an MQXQH when it is on the way elsewhere, or a topic."""
+
+    queue: Queue | None
+    remote_queue: str = ""
+    client_id: str = ""
+    topic: str | None = None
+    #: DEFPRTY and DEFPSIST of the object that was opened
+    priority: int = 0
+    persistent: bool = False
+    put_enabled: bool = True
+    get_enabled: bool = True
+    name: str = ""
+
+
+class Objects:
+    """Queues, aliases, remote queues and topics by name, and queue name resolution."""
+
+    def __init__(self, name: str) -> None:
+        #: name of the queue manager
+        self.name = name
+        self.attributes: dict[str, Value] = defaults("QMGR")
+        self.queues: dict[str, Queue] = {}
+        self.aliases: dict[str, dict[str, Value]] = {}
+        self.remotes: dict[str, dict[str, Value]] = {}
+        #: model queues
+        self.models: dict[str, dict[str, Value]] = {}
+        self.namelists: dict[str, dict[str, Value]] = {}
+        self.topics = TopicTree()
+        self.authority_records = AuthorityRecords()
+        #: None: nobody is asked for authority
+        self.authorization: AuthorizationService | None = None
+
+    def enforce_authorities(self) -> None:
+        """Ask the authority records from now on."""
+        self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
+
+    def held(self, kind: str) -> dict[str, dict[str, Value]]:
+        """The attributes of all objects of a kind, by name; of local queues a copy."""
+        if kind == "QLOCAL":
+            return {name: queue.attributes for name, queue in self.queues.items()}
+        kinds = {
+            "NAMELIST": self.namelists,
+            "QALIAS": self.aliases,
+            "QMODEL": self.models,
+            "QREMOTE": self.remotes,
+            "TOPIC": self.topics.objects,
+        }
+        return kinds[kind]
+
+    def resolve(self, name: str, manager: str = "") -> Destination:
+        """Queue name resolution (IBM MQ documentation, "Queue name resolution"). Raises MQError."""
+        if manager and manager != self.name:
+            return self._resolve_remote(name, manager)
+        queue = self.queues.get(name)
+        if queue is not None:
+            attributes = queue.attributes
+            return Destination(
+                queue, priority=int(attributes["DEFPRTY"]), persistent=attributes["DEFPSIST"] == "YES", name=name
+            )
+        alias = self.aliases.get(name)
+        if alias is not None:
+            return self._resolve_alias(name, alias)
+        remote = self.remotes.get(name)
+        if remote is not None:
+            if not remote["RNAME"] and remote["RQMNAME"]:
+                raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"{name} is a queue manager alias, not a queue")
+            destination = self._by_transmission(str(remote["RNAME"]), str(remote["RQMNAME"]), str(remote["XMITQ"]))
+            return self._opened_as(destination, name, remote)
+        raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {name!r} at queue manager {self.name}")
+
+    def _resolve_alias(self, name: str, alias: dict[str, Value]) -> Destination:
+        target = str(alias["TARGET"])
+        if alias["TARGTYPE"] == "TOPIC":
+            attributes = self.topics.objects.get(target)
+            if attributes is None:
+                raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names topic object {target!r}")
+            opened = Destination(None, topic=str(attributes["TOPICSTR"]))
+            return self._opened_as(opened, name, alias)
+        if target in self.aliases:
+            raise MQError(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"alias {name} names another alias, {target}")
+        if target not in self.queues and target not in self.remotes:
+            raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names queue {target!r}")
+        return self._opened_as(self.resolve(target), name, alias)
+
+    @staticmethod
+    def _opened_as(destination: Destination, name: str, attributes: dict[str, Value]) -> Destination:
+        """A destination under the name it was opened by, whose DEFPRTY, DEFPSIST and PUT apply."""
+        destination.name = name
+        destination.priority = int(attributes["DEFPRTY"])
+        destination.persistent = attributes["DEFPSIST"] == "YES"
+        destination.put_enabled = destination.put_enabled and attributes["PUT"] == "ENABLED"
+        destination.get_enabled = attributes.get("GET", "ENABLED") == "ENABLED"
+        return destination
+
+    def _resolve_remote(self, name: str, manager: str) -> Destination:
+        alias = self.remotes.get(manager)
+        if alias is not None and not alias["RNAME"]:
+            target = str(alias["RQMNAME"])
+            if target == self.name:
+                return self.resolve(name)
+            return self._by_transmission(name, target, str(alias["XMITQ"]))
+        return self._by_transmission(name, manager, "")
+
+    def _by_transmission(self, name: str, manager: str, transmission_queue: str) -> Destination:
+        if not transmission_queue:
+            if manager == self.name:
+                return self.resolve(name)
+            named = self.queues.get(manager)
+            transmission_queue = manager if named is not None else str(self.attributes["DEFXMITQ"])
+            if not transmission_queue:
+                raise MQError(
+                    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
+                    f"no way to queue manager {manager!r}: no transmission queue of that name, and no DEFXMITQ",
+                )
+            missing, wrong = (
+                (cmqc.MQRC_UNKNOWN_DEF_XMIT_Q, cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR)
+                if named is None
+                else (cmqc.MQRC_UNKNOWN_XMIT_Q, cmqc.MQRC_XMIT_Q_USAGE_ERROR)
+            )
+        else:
+            missing, wrong = cmqc.MQRC_UNKNOWN_XMIT_Q, cmqc.MQRC_XMIT_Q_USAGE_ERROR
+        queue = self.queues.get(transmission_queue)
+        if queue is None:
+            raise MQError(missing, f"transmission queue {transmission_queue!r} is not defined")
+        if not queue.is_transmission:
+            raise MQError(wrong, f"queue {transmission_queue} has USAGE(NORMAL)")
+        # The MQXQH has no room for more; a message that no MQXQH can be made for would block whoever gets it.
+        if len(name.encode()) > MQ_OBJECT_NAME_LENGTH:
+            raise MQError(cmqc.MQRC_OBJECT_NAME_ERROR, f"{name!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
+        if len(manager.encode()) > MQ_OBJECT_NAME_LENGTH:
+            raise MQError(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, f"{manager!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
+        attributes = queue.attributes
+        return Destination(
+            queue,
+            name,
+            manager,
+            priority=int(attributes["DEFPRTY"]),
+            persistent=attributes["DEFPSIST"] == "YES",
+            put_enabled=attributes["PUT"] == "ENABLED",
+            name=name,
+        )
+
+    def topic_string(self, object_name: str, object_string: str) -> str:
+        """The full topic string of a topic object's name and a string (IBM MQ, "Combining topic strings")."""
+        if not object_name:
+            return object_string
+        attributes = self.topics.objects.get(object_name)
+        if attributes is None:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no topic object {object_name!r}")
+        base = str(attributes["TOPICSTR"])
+        if not object_string:
+            return base
+        return f"{base}/{object_string}" if base else object_string
+
+    def make_subscription(self, name: str, attributes: dict[str, Any], *, stored: bool = False) -> Subscription:
+        """A subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them).
+
+        Raises MQError; the destination of a stored one may be missing, though, as it may when a queue is deleted.
+        """
+        topic_filter = self.topic_string(str(attributes.get("TOPICOBJ") or ""), str(attributes.get("TOPICSTR") or ""))
+        try:
+            destination = self.resolve(str(attributes["DEST"]), str(attributes.get("DESTQMGR") or ""))
+        except MQError as error:
+            if not stored:
+                raise
+            log.error("the destination of subscription %s cannot be resolved: %s", name, error)
+            destination = Destination(Queue(str(attributes["DEST"]), defaults("QLOCAL")))
+            assert destination.queue is not None
+            destination.queue.end()
+        if destination.queue is None:
+            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"destination {attributes['DEST']} is a topic")
+        correl_id = str(attributes.get("DESTCORL") or "")
+        return Subscription(
+            name=name,
+            topic_filter=topic_filter,
+            queue=destination.queue,
+            destination=str(attributes["DEST"]),
+            destination_manager=str(attributes.get("DESTQMGR") or ""),
+            remote_queue=destination.remote_queue,
+            client_id=destination.client_id,
+            user_data=attributes.get("USERDATA") or None,
+            correl_id=bytes.fromhex(correl_id).ljust(24, b"\0") if correl_id else None,
+            durable=True,
+            level=int(attributes.get("SUBLEVEL", 1)),
+            user=str(attributes.get("SUBUSER") or ""),
+            topic_object=str(attributes.get("TOPICOBJ") or attributes.get("OBJECT") or ""),
+            kind=str(attributes.get("SUBTYPE", "ADMIN")),
+            managed=bool(attributes.get("MANAGED")),
+            expires_at=float(attributes.get("EXPIRES", 0)),
+            selector=str(attributes.get("SELECTOR") or ""),
+            priority=int(attributes.get("PRIORITY", cmqc.MQPRI_PRIORITY_AS_PUBLISHED)),
+            grouped=bool(attributes.get("GROUPED")),
+            any_user=bool(attributes.get("ANYUSER")),
+            on_request=bool(attributes.get("REQUEST")),
+            characters=attributes.get("WSCHEMA") == "CHAR",
+            identity=_identity(attributes.get("IDENTITY")),
+            retain_as_published=bool(attributes.get("RETAIN")),
+        )
+
+    def subscription_row(self, subscription: Subscription) -> tuple[str, str, str | None]:
+        """A durable subscription as a row of the object table."""
+        attributes: dict[str, Value | float | bool] = {
+            "TOPICSTR": subscription.topic_filter,
+            "OBJECT": subscription.topic_object,
+            "DEST": subscription.destination,
+            "DESTQMGR": subscription.destination_manager,
+            "USERDATA": subscription.user_data or "",
+            "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id else "",
+            "SUBLEVEL": subscription.level,
+            "SUBUSER": subscription.user,
+            "SUBTYPE": subscription.kind,
+            "MANAGED": subscription.managed,
+            "EXPIRES": subscription.expires_at,
+            "SELECTOR": subscription.selector,
+            "PRIORITY": subscription.priority,
+            "GROUPED": subscription.grouped,
+            "ANYUSER": subscription.any_user,
+            "REQUEST": subscription.on_request,
+            "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
+            "RETAIN": subscription.retain_as_published,
+        }
+        if subscription.identity is not None:
+            token, data = subscription.identity
+            attributes["IDENTITY"] = token.hex() + data
+        return "SUB", subscription.name, msgspec.json.encode(attributes).decode()
+
+
+def _identity(written: object) -> tuple[bytes, str] | None:
+    """PubAccountingToken and PubApplIdentityData as a row has them: 64 hexadecimal digits, and text."""
+    return (bytes.fromhex(written[:64]), written[64:]) if isinstance(written, str) and written else None

@@ -1,0 +1,296 @@
+"""The command server: takes PCF commands from SYSTEM.ADMIN.COMMAND.QUEUE, runs them one by one, and puts their replies.
+
+Source: IBM MQ documentation, "Introduction to Programmable Command Formats", "Responses", "Standard responses".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mq.embedded.authority.authorization import NOBODY, AuthorizationService
+from bridge.mq.embedded.dead_letter import dead_letter
+from bridge.mq.embedded.mqsc.commands import Commands
+from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.pcf.absent import AbsentCommands
+from bridge.mq.embedded.pcf.authorities import AuthorityCommands
+from bridge.mq.embedded.pcf.namelists import NamelistCommands
+from bridge.mq.embedded.pcf.queue_manager import QueueManagerCommands
+from bridge.mq.embedded.pcf.queues import QueueCommands
+from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
+from bridge.mq.embedded.pcf.status import StatusCommands
+from bridge.mq.embedded.pcf.subscriptions import SubscriptionCommands
+from bridge.mq.embedded.pcf.topics import TopicCommands
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
+from bridge.wire.mq.pcf import MQCFH, PCFParameter, decode_pcf, encode_pcf
+
+log = logging.getLogger(__name__)
+
+APPLICATION_NAME = "mqbridge"
+#: What is wrong with a message that is no PCF command, by the structure that cannot be read.
+_LENGTH_ERRORS = {
+    "MQCFBF": cmqcfc.MQRCCF_CFBF_LENGTH_ERROR,
+    "MQCFBS": cmqcfc.MQRCCF_CFBS_LENGTH_ERROR,
+    "MQCFGR": cmqcfc.MQRCCF_CFGR_LENGTH_ERROR,
+    "MQCFIF": cmqcfc.MQRCCF_CFIF_LENGTH_ERROR,
+    "MQCFIL": cmqcfc.MQRCCF_CFIL_LENGTH_ERROR,
+    "MQCFIN": cmqcfc.MQRCCF_CFIN_LENGTH_ERROR,
+    "MQCFSF": cmqcfc.MQRCCF_CFSF_LENGTH_ERROR,
+    "MQCFSL": cmqcfc.MQRCCF_CFSL_LENGTH_ERROR,
+    "MQCFST": cmqcfc.MQRCCF_CFST_LENGTH_ERROR,
+}
+_HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
+
+
+class CommandServer:
+    """The command server of one queue manager; it works where the journal makes messages available."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+        commands = Commands(queue_manager)
+        self._runs: dict[int, Callable[[Request], Reply]] = {
+            **QueueManagerCommands(queue_manager, commands).commands,
+            **QueueCommands(queue_manager, commands).commands,
+            **NamelistCommands(queue_manager, commands).commands,
+            **TopicCommands(queue_manager, commands).commands,
+            **SubscriptionCommands(queue_manager, commands).commands,
+            **StatusCommands(queue_manager).commands,
+            **AuthorityCommands(queue_manager).commands,
+            **AbsentCommands(queue_manager).commands,
+        }
+        self._busy = False
+        self._started = False
+
+    def start(self) -> None:
+        """Take commands from now on, first those that are on the queue already. Raises MQError.
+
+        Call it after the journal has been told where to dispatch.
+        """
+        with self._queue_manager.lock:
+            queue = self._queue()
+            if queue.inputs:
+                raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
+            queue.inputs += 1
+            queue.exclusive = True
+            queue.consumer = self._arrived
+            self._started = True
+            self._queue_manager.on_close.append(self.stop)
+            self._next()
+
+    def stop(self) -> None:
+        """Leave what comes from now on where it is."""
+        with self._queue_manager.lock:
+            if self._started:
+                queue = self._queue()
+                queue.consumer = None
+                queue.inputs -= 1
+                queue.exclusive = False
+                self._started = False
+
+    def _queue(self) -> Queue:
+        return self._queue_manager.queues[COMMAND_QUEUE]
+
+    def _arrived(self, _messages: Sequence[StoredMessage]) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        """Run the command that waits longest, unless one is still running: each finds what the one before it did."""
+        queue_manager = self._queue_manager
+        while self._started and not self._busy:
+            # One that was backed out failed, and cannot even be removed: it is not tried again before the next start.
+            stored = next((one for one in self._queue().messages() if not one.backout_count), None)
+            if stored is None:
+                return
+            if stored.expired:
+                queue_manager.discard(stored)
+                continue
+            self._busy = True
+            self._run(stored)
+
+    def _run(self, stored: StoredMessage) -> None:
+        md, data = self._queue_manager.appearance.seen(stored)
+        queue = stored.queue
+        queue.take(stored)
+        queue.depth -= 1  # what the command asks about is the queue without it
+        header = MQCFH()
+        try:
+            header, parameters = _command(md, data)
+            _check(header)
+            reply = self._execute(header, parameters, md)
+            answers = _answers(header, reply)
+        except PCFRefused as refused:
+            reply, answers = Reply(), _refusal(header, refused)
+        except Exception:
+            # A program waits for the reply; whatever went wrong here, it is told so.
+            log.exception("PCF command %d failed", header.Command)
+            reply, answers = Reply(), _refusal(header, PCFRefused(cmqc.MQRC_UNEXPECTED_ERROR))
+        unit = reply.unit or Unit()
+        queue.depth += 1
+        unit.gets.append(stored)
+
+        def done(reason: int) -> None:
+            if reason and stored.linked:
+                self._remove(stored)
+            self._reply(stored, md, answers if not reason else _refusal(header, PCFRefused(reason)))
+            self._busy = False
+            self._next()
+
+        unit.done = done
+        self._queue_manager.journal.submit(unit)
+
+    def _remove(self, stored: StoredMessage) -> None:
+        """Take a command off the queue that failed together with what it was to change."""
+        stored.queue.take(stored)
+        unit = Unit()
+        unit.gets.append(stored)
+        self._queue_manager.journal.submit(unit)
+
+    def _execute(self, header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD) -> Reply:
+        run = self._runs.get(header.Command)
+        if run is None:
+            raise PCFRefused(cmqcfc.MQRCCF_CFH_COMMAND_ERROR)
+        request = Request(header.Command, parameters)
+        if self._queue_manager.authorization is not None:
+            self._ask(self._queue_manager.authorization, request, md)
+        return run(request)
+
+    def _ask(self, authorization: AuthorizationService, request: Request, md: MQMD) -> None:
+        """Whether who put the command may run it. Raises PCFRefused.
+
+        Commands are for administrators; those that a bridge elsewhere runs (`bridge.mq.administration`) take authorities.
+        """
+        user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace") or NOBODY
+        try:
+            if request.command == cmqcfc.MQCMD_PING_Q_MGR:
+                authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
+            elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
+                authorization.check_topic(user, "", "DSP")
+            elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
+                authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
+            else:
+                authorization.administering(user, f"PCF command {request.command}")
+        except MQError as error:
+            raise PCFRefused(error.reason) from error
+
+    def _reply(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
+        """Put the messages of a reply to where the request wants them."""
+        if not request.ReplyToQ.strip() or request.MsgType != cmqc.MQMT_REQUEST:
+            return
+        queue_manager = self._queue_manager
+        name = request.ReplyToQ.rstrip(b" \0").decode(errors="replace")
+        manager = request.ReplyToQMgr.rstrip(b" \0").decode(errors="replace")
+        md = _reply_descriptor(request, int(queue_manager.attributes["CCSID"]))
+        unit = Unit()
+        for data in answers:
+            message = Message(md, data)
+            try:
+                self._put(unit, queue_manager.resolve(name, manager), message)
+            except MQError as error:
+                log.warning("the reply to a PCF command for queue %s is not delivered: %s", name, error)
+                if not request.Report & cmqc.MQRO_DISCARD_MSG:
+                    lost = StoredMessage(stored.queue, queue_manager.next_number(), message, False, 0, stored.put_time)
+                    dead_letter(queue_manager, unit, lost, error.reason, name, manager)
+        if not unit.empty:
+            queue_manager.journal.submit(unit)
+
+    def _put(self, unit: Unit, destination: Destination, message: Message) -> None:
+        if destination.queue is None:
+            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{destination.name} leads to a topic")
+        if destination.queue.temporary and message.md.Persistence == cmqc.MQPER_PERSISTENT:
+            md = msgspec.structs.replace(message.md, Persistence=cmqc.MQPER_NOT_PERSISTENT)
+            message = Message(md, message.data)
+        self._queue_manager.put(unit, destination, message, application=APPLICATION_NAME)
+
+
+def _command(md: MQMD, data: bytes) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
+    """The header and parameters of a PCF message. Raises PCFRefused."""
+    if md.Format != cmqc.MQFMT_ADMIN:
+        raise PCFRefused(cmqcfc.MQRCCF_MD_FORMAT_ERROR)
+    try:
+        header, parameters = decode_pcf(data, byte_order=byte_order_of(md.Encoding, "MQCFH"))
+    except MalformedHeader as error:
+        raise PCFRefused(_unreadable(error, len(data))) from error
+    return header, parameters
+
+
+def _check(header: MQCFH) -> None:
+    """Raise PCFRefused for a header that is not that of a command."""
+    if header.Type not in (cmqcfc.MQCFT_COMMAND, cmqcfc.MQCFT_COMMAND_XR):
+        raise PCFRefused(cmqcfc.MQRCCF_CFH_TYPE_ERROR)
+    if not cmqcfc.MQCFH_VERSION_1 <= header.Version <= cmqcfc.MQCFH_VERSION_3:
+        raise PCFRefused(cmqcfc.MQRCCF_CFH_VERSION_ERROR)
+    if header.MsgSeqNumber != 1:
+        raise PCFRefused(cmqcfc.MQRCCF_CFH_MSG_SEQ_NUMBER_ERR)
+    if header.Control != cmqcfc.MQCFC_LAST:
+        raise PCFRefused(cmqcfc.MQRCCF_CFH_CONTROL_ERROR)
+
+
+def _unreadable(error: MalformedHeader, length: int) -> int:
+    if error.structure != "MQCFH":
+        return _LENGTH_ERRORS.get(error.structure, cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR)
+    if length < _HEADER_LENGTH:
+        return cmqcfc.MQRCCF_MSG_LENGTH_ERROR
+    if error.offset == 4:
+        return cmqcfc.MQRCCF_CFH_LENGTH_ERROR
+    return cmqcfc.MQRCCF_CFH_PARM_COUNT_ERROR if error.offset == 32 else cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR
+
+
+def _reply_descriptor(request: MQMD, ccsid: int) -> MQMD:
+    """The MQMD of a reply; the identifiers follow the report options of the request (IBM MQ, "Responses")."""
+    passed = bool(request.Report & cmqc.MQRO_PASS_CORREL_ID)
+    expires = bool(request.Report & cmqc.MQRO_PASS_DISCARD_AND_EXPIRY)
+    return MQMD(
+        Report=request.Report & cmqc.MQRO_DISCARD_MSG if expires else cmqc.MQRO_NONE,
+        MsgType=cmqc.MQMT_REPLY,
+        Expiry=request.Expiry if expires else cmqc.MQEI_UNLIMITED,
+        Format=cmqc.MQFMT_ADMIN,
+        CodedCharSetId=ccsid,
+        Priority=request.Priority,
+        Persistence=request.Persistence,
+        MsgId=request.MsgId if request.Report & cmqc.MQRO_PASS_MSG_ID else cmqc.MQMI_NONE,
+        CorrelId=request.CorrelId if passed else request.MsgId,
+        UserIdentifier=request.UserIdentifier,
+    )
+
+
+def _answers(command: MQCFH, reply: Reply) -> list[bytes]:
+    """The messages of a reply."""
+    failed = cmqc.MQCC_FAILED if reply.reason else cmqc.MQCC_OK
+    return [
+        _encoded(command, number, number == len(reply.messages), failed, reply.reason, parameters)
+        for number, parameters in enumerate(reply.messages, 1)
+    ]
+
+
+def _refusal(command: MQCFH, refused: PCFRefused) -> list[bytes]:
+    """An error response, and behind it the summary that is always the last ("Standard responses")."""
+    error = [refused.error] if refused.error is not None else []
+    summary = cmqcfc.MQRCCF_COMMAND_FAILED
+    return [
+        _encoded(command, 1, False, cmqc.MQCC_FAILED, refused.reason, error),
+        _encoded(command, 2, True, cmqc.MQCC_FAILED, summary, ()),
+    ]
+
+
+def _encoded(
+    command: MQCFH, number: int, last: bool, comp_code: int, reason: int, parameters: Sequence[PCFParameter]
+) -> bytes:
+    header = msgspec.structs.replace(
+        command,
+        Type=cmqcfc.MQCFT_RESPONSE,
+        Version=cmqcfc.MQCFH_VERSION_1,
+        MsgSeqNumber=number,
+        Control=cmqcfc.MQCFC_LAST if last else cmqcfc.MQCFC_NOT_LAST,
+        CompCode=comp_code,
+        Reason=reason,
+    )
+    return encode_pcf(header, parameters)

@@ -1,0 +1,184 @@
+"""A PCF command as the command server reads it, and the reply that is made of it.
+
+Source: IBM MQ documentation, "Definitions of the Programmable Command Formats", "Standard responses".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bridge.mq.embedded.unit import Unit
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq.pcf import (
+    MQCFBF,
+    MQCFBS,
+    MQCFIF,
+    MQCFIL,
+    MQCFIN,
+    MQCFSF,
+    MQCFSL,
+    MQCFST,
+    PCFParameter,
+)
+
+Filter: TypeAlias = MQCFIF | MQCFSF | MQCFBF
+
+#: Reason for a parameter that a command does not take, or not as a structure of that type.
+_PARM_ID_ERRORS: dict[type, int] = {
+    MQCFIN: cmqcfc.MQRCCF_CFIN_PARM_ID_ERROR,
+    MQCFST: cmqcfc.MQRCCF_CFST_PARM_ID_ERROR,
+    MQCFIL: cmqcfc.MQRCCF_CFIL_PARM_ID_ERROR,
+    MQCFSL: cmqcfc.MQRCCF_CFSL_PARM_ID_ERROR,
+    MQCFBS: cmqcfc.MQRCCF_CFBS_PARM_ID_ERROR,
+    MQCFIF: cmqcfc.MQRCCF_CFIF_PARM_ID_ERROR,
+    MQCFSF: cmqcfc.MQRCCF_CFSF_PARM_ID_ERROR,
+    MQCFBF: cmqcfc.MQRCCF_CFBF_PARM_ID_ERROR,
+}
+_DUPLICATES: dict[type, int] = {
+    MQCFST: cmqcfc.MQRCCF_CFST_DUPLICATE_PARM,
+    MQCFSL: cmqcfc.MQRCCF_CFSL_DUPLICATE_PARM,
+    MQCFBS: cmqcfc.MQRCCF_CFBS_DUPLICATE_PARM,
+}
+#: Parameters of queue-sharing groups, which say nothing where there is none.
+_OF_A_GROUP = (cmqcfc.MQCACF_COMMAND_SCOPE, cmqc.MQIA_QSG_DISP)
+
+
+class PCFRefused(Exception):
+    """A command that is not executed: the reason, and what parameter of it is wrong."""
+
+    def __init__(self, reason: int, parameter: int | None = None, *, names: int = cmqcfc.MQIACF_PARAMETER_ID) -> None:
+        super().__init__(reason, parameter)
+        self.reason = reason
+        #: the one parameter that an error response has, or None
+        self.error = MQCFIN(names, parameter) if parameter is not None else None
+
+    def __str__(self) -> str:
+        return f"{cmqc.reason_name(self.reason)} ({self.reason})"
+
+
+@dataclass
+class Reply:
+    """What a command answers: the parameters of each message, and what is to end before they are sent."""
+
+    messages: list[Sequence[PCFParameter]] = field(default_factory=lambda: [()])
+    unit: Unit | None = None
+    #: not MQRC_NONE: the command failed, though it has more to say than the reason
+    reason: int = cmqc.MQRC_NONE
+
+
+class Request:
+    """The parameters of one command. Those that were looked at are known; :meth:`finish` refuses the others."""
+
+    def __init__(self, command: int, parameters: Iterable[PCFParameter]) -> None:
+        self.command = command
+        self.filters: list[Filter] = []
+        self._parameters: dict[int, PCFParameter] = {}
+        for one in parameters:
+            if isinstance(one, MQCFIF | MQCFSF | MQCFBF):
+                self.filters.append(one)
+            elif one.Parameter in self._parameters:
+                raise PCFRefused(_DUPLICATES.get(type(one), cmqcfc.MQRCCF_CFIN_DUPLICATE_PARM), one.Parameter)
+            else:
+                self._parameters[one.Parameter] = one
+        self._known = set(_OF_A_GROUP)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._parameters
+
+    def _find(self, number: int) -> PCFParameter | None:
+        self._known.add(number)
+        return self._parameters.get(number)
+
+    def text(self, number: int) -> str | None:
+        """A string without its trailing blanks, or None."""
+        one = self._find(number)
+        if one is None:
+            return None
+        if not isinstance(one, MQCFST):
+            raise _wrong(one)
+        return _decoded(one.String, number)
+
+    def name(self, number: int) -> str:
+        """A string that must be there."""
+        found = self.text(number)
+        if found is None:
+            raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, number)
+        return found
+
+    def integer(self, number: int, otherwise: int | None = None) -> int | None:
+        """An integer, or what stands for it where it is left out."""
+        one = self._find(number)
+        if one is None:
+            return otherwise
+        if isinstance(one, MQCFIL) and len(one.Values) == 1:
+            return one.Values[0]
+        if not isinstance(one, MQCFIN):
+            raise _wrong(one)
+        return one.Value
+
+    def choice(self, number: int, allowed: Sequence[int]) -> int:
+        """An integer that is one of a few; the first of them where it is left out."""
+        found = self.integer(number, allowed[0])
+        assert found is not None
+        if found not in allowed:
+            raise PCFRefused(cmqcfc.MQRCCF_PARM_VALUE_ERROR, number)
+        return found
+
+    def integers(self, number: int) -> tuple[int, ...] | None:
+        """A list of integers, or None; a single integer is a list of one."""
+        one = self._find(number)
+        if one is None:
+            return None
+        if isinstance(one, MQCFIN):
+            return (one.Value,)
+        if not isinstance(one, MQCFIL):
+            raise _wrong(one)
+        return one.Values
+
+    def texts(self, number: int) -> list[str]:
+        """A list of strings without their trailing blanks; a single string is a list of one."""
+        one = self._find(number)
+        if one is None:
+            return []
+        if isinstance(one, MQCFST):
+            return [_decoded(one.String, number)]
+        if not isinstance(one, MQCFSL):
+            raise _wrong(one)
+        return [_decoded(text, number) for text in one.Strings]
+
+    def byte_string(self, number: int) -> bytes | None:
+        """A byte string, or None."""
+        one = self._find(number)
+        if one is None:
+            return None
+        if not isinstance(one, MQCFBS):
+            raise _wrong(one)
+        return one.String
+
+    def ignore(self, *numbers: int) -> None:
+        """Take parameters from which nothing follows here."""
+        self._known.update(numbers)
+
+    def rest(self) -> list[PCFParameter]:
+        """The parameters that were not looked at yet."""
+        return [one for number, one in self._parameters.items() if number not in self._known]
+
+    def finish(self, *, filters: bool = False) -> None:
+        """Refuse what is left: a parameter that the command does not know."""
+        for one in self.rest():
+            raise _wrong(one)
+        if self.filters and not filters:
+            raise _wrong(self.filters[0])
+
+
+def _wrong(one: PCFParameter) -> PCFRefused:
+    return PCFRefused(_PARM_ID_ERRORS.get(type(one), cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR), one.Parameter)
+
+
+def _decoded(text: bytes, number: int) -> str:
+    try:
+        return text.rstrip(b"\0 ").decode()
+    except UnicodeDecodeError:
+        raise PCFRefused(cmqcfc.MQRCCF_PARM_VALUE_ERROR, number) from None

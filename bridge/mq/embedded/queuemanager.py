@@ -1,0 +1,432 @@
+"""The embedded queue manager: its objects, its name resolution, and how messages get onto queues.
+
+It lives in one process and is reached by verbs (`connection`), by whole units of work (`agent`) and by MQSC commands
+(`commands`); all of them work on what is here, under one lock. Semantics follow IBM MQ's documentation; what it does not
+do is refused with IBM's reason code, not done differently.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+
+from bridge.config.queues import MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.mapping.message import AnyMessage, Message, PublicationMessage
+from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
+from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
+from bridge.mq.embedded.dead_letter import undelivered
+from bridge.mq.embedded.delivery import delivery
+from bridge.mq.embedded.objects import Destination, Objects
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.report import report
+from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
+from bridge.mq.embedded.selector.selection import selection_of
+from bridge.mq.embedded.storage.data_directory import hold
+from bridge.mq.embedded.storage.journal import Journal
+from bridge.mq.embedded.storage.reserve import reserve_path
+from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
+from bridge.mq.embedded.stored import MAX_PRIORITY, Appearance, StoredMessage
+from bridge.mq.embedded.topics import Route, Subscription
+from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
+#: PCF commands are put to it.
+COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
+_COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
+#: Depth of queues that the queue manager makes for itself.
+SYSTEM_MAX_DEPTH = 999_999_999
+
+
+class QueueManager(Objects):
+    """A queue manager with its data in one directory.
+
+    Raises DataDirectoryInUse when another process has it, StoreError when its database cannot be used.
+    """
+
+    def __init__(self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304) -> None:
+        super().__init__(name)
+        self.data_directory = data_directory
+        data_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._held = hold(data_directory)
+        self.lock = threading.RLock()
+        self.appearance = Appearance(name)
+        self.attributes["MAXMSGL"] = max_message_length
+        #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
+        self.altered: dict[str, Value] = {}
+        #: retained publications in force, by topic string
+        self.retained = RetainedPublications()
+        #: records of MQTT sessions, by client identifier
+        self.states: dict[str, StoredMessage] = {}
+        reserve_path(data_directory).unlink(missing_ok=True)
+        store = Store(data_directory / "queuemanager.db")
+        self._starts = store.starts
+        #: seconds since the epoch
+        self.created = store.created
+        self.started = time.time()
+        #: next number for a message: the start count makes it unique over restarts
+        self._next = (store.starts << 40) + 1
+        self.journal = Journal(store, self.lock)
+        self.journal.queues = self.queues.values
+        #: what is connected (`bridge.mq.embedded.verbs.application.Application`)
+        self.applications: WeakSet[Any] = WeakSet()
+        #: it is about to end: no new connections, and calls that ask to fail then do
+        self.quiescing = False
+        self._connections = itertools.count(1)
+        #: callables that run when the queue manager ends
+        self.on_close: list[Callable[[], None]] = []
+        self._load(store)
+
+    def _load(self, store: Store) -> None:
+        subscriptions = []
+        for kind, name, attributes in store.objects():
+            if kind == "SUB":
+                subscriptions.append((name, attributes))
+            else:
+                self._install(kind, name, attributes)
+        for name, topic in (("SYSTEM.BASE.TOPIC", ""),):
+            if name not in self.topics.objects:
+                self.topics.objects[name] = defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": topic}
+        if RETAINED_QUEUE not in self.queues:
+            self.queues[RETAINED_QUEUE] = Queue(
+                RETAINED_QUEUE, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
+            )
+        if COMMAND_QUEUE not in self.queues:
+            self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | _COMMAND_QUEUE)
+        for name, own in MODEL_QUEUES.items():
+            self.models.setdefault(name, defaults("QMODEL") | own)
+        for name, own in NAMELISTS.items():
+            self.namelists.setdefault(name, defaults("NAMELIST") | own)
+        for name, attributes in subscriptions:
+            try:
+                subscription = self.make_subscription(name, attributes, stored=True)
+                subscription.selection = selection_of(self, subscription.selector)
+                self.topics.add(subscription)
+            except MQError as error:
+                log.error("subscription %s is not restored: %s", name, error)
+        for stored in self.journal.replay(self._stored_from).values():
+            stored.queue.append(stored)
+            stored.queue.depth += 1
+            if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
+                self.retained[stored.topic] = stored
+            elif stored.queue.name == STATE_QUEUE and stored.client_id:
+                self.states[stored.client_id] = stored
+        for queue in self.queues.values():
+            queue.reset_statistics()
+
+    def _install(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
+        if kind == "QMGR":
+            self.altered.update(attributes)
+            self.attributes.update(attributes)
+            return
+        if kind == AUTHORITY_RECORD:
+            self.authority_records.restore(attributes)
+            return
+        attributes = defaults(kind) | attributes
+        if kind == "QLOCAL":
+            self.queues[name] = Queue(name, attributes)
+        else:
+            self.held(kind)[name] = attributes
+
+    def _stored_from(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
+        queue = self.queues.get(lane.queue)
+        if queue is None:
+            return None
+        return StoredMessage(
+            queue,
+            delivery.msg_number,
+            put.message,
+            True,
+            put.priority,
+            put.put_time,
+            lane.client_id,
+            lane.remote_queue,
+            put.message.topic if isinstance(put.message, PublicationMessage) else put.topic,
+            lane.user_data,
+            delivery.retained,
+            lane.correl_id,
+            put.msg_id,
+            put.expires_at,
+            True,
+            put_application=put.put_application,
+        )
+
+    def close(self) -> None:
+        """End in order: every commit asked for is done, then the data directory is free. Idempotent."""
+        if self._held.closed:
+            return
+        for call in self.on_close:
+            call()
+        self.journal.close()
+        self._held.close()
+
+    def connection_id(self) -> bytes:
+        """An identifier for a connection: unique, as MsgIds are, over restarts."""
+        number = (self._starts << 40) + next(self._connections)
+        return b"AMQC" + self.name.encode()[:12].ljust(12) + number.to_bytes(8, "big")
+
+    def next_number(self) -> int:
+        """A number for a message, never used before by this queue manager.
+
+        None ends in sixteen zero bits: the number's last two bytes serve as MQTT message id, which is never 0.
+        """
+        number = self._next
+        self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
+        return number
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def put(
+        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = ""
+    ) -> StoredMessage:
+        """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError."""
+        queue = destination.queue
+        assert queue is not None
+        md = message.md
+        reason = queue.refusal(message.length) if destination.put_enabled else cmqc.MQRC_PUT_INHIBITED
+        if reason:
+            raise MQError(reason, f"put to queue {queue.name}")
+        persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
+            md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
+        )
+        full = persistent and self.journal.reserve.full and not self.journal.has_room()
+        if full and queue.name != MAPPING_STATE_QUEUE:
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
+        now = time.time()
+        stored = StoredMessage(
+            queue,
+            self.next_number(),
+            message,
+            persistent,
+            min(md.Priority, MAX_PRIORITY) if md.Priority >= 0 else destination.priority,
+            now,
+            destination.client_id,
+            destination.remote_queue,
+            msg_id=md.MsgId if md.MsgId != cmqc.MQMI_NONE else None,
+            expires_at=now + md.Expiry / 10 if md.Expiry > 0 else 0.0,
+            durable=persistent and not queue.temporary,
+            put_application=application,
+        )
+        queue.depth += 1
+        unit.puts.append(stored)
+        return stored
+
+    def publish(
+        self,
+        unit: Unit,
+        route: Route,
+        message: AnyMessage,
+        now: float,
+        *,
+        retain: bool = False,
+        clear_retained: bool = False,
+        application: str | None = "",
+    ) -> int:
+        """Publish a message in a unit of work; returns MQRC_NONE or the reason for which it is refused.
+
+        MQRC_NO_SUBS_MATCHED is no refusal and not reported. A destination that cannot take its copy costs only that copy,
+        unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
+        raised, nothing of the publication stays in the unit of work.
+        """
+        if not route.publish_enabled:
+            return cmqc.MQRC_PUT_INHIBITED
+        md = message.md
+        persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
+        if (persistent or retain) and self.journal.reserve.full and not self.journal.has_room():
+            return cmqc.MQRC_RESOURCE_PROBLEM
+        priority = md.Priority if md.Priority >= 0 else route.priority
+        length = message.length
+        expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0
+        marked = retain or clear_retained
+        puts = unit.puts
+        first = len(puts)
+        try:
+            for subscription in route.subscriptions:
+                queue = subscription.queue
+                if queue.depth >= queue.max_depth or length > queue.max_length or not queue.put_enabled:
+                    reason = undelivered(self, unit, route, subscription, message, persistent, now)
+                    if reason:
+                        _withdraw(puts, first)
+                        return reason
+                    continue
+                number = self._next
+                self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
+                queue.depth += 1
+                puts.append(
+                    StoredMessage(
+                        queue,
+                        number,
+                        message,
+                        persistent,
+                        priority,
+                        now,
+                        subscription.client_id,
+                        subscription.remote_queue,
+                        route.topic,
+                        subscription.user_data,
+                        marked and subscription.retain_as_published,
+                        subscription.correl_id,
+                        None,
+                        expires_at,
+                        persistent and not subscription.ephemeral,
+                        put_application=application,
+                    )
+                )
+            if route.selective:
+                kept = StoredMessage(
+                    self.queues[RETAINED_QUEUE],
+                    0,
+                    message,
+                    persistent,
+                    priority,
+                    now,
+                    topic=route.topic,
+                    expires_at=expires_at,
+                    put_application=application,
+                )
+                for subscription in route.selective:
+                    stored = delivery(self, subscription, kept)
+                    if stored is None:
+                        continue
+                    stored.retained = marked and subscription.retain_as_published
+                    if stored.queue.refusal(length):
+                        reason = undelivered(self, unit, route, subscription, message, persistent, now)
+                        if reason:
+                            _withdraw(puts, first)
+                            return reason
+                        continue
+                    stored.queue.depth += 1
+                    puts.append(stored)
+            if clear_retained:
+                unit.latest.append((self.retained, route.topic, None))
+            elif retain:
+                queue = self.queues[RETAINED_QUEUE]
+                queue.depth += 1
+                kept = StoredMessage(
+                    queue,
+                    self.next_number(),
+                    message,
+                    persistent,
+                    priority,
+                    now,
+                    topic=route.topic,
+                    retained=True,
+                    expires_at=expires_at,
+                    durable=persistent,
+                    put_application=application,
+                )
+                puts.append(kept)
+                unit.latest.append((self.retained, route.topic, kept))
+            return cmqc.MQRC_NONE
+        except BaseException:
+            _withdraw(puts, first)
+            raise
+
+    def put_retained(
+        self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
+    ) -> float:
+        """Put the retained publications that a new subscription names to its destination.
+
+        `topics` are what is left of `RetainedPublications.named_by`. Returns the looks that are left of `looks`; 0 says
+        that there may be more to put. One that is put counts for `PUT_LOOKS`.
+        """
+        for topic in self.retained.named_by(subscription) if topics is None else topics:
+            looks -= 1 if topic is None else PUT_LOOKS
+            kept = None if topic is None else self.retained.get(topic)
+            if kept is not None and not kept.expired and not subscription.queue.refusal(kept.message.length):
+                stored = delivery(self, subscription, kept)
+                if stored is not None:
+                    stored.retained = True
+                    stored.queue.depth += 1
+                    unit.puts.append(stored)
+            if looks <= 0:
+                return 0
+        return looks
+
+    def discard(self, stored: StoredMessage) -> None:
+        """Remove a message that has expired."""
+        stored.queue.take(stored)
+        unit = Unit()
+        unit.gets.append(stored)
+        if stored.message.md.Report:
+            report(self, unit, stored, cmqc.MQFB_EXPIRATION)
+        if self.retained.get(stored.topic or "") is stored:
+            del self.retained[stored.topic or ""]
+        self.journal.submit(unit)
+
+    def back_out(self, unit: Unit) -> None:
+        """Undo a unit of work that was not submitted."""
+        undo(unit)
+
+    # Subscriptions -------------------------------------------------------------------------------------------------
+
+    def add_subscription(self, unit: Unit, subscription: Subscription, *, at_once: bool = False) -> None:
+        """Let a subscription, new or altered, take part when the unit of work ends; on disk then when it is durable.
+
+        At once: what its client publishes next is routed to it, though this unit of work may not have ended; what is put for
+        it ends behind it. Raises MQError.
+        """
+        if subscription.selector and subscription.selection is None:
+            subscription.selection = selection_of(self, subscription.selector)
+        before = self.topics.subscriptions.get(subscription.name)
+        if subscription.durable:
+            unit.definitions.append(self.subscription_row(subscription))
+        elif before is not None and before.durable:
+            unit.definitions.append(("SUB", subscription.name, None))
+        if not at_once:
+            unit.effects.append(lambda: self.topics.add(subscription))
+            return
+        self.topics.add(subscription)
+        unit.undone.append(lambda: self.topics.replace(subscription.name, before))
+
+    def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
+        """End a subscription at once; None when there is none of that name."""
+        subscription = self.topics.remove(name)
+        if subscription is not None:
+            unit.undone.append(partial(self.topics.add, subscription))
+        if subscription is not None and subscription.durable:
+            unit.definitions.append(("SUB", name, None))
+        if subscription is not None and subscription.managed:
+            queue = subscription.queue
+            for stored in list(queue.messages()):
+                queue.take(stored)
+                unit.gets.append(stored)
+            if not queue.temporary:
+                unit.definitions.append(("QLOCAL", queue.name, None))
+            unit.effects.append(lambda: self._forget(queue))
+        return subscription
+
+    def _forget(self, queue: Queue) -> None:
+        self.queues.pop(queue.name, None)
+
+    def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
+        """A queue for a managed subscription."""
+        kind = "DURABLE" if durable else "NDURABLE"
+        name = f"SYSTEM.MANAGED.{kind}.{self.next_number():016X}"
+        queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})
+        queue.temporary = not durable
+        self.queues[name] = queue
+        unit.undone.append(partial(self._forget, queue))
+        if durable:
+            unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+        return queue
+
+
+def _withdraw(puts: list[StoredMessage], first: int) -> None:
+    """Take back what was put of a publication that is refused."""
+    for stored in puts[first:]:
+        stored.queue.depth -= 1
+    del puts[first:]

@@ -1,0 +1,139 @@
+"""The retained publications in force, by topic string, in a tree of levels.
+
+What a filter names is found by following the filter down the tree: what does not match costs nothing (MQTT 3.1.1 section
+4.7; IBM MQ documentation, "Retained publications").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, overload
+
+from bridge.mapping.message import PublicationMessage
+from bridge.mapping.topic import is_wildcard, matches
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.topics import Subscription
+
+#: Bytes, about, of a retained publication beside its topic string and payload.
+OVERHEAD = 512
+#: Looks at a level of the tree that take as long, about, as one publication that is put.
+PUT_LOOKS = 20
+
+
+class _Level:
+    __slots__ = ("below", "topic")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Level] = {}
+        #: the topic string that ends here, where a publication is retained for it
+        self.topic: str | None = None
+
+    def lower(self) -> Iterator[_Level]:
+        """Return an iterator of the levels below as they are now; the tree may change while it is used."""
+        return iter(list(self.below.values()))
+
+    def lower_than_root(self) -> Iterator[_Level]:
+        """Return an iterator of the levels below whose names do not begin with `$`."""
+        return (below for name, below in list(self.below.items()) if not name.startswith("$"))
+
+
+class RetainedPublications(dict[str, StoredMessage]):
+    """The retained publications in force: topic string -> message on SYSTEM.RETAINED.PUB.QUEUE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._root = _Level()
+        #: client identifier -> bytes, about, that its retained publications take
+        self.bytes_of: dict[str, int] = {}
+
+    def __setitem__(self, topic: str, stored: StoredMessage) -> None:
+        before = self.get(topic)
+        super().__setitem__(topic, stored)
+        self._count(stored, 1)
+        if before is not None:
+            self._count(before, -1)
+            return
+        level = self._root
+        for word in topic.split("/"):
+            level = level.below.setdefault(word, _Level())
+        level.topic = topic
+
+    def __delitem__(self, topic: str) -> None:
+        self._count(self[topic], -1)
+        super().__delitem__(topic)
+        path = []
+        level = self._root
+        for word in topic.split("/"):
+            path.append((level, word))
+            level = level.below[word]
+        level.topic = None
+        for above, word in reversed(path):
+            if above.below[word].below or above.below[word].topic is not None:
+                break
+            del above.below[word]
+
+    @overload
+    def pop(self, topic: str, /) -> StoredMessage: ...
+    @overload
+    def pop(self, topic: str, otherwise: Any, /) -> Any: ...
+    def pop(self, topic: str, *otherwise: Any) -> Any:
+        """Remove and return the publication of a topic string."""
+        if topic not in self:
+            return super().pop(topic, *otherwise)
+        stored = self[topic]
+        del self[topic]
+        return stored
+
+    def _count(self, stored: StoredMessage, sign: int) -> None:
+        message = stored.message
+        if isinstance(message, PublicationMessage):
+            left = self.bytes_of.get(message.client_id, 0) + sign * size_of(message)
+            if left:
+                self.bytes_of[message.client_id] = left
+            else:
+                self.bytes_of.pop(message.client_id, None)
+
+    def matching(self, topic_filter: str) -> Iterator[str | None]:
+        """Yield the topic strings that a filter of the topic-based wildcard scheme names, and None for each look at another.
+
+        They are worked out as they are asked for, so that a caller can stop after so many looks and go on later; what has
+        been removed meanwhile is left out.
+        """
+        if not is_wildcard(topic_filter):
+            yield topic_filter if topic_filter in self else None
+            return
+        words = topic_filter.split("/")
+        if "#" in words[:-1]:
+            yield from (topic if matches(topic_filter, topic) else None for topic in list(self))
+            return
+        last = len(words)
+        walks: list[tuple[Iterator[_Level], int]] = [(iter((self._root,)), 0)]
+        while walks:
+            levels, at = walks[-1]
+            level = next(levels, None)
+            if level is None:
+                walks.pop()
+                continue
+            # a/# names a as well
+            named = at >= last or (words[at] == "#" and at)
+            yield level.topic if named else None
+            if at > last:
+                walks.append((level.lower(), at))
+            elif at < last and words[at] == "#":
+                # MQTT-4.7.2-1: a wildcard in front names nothing that begins with `$`.
+                walks.append((level.lower() if at else level.lower_than_root(), last + 1))
+            elif at < last and words[at] == "+":
+                walks.append((level.lower() if at else level.lower_than_root(), at + 1))
+            elif at < last and (exact := level.below.get(words[at])) is not None:
+                walks.append((iter((exact,)), at + 1))
+
+    def named_by(self, subscription: Subscription) -> Iterator[str | None]:
+        """Yield the topic strings that a subscription is for, and None for each look at another."""
+        if not subscription.characters:
+            return self.matching(subscription.topic_filter)
+        return (topic if subscription.names(topic) else None for topic in list(self))
+
+
+def size_of(message: PublicationMessage) -> int:
+    """Return the bytes, about, that a publication takes while it is retained."""
+    return OVERHEAD + 2 * len(message.topic) + len(message.payload)

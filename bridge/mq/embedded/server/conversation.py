@@ -1,0 +1,328 @@
+"""An MQ connection of another process at the embedded queue manager, whichever language it speaks.
+
+A language is a subclass: it cuts the bytes into requests, has the application do them, and writes the replies. What no
+language changes is here: one request is worked on at a time; a request whose unit of work must end first is answered when
+it has; a get that waits holds up nobody else; the end of the connection backs out what is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import socket
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, cast
+
+from bridge.mq.embedded.authority.authorization import NOBODY
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.application import Application
+from bridge.mq.errors import MQError
+from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a frame at most: the largest message MQ knows, and room for headers.
+MAX_FRAME = 104_857_600 + 1_048_576
+#: Bytes of a frame at most before MQCONN, and seconds until it has to be there: whoever says nothing is owed nothing.
+FIRST_FRAME = 65_536
+FIRST_TIMEOUT = 30.0
+#: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
+SEND_BUFFER = 1_048_576
+
+
+class Server(Protocol):
+    """Where conversations are known, so that the queue manager's end can break them."""
+
+    queue_manager: QueueManager
+    admission: Admission
+    connections: set[Conversation]
+
+    def discard(self, connection: Conversation) -> None: ...
+
+
+class Malformed(Exception):
+    """The bytes are no request: the other side does not speak this language."""
+
+
+class Conversation(asyncio.Protocol, ABC):
+    """One MQ connection of another process."""
+
+    #: the length in front of a frame; it does not count itself
+    LENGTH: ClassVar[struct.Struct]
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._queue_manager = server.queue_manager
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._application: Application | None = None
+        self._transport: asyncio.Transport | None = None
+        #: a request is being worked on: what arrives meanwhile waits
+        self._working = False
+        #: that the queue manager is about to end
+        self._told = False
+        #: runs until MQCONN
+        self._first: asyncio.TimerHandle | None = None
+        self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
+
+    # What a language has of its own ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _work(self, request: bytes) -> None:
+        """Do a request, with the queue manager's lock held: it answers, refuses, or raises MQError or Malformed."""
+
+    @abstractmethod
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        """Reply that the request was done; `warning` if not quite."""
+
+    @abstractmethod
+    def _refuse(self, error: MQError) -> None:
+        """Reply that it was not."""
+
+    # The stream ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == socket.AF_UNIX:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
+        self._server.connections.add(self)
+
+    def _silent(self) -> None:
+        if self._application is None:
+            self._fail(f"no MQCONN within {FIRST_TIMEOUT:g} s")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._first is not None:
+            self._first.cancel()
+        self._server.discard(self)
+        self._stop_waiting()
+        application, self._application = self._application, None
+        if application is not None:
+            with self._queue_manager.lock:
+                for unit in application.disconnect(commit=False):
+                    self._queue_manager.journal.submit(unit)
+
+    def quiesce(self) -> None:
+        """Have a get that waits look again: it ends now, if it is one that fails when the queue manager quiesces."""
+        if self._wait is not None:
+            waiters, arrived, _ = self._wait
+            if arrived in waiters:
+                waiters.remove(arrived)
+                arrived()
+            self._told = True
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it may still have something to do before the queue manager ends: to commit, or to disconnect."""
+        return self._told or (self._application is not None and self._application.in_unit_of_work)
+
+    def abort(self) -> None:
+        """Break the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not self._working:
+            self._next()
+
+    def _next(self) -> None:
+        """Work on the next request that has arrived in full."""
+        buffer = self._buffer
+        size = self.LENGTH.size
+        while not self._working and len(buffer) >= size:
+            (length,) = self.LENGTH.unpack_from(buffer)
+            if length > (FIRST_FRAME if self._application is None else MAX_FRAME):
+                self._fail(f"a request of {length} bytes")
+                return
+            if len(buffer) < size + length:
+                return
+            request = bytes(memoryview(buffer)[size : size + length])
+            del buffer[: size + length]
+            self._working = True
+            try:
+                with self._queue_manager.lock:
+                    self._work(request)
+            except Malformed as error:
+                self._fail(str(error))
+                return
+            except MQError as error:
+                self._refuse(error)
+            except Exception as error:
+                self._refuse(unexpected(error))
+
+    def _fail(self, what: str) -> None:
+        log.warning("an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
+        self.abort()
+
+    def _reply(self, frame: bytes | bytearray) -> None:
+        self._working = False
+        if self._transport is None:
+            return
+        self._transport.write(frame)
+        if self._buffer:
+            self._loop.call_soon(self._next)
+
+    # Verbs -----------------------------------------------------------------------------------------------------------
+
+    def _connect(
+        self, queue_manager: str, application: str, user: str = "", password: bytes = b"", channel: str | None = None
+    ) -> None:
+        name = self._queue_manager.name
+        if queue_manager not in ("", name):
+            raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
+        if self._application is not None:
+            raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
+        if self._queue_manager.quiescing:
+            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
+        if self._first is not None:
+            self._first.cancel()
+        peer = self._peer() or self._server.admission.admit(channel, user, password)
+        self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
+
+    def _asked(self, user: str, peer: str) -> str:
+        """Whose authorities are asked for: the peer's, whoever it says that it is; an administrator may say who it is.
+
+        Where nothing vouches for what is said, over TCP without a password, that is nobody.
+        """
+        authorization = self._queue_manager.authorization
+        if user and authorization is not None and peer and authorization.is_administrator(peer):
+            return user
+        return peer or NOBODY
+
+    def _connected(self) -> Application:
+        if self._application is None:
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "MQCONN comes first")
+        return self._application
+
+    def _peer(self) -> str:
+        """User name of the process at the other end of a Unix socket; blank over TCP, where nothing vouches for one."""
+        assert self._transport is not None
+        connection = self._transport.get_extra_info("socket")
+        if connection is None or connection.family != socket.AF_UNIX:
+            return ""
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        try:
+            return pwd.getpwuid(user).pw_name
+        except KeyError:
+            return str(user)
+
+    def _disconnect(self) -> None:
+        application = self._connected()
+        self._application = None
+        units = application.disconnect(commit=True) or [Unit()]
+        for unit in units[:-1]:
+            self._queue_manager.journal.submit(unit)
+        self._end(units[-1])
+
+    def _end(self, unit: Unit | None, result: Any = None, warning: MQError | None = None) -> None:
+        """Answer once a unit of work has ended."""
+        if unit is None:
+            self._answer(result, warning)
+            return
+
+        def done(reason: int) -> None:
+            if reason:
+                self._refuse(MQError(reason, "the unit of work was backed out"))
+            else:
+                self._answer(result, warning)
+
+        unit.done = done
+        self._queue_manager.journal.submit(unit)
+
+    # A get that may wait ---------------------------------------------------------------------------------------------
+
+    def _get(
+        self,
+        handle: int,
+        options: GetOptions,
+        form: Callable[[Got], Any] = lambda got: got,
+        verb: Callable[[], tuple[Any, Unit | None]] | None = None,
+    ) -> None:
+        """MQGET. `form` makes of what was got the result to answer; `verb` gets in another way, without `form`."""
+        application = self._connected()
+        if self._try_to_get(application, handle, options, form, verb):
+            return
+        waiters = application.queue_of(handle).waiters
+        interval = options.WaitInterval
+
+        def arrived() -> None:
+            # Units of work of this process end in the thread that submits them.
+            self._loop.call_soon_threadsafe(again)
+
+        def again() -> None:
+            if self._wait is None or self._application is not application:
+                return
+            wait, self._wait = self._wait, None
+            try:
+                with self._queue_manager.lock:
+                    got = self._try_to_get(application, handle, options, form, verb)
+            except MQError as error:
+                got = True
+                self._refuse(error)
+            except Exception as error:
+                got = True
+                self._refuse(unexpected(error))
+            if not got:
+                self._wait = wait
+                waiters.append(arrived)
+            elif wait[2] is not None:
+                wait[2].cancel()
+
+        def late() -> None:
+            self._stop_waiting()
+            self._refuse(MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"none came in {interval} ms"))
+
+        timer = self._loop.call_later(interval / 1000, late) if interval >= 0 else None
+        waiters.append(arrived)
+        self._wait = (waiters, arrived, timer)
+
+    def _try_to_get(
+        self,
+        application: Application,
+        handle: int,
+        options: GetOptions,
+        form: Callable[[Got], Any],
+        verb: Callable[[], tuple[Any, Unit | None]] | None,
+    ) -> bool:
+        """Get and answer; False when there is no message and the caller waits for one."""
+        try:
+            if verb is not None:
+                result, unit = verb()
+            else:
+                got, unit = application.get(handle, options)
+                result = form(got)
+        except TruncatedMessage as error:
+            self._answer(form(error.got), error)
+        except MQError as error:
+            if not options.Options & cmqc.MQGMO_WAIT or error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+            return False
+        else:
+            self._end(unit, result)
+        return True
+
+    def _stop_waiting(self) -> None:
+        if self._wait is None:
+            return
+        waiters, arrived, timer = self._wait
+        self._wait = None
+        if arrived in waiters:
+            waiters.remove(arrived)
+        if timer is not None:
+            timer.cancel()
+
+
+def unexpected(error: Exception) -> MQError:
+    """What an application is told when its request fails in a way that nobody foresaw: it must not wait for ever."""
+    log.exception("a request of an MQ application failed", exc_info=error)
+    return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")

@@ -1,0 +1,235 @@
+"""The embedded queue manager's door for other processes: MQ connections over Unix sockets, and TCP where configured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+import bridge
+from bridge.mq.embedded.capi import frames
+from bridge.mq.embedded.mqsc.commands import Commands
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server import protocol
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation, Malformed
+from bridge.mq.embedded.server.socket_address import socket_address
+from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+#: Seconds that applications have to end when the queue manager does.
+QUIESCE_TIME = 2.0
+
+
+class ApplicationServer:
+    """Accepts MQ connections of other processes: of this package's programs, and of C programs (`mqi`)."""
+
+    def __init__(self, queue_manager: QueueManager, admission: Admission | None = None) -> None:
+        self.queue_manager = queue_manager
+        self.admission = admission or Admission()
+        self.connections: set[Conversation] = set()
+        #: a connection has ended
+        self._gone = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
+        self._paths: list[Path] = []
+        #: TCP port listened on, 0 when none
+        self.port = 0
+
+    async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
+        """Listen on the sockets in the data directory, and on a TCP address; returns where, as text."""
+        loop = asyncio.get_running_loop()
+        places = [
+            await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self)),
+            await self._listen_at(frames.SOCKET_NAME, lambda: _for_programs_in_c(self)),
+        ]
+        if address is not None:
+            server = await loop.create_server(lambda: _Doorkeeper(self), *address)
+            self._servers.append(server)
+            host, self.port = server.sockets[0].getsockname()[:2]
+            places.append(f"{host}:{self.port}")
+        return places
+
+    async def _listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
+        path = self.queue_manager.data_directory / name
+        # The lock on the data directory is ours, so a socket that is there was left by a process that died.
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._paths.append(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with socket_address(path) as place:
+            listener.bind(place)
+        os.chmod(path, 0o660)
+        self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=listener))
+        return str(path)
+
+    def discard(self, connection: Conversation) -> None:
+        """Forget a connection that has ended."""
+        self.connections.discard(connection)
+        self._gone.set()
+
+    async def close(self) -> None:
+        """Stop accepting, and quiesce: connections end by themselves, or break, and their units of work are backed out.
+
+        Who waits for a message, or is in a unit of work, has QUIESCE_TIME to end (IBM MQ, "Stopping a queue manager").
+        """
+        for server in self._servers:
+            server.close()
+        with self.queue_manager.lock:
+            self.queue_manager.quiescing = True
+            for connection in self.connections:
+                connection.quiesce()
+        leaving = {connection for connection in self.connections if connection.is_leaving}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIESCE_TIME):
+                while leaving & self.connections:
+                    self._gone.clear()
+                    await self._gone.wait()
+        for connection in list(self.connections):
+            connection.abort()
+        for path in self._paths:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+
+def _for_programs_in_c(server: ApplicationServer) -> Conversation:
+    # Imported for the first of them: few bridges have any.
+    from bridge.mq.embedded.capi.door import MqiConversation
+
+    return MqiConversation(server)
+
+
+class _Doorkeeper(asyncio.Protocol):
+    """Finds out by the first bytes of a TCP connection which language it speaks."""
+
+    def __init__(self, server: ApplicationServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(FIRST_TIMEOUT, self._transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._timer.cancel()
+        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
+        mqi = data[0] == frames.GREETING[0]
+        conversation = _for_programs_in_c(self._server) if mqi else ApplicationProtocol(self._server)
+        self._transport.set_protocol(conversation)
+        conversation.connection_made(self._transport)
+        conversation.data_received(data)
+
+
+class ApplicationProtocol(Conversation):
+    """An MQ connection in MessagePack: `protocol` has the words."""
+
+    LENGTH = protocol.LENGTH
+
+    def __init__(self, server: ApplicationServer) -> None:
+        super().__init__(server)
+        self._decoder = msgspec.msgpack.Decoder(protocol.Request)
+
+    def _refuse(self, error: MQError) -> None:
+        self._reply(protocol.reply(error.comp_code, error.reason, error.detail))
+
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        if warning is None:
+            self._reply(protocol.reply(cmqc.MQCC_OK, cmqc.MQRC_NONE, "", result))
+        else:
+            self._reply(protocol.reply(warning.comp_code, warning.reason, warning.detail, result))
+
+    def _work(self, request: bytes) -> None:
+        try:
+            verb = self._decoder.decode(request)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Malformed(str(error)) from error
+        if isinstance(verb, protocol.Connect):
+            if verb.version != protocol.PROTOCOL_VERSION:
+                raise MQError(
+                    cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
+                )
+            self._connect(verb.queue_manager, verb.application, verb.user, verb.password)
+            self._answer(protocol.Connected(self._queue_manager.name, os.getpid(), bridge.__version__))
+            return
+        application = self._connected()
+        match verb:
+            case protocol.Get(handle, options):
+                self._get(handle, options)
+            case protocol.Put(handle, message, pmo, properties):
+                md, unit = application.put(handle, message, pmo, properties)
+                self._end(unit, (md, pmo))
+            case protocol.Put1(od, message, pmo, properties):
+                md, unit = application.put1(od, message, pmo, properties)
+                self._end(unit, (md, od, pmo))
+            case protocol.GetMany(handle, options, messages, size):
+                self._get(handle, options, verb=partial(get_many, application, handle, options, messages, size))
+            case protocol.GetEach(handle, options, msg_ids, size):
+                options.Options &= ~cmqc.MQGMO_WAIT
+                self._get(handle, options, verb=partial(get_each, application, handle, options, msg_ids, size))
+            case protocol.LookMany(handle, options, messages):
+                self._get(handle, options, verb=partial(look_many, application, handle, options, messages))
+            case protocol.TakeEach(handle, options, msg_ids):
+                options.Options &= ~cmqc.MQGMO_WAIT
+                self._get(handle, options, verb=partial(take_each, application, handle, options, msg_ids))
+            case protocol.PutMany(puts):
+                mds, unit = put_many(application, puts)
+                self._end(unit, mds)
+            case protocol.Open(od, options):
+                self._answer((application.open(od, options), od))
+            case protocol.Close(handle, options):
+                self._end(application.close(handle, options))
+            case protocol.Subscribe(sd, handle):
+                handles, unit = application.subscribe(sd, handle)
+                self._end(unit, (handles, sd))
+            case protocol.SubscriptionRequest(handle, action, options):
+                count, unit = application.subscription_request(handle, action, options)
+                self._end(unit, count)
+            case protocol.Inquire(handle, selectors):
+                self._answer(application.inquire(handle, selectors))
+            case protocol.Set(handle, selectors, ints, chars):
+                self._end(application.set(handle, selectors, ints, chars))
+            case protocol.Statistics(kind):
+                self._answer(application.statistics(kind))
+            case protocol.Commit():
+                self._end(application.commit())
+            case protocol.Backout():
+                application.backout()
+                self._answer()
+            case protocol.Command(text):
+                self._commands(text)
+            case protocol.Disconnect():
+                self._disconnect()
+
+    def _commands(self, text: str) -> None:
+        commands = Commands(self._queue_manager)
+        waiting = commands.read(text)
+        for command in waiting:
+            self._connected().check_administrator(command.text)
+        responses: list[Any] = []
+
+        def run(reason: int = cmqc.MQRC_NONE) -> None:
+            if reason:
+                self._refuse(MQError(reason, f"{responses[-1].command}: it was backed out"))
+                return
+            while waiting:
+                with self._queue_manager.lock:
+                    response, unit = commands.run(waiting.pop(0))
+                    responses.append(response)
+                    if unit is not None:
+                        unit.done = run
+                        self._queue_manager.journal.submit(unit)
+                        return
+            self._answer(responses)
+
+        run()

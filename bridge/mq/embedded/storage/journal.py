@@ -1,0 +1,461 @@
+"""Commits: units of work that end together, one write to disk for all that wait.
+
+While one group syncs on the journal's thread, what is submitted gathers for the next; there is no fixed delay. Units end
+in the order they were submitted, also those that need no disk, so that no publication overtakes another.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bridge.mapping.message import PublicationMessage
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.storage.reserve import Reserve
+from bridge.mq.embedded.storage.store import (
+    COMPACTION_FLOOR,
+    DEAD_BYTES,
+    DEAD_ROWS,
+    Batch,
+    Delivery,
+    Lane,
+    Put,
+    Row,
+    Store,
+    encode,
+    primary_code,
+)
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.unit import Unit, undo
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    """Ends units of work: writes what must be on disk, then makes it all visible.
+
+    `lock` is the queue manager's; `dispatch` runs a function where the queue manager is at home (the event loop of the
+    bridge; without one, the journal's thread).
+    """
+
+    def __init__(self, store: Store, lock: threading.RLock) -> None:
+        self._store = store
+        self._lock = lock
+        self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
+        #: live messages are looked up here when a row is rewritten
+        self.queues: Callable[[], Iterable[Queue]] = tuple
+        #: room on the disk for what makes room
+        self.reserve = Reserve(store)
+        self._waiting: list[Unit] = []
+        self._busy = False
+        self._ending = False
+        self._closed = False
+        self._rows: dict[int, Row] = {}
+        self._dead: list[Row] = []
+        self._logged = 0
+        self._live = 0
+        self._size = 0
+        self._commits = 0
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def close(self) -> None:
+        """Wait until every unit submitted has ended, then end the thread and close the store."""
+        idle = threading.Event()
+        with self._lock:
+            last = Unit()
+            last.done = lambda _reason: idle.set()
+            self.submit(last)
+            self._closed = True
+        if self._thread is not threading.current_thread():
+            idle.wait(30)
+            self._work.put(None)
+            self._thread.join(30)
+        self._store.close()
+        self.reserve.release()
+
+    def submit(self, unit: Unit) -> None:
+        """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
+        if self._closed:
+            self._end([unit], cmqc.MQRC_Q_MGR_STOPPING)
+            return
+        self._waiting.append(unit)
+        if not self._busy and not self._ending:
+            self._advance()
+
+    def _advance(self) -> None:
+        while self._waiting and not self._busy:
+            units, self._waiting = self._waiting, []
+            batch, definitions, logged, moved = self._record(units)
+            if batch is None and not definitions:
+                self._end(units, cmqc.MQRC_NONE)
+                continue
+            # Rows are deleted with a row that says how many are left: one that is missing later is noticed.
+            dead = self._dead.copy() if batch is not None and self._is_deletion_due() else []
+            self._busy = True
+
+            def write(
+                units: list[Unit] = units,
+                batch: Batch | None = batch,
+                definitions: list[tuple[str, str, str | None]] = definitions,
+                logged: list[StoredMessage] = logged,
+                moved: list[StoredMessage] = moved,
+                dead: list[Row] = dead,
+            ) -> None:
+                row, reason = None, cmqc.MQRC_NONE
+                try:
+                    row_id, size = self._write(batch, definitions, dead)
+                    row = Row(row_id, size) if batch is not None else None
+                except sqlite3.Error as error:
+                    log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
+                    reason = cmqc.MQRC_RESOURCE_PROBLEM
+                except Exception:
+                    log.exception("%s cannot be written; units of work are backed out", self._store.path)
+                    reason = cmqc.MQRC_UNEXPECTED_ERROR
+                self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
+                self.reserve.check_log()
+
+            self._work.put(write)
+
+    def _write(
+        self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
+    ) -> tuple[int, int]:
+        """Write to disk as `Store.write`; what finds the disk full goes where room can be made for it."""
+        for make_room in (self.reserve.empty_log, self.reserve.give_up):
+            try:
+                return self._store.write(batch, definitions, dead)
+            except sqlite3.Error as error:
+                if primary_code(error) != sqlite3.SQLITE_FULL:
+                    raise
+                make_room()
+        return self._store.write(batch, definitions, dead)
+
+    def has_room(self) -> bool:
+        """Return whether the disk has room for more; with the lock held. Looks again from time to time while it has not."""
+        if self.reserve.full and self.reserve.is_look_due():
+            self._work.put(self.reserve.look)
+        return not self.reserve.full
+
+    def _record(
+        self, units: list[Unit]
+    ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
+        """What a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
+        for unit in units:
+            if not unit.latest:
+                continue
+            for kept, key, replacement in unit.latest:
+                old = kept.pop(key, None)
+                if replacement is not None:
+                    kept[key] = replacement
+                if old is None:
+                    continue
+                if old.linked:
+                    old.queue.take(old)
+                    unit.gets.append(old)
+                    unit.displaced.append((kept, key, old))
+                else:
+                    old.superseded = True
+            unit.applied += unit.latest
+            unit.latest = []
+        moved = self._to_move()
+        logged: list[StoredMessage] = []
+        removed: list[int] = []
+        definitions: list[tuple[str, str, str | None]] = []
+        for unit in units:
+            for stored in unit.puts:
+                if stored.durable and not stored.superseded:
+                    logged.append(stored)
+            for stored in unit.gets:
+                if stored.row is not None:
+                    removed.append(stored.msg_number)
+            if unit.definitions:
+                definitions += unit.definitions
+        if not logged and not removed and not moved:
+            return None, definitions, logged, moved
+        return _batch(moved + logged, removed), definitions, logged, moved
+
+    def _to_move(self) -> list[StoredMessage]:
+        """Messages of rows that hold little else than removed ones: they are logged again, so that the rows can go.
+
+        Rows just written empty by themselves as clients acknowledge; only those that have been left behind are looked
+        at, and only once in a while, since every queue is searched for their messages.
+        """
+        self._commits += 1
+        if self._commits % DEAD_ROWS or self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
+            return []
+        settled = sorted(self._rows)[:-DEAD_ROWS]
+        rows = (self._rows[row_id] for row_id in settled)
+        chosen = {row for row in rows if row.live and row.live * 4 <= row.logged}
+        if not chosen:
+            return []
+        return [one for queue in self.queues() for one in queue.messages() if one.row in chosen]
+
+    def _written(
+        self,
+        units: list[Unit],
+        logged: list[StoredMessage],
+        moved: list[StoredMessage],
+        deleted: list[Row],
+        row: Row | None,
+        reason: int,
+    ) -> None:
+        with self._lock:
+            if reason == cmqc.MQRC_NONE:
+                self._delete(deleted)
+                if row is not None:
+                    self._account(row, logged, moved, [one for unit in units for one in unit.gets])
+            elif reason == cmqc.MQRC_UNEXPECTED_ERROR:
+                # One of them has no form on disk: the others are written without it.
+                good = [unit for unit in units if _is_writable(unit)]
+                if len(good) < len(units):
+                    units = [unit for unit in units if not _is_writable(unit)]
+                    self._waiting[:0] = good
+            else:
+                # What was submitted behind a unit that fails was made in the belief that it would not: a record of message
+                # ids received, say, has those of the unit before it.
+                units += [unit for unit in self._waiting if _is_written(unit)]
+                self._waiting = [unit for unit in self._waiting if not _is_written(unit)]
+            self._end(units, reason)
+            self._busy = False
+            self._advance()
+
+    def _account(
+        self, row: Row, logged: list[StoredMessage], moved: list[StoredMessage], removed: list[StoredMessage]
+    ) -> None:
+        self._rows[row.id] = row
+        self._size += row.size
+        row.live = row.logged = len(logged) + len(moved)
+        self._logged += row.logged
+        self._live += len(logged)
+        for stored in moved:
+            old = stored.row
+            stored.row = row
+            if old is not None:
+                self._succeed(old, row)
+        for stored in logged:
+            stored.row = row
+        for stored in removed:
+            self.account_removal(stored, row)
+        if not row.live and not row.tombstones:
+            self._dead.append(row)
+
+    def account_removal(self, stored: StoredMessage, remover: Row) -> None:
+        """Note that `remover` records the removal of a message."""
+        row = stored.row
+        if row is None:
+            return
+        stored.row = None
+        self._live -= 1
+        self._succeed(row, remover)
+
+    def _succeed(self, row: Row, later: Row) -> None:
+        """Note that `later` says of a message of `row` that it is gone, or now in `later`: it must outlive `row`."""
+        if row is not later:
+            row.removed_by[later] = row.removed_by.get(later, 0) + 1
+            later.tombstones += 1
+        self._lose(row)
+
+    def _lose(self, row: Row) -> None:
+        row.live -= 1
+        if not row.live and not row.tombstones and row.id in self._rows:
+            self._dead.append(row)
+
+    def _is_deletion_due(self) -> bool:
+        return len(self._dead) >= DEAD_ROWS or sum(row.size for row in self._dead) >= DEAD_BYTES
+
+    def _delete(self, deleted: list[Row]) -> None:
+        if not deleted:
+            return
+        gone = set(deleted)
+        self._dead = [row for row in self._dead if row not in gone]
+        for row in deleted:
+            del self._rows[row.id]
+            self._size -= row.size
+            self._logged -= row.logged
+            for remover, count in row.removed_by.items():
+                remover.tombstones -= count
+                if not remover.tombstones and not remover.live and remover.id in self._rows:
+                    self._dead.append(remover)
+
+    def _end(self, units: list[Unit], reason: int) -> None:
+        """Make units take effect (or undo them), tell their owners, then let their messages be got."""
+        self._ending = True
+        arrived: dict[Queue, list[StoredMessage]] = {}
+        if reason != cmqc.MQRC_NONE:
+            _take_back(units)
+            for unit in reversed(units):
+                undo(unit)
+        for unit in units:
+            if unit.barrier and arrived:
+                _announce(arrived)
+                arrived = {}
+            if reason == cmqc.MQRC_NONE:
+                for stored in unit.gets:
+                    taken_from = stored.queue
+                    taken_from.depth -= 1
+                    taken_from.dequeued += 1
+                for effect in unit.effects:
+                    effect()
+                for stored in unit.puts:
+                    target = stored.queue
+                    if stored.superseded:
+                        target.depth -= 1
+                        continue
+                    target.append(stored)
+                    batch = arrived.get(target)
+                    if batch is None:
+                        arrived[target] = [stored]
+                    else:
+                        batch.append(stored)
+            if unit.done is not None:
+                try:
+                    unit.done(reason)
+                except Exception:
+                    log.exception("a unit of work ended, but what follows it failed")
+        _announce(arrived)
+        self._ending = False
+
+    def replay(self, make: Callable[[Put, Delivery, Lane], StoredMessage | None]) -> dict[int, StoredMessage]:
+        """Read the log: the messages that are still on queues, by number, in order. Called once, before anything else.
+
+        `make` creates a message of the log; None drops it (its queue was deleted).
+        """
+        messages: dict[int, StoredMessage] = {}
+        orphans: dict[int, tuple[str, Row]] = {}
+        for row, batch in self._store.batches():
+            self._rows[row.id] = row
+            self._size += row.size
+            for put in batch.puts:
+                for delivery in put.deliveries:
+                    row.live += 1
+                    row.logged += 1
+                    self._logged += 1
+                    self._live += 1
+                    lane = batch.lanes[delivery.lane]
+                    stored = make(put, delivery, lane)
+                    if stored is None:
+                        _, before = orphans.pop(delivery.msg_number, ("", None))
+                        orphans[delivery.msg_number] = (lane.queue, row)
+                    else:
+                        again = messages.pop(delivery.msg_number, None)
+                        before = None if again is None else again.row
+                        stored.row = row
+                        messages[delivery.msg_number] = stored
+                    if before is not None:
+                        self._live -= 1
+                        self._succeed(before, row)
+            for number in batch.removed:
+                if number in orphans:
+                    self._live -= 1
+                    self._succeed(orphans.pop(number)[1], row)
+                stored = messages.pop(number, None)
+                if stored is not None:
+                    self.account_removal(stored, row)
+            if not row.live and not row.tombstones:
+                self._dead.append(row)
+        if orphans:
+            self._drop(orphans)
+        self._dead = list(dict.fromkeys(self._dead))
+        return dict(sorted(messages.items()))
+
+    def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
+        """Remove messages of queues that are not defined: they would come back with a queue of that name."""
+        for name in sorted({name for name, _ in orphans.values()}):
+            log.error("messages of queue %s are dropped: it is not defined any more", name)
+        remover = Row(*self._store.write(Batch([], list(orphans)), [], []))
+        self._rows[remover.id] = remover
+        self._size += remover.size
+        for _, row in orphans.values():
+            self._live -= 1
+            self._succeed(row, remover)
+
+
+def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
+    """Hand messages to the consumer of their queue, and wake those who wait there."""
+    for target, messages in arrived.items():
+        if target.consumer is not None:
+            try:
+                target.consumer(messages)
+            except Exception:
+                log.exception("messages of queue %s cannot be handed on; they stay there", target.name)
+        target.announce()
+
+
+def _is_written(unit: Unit) -> bool:
+    """Return whether something of a unit of work goes to disk, or depends on what does."""
+    return bool(
+        unit.definitions
+        or unit.latest
+        or unit.effects
+        or any(stored.durable for stored in unit.puts)
+        or any(stored.row is not None for stored in unit.gets)
+    )
+
+
+def _is_writable(unit: Unit) -> bool:
+    """Return whether a unit of work by itself has a form on disk: where a group has none, the fault is of one of it."""
+    try:
+        encode(_batch([stored for stored in unit.puts if stored.durable], []))
+        for kind, name, attributes in unit.definitions:
+            f"{kind}{name}{attributes}".encode()
+    except Exception:
+        return False
+    return True
+
+
+def _take_back(units: list[Unit]) -> None:
+    """Make the messages that were in force before these units the latest of their keys again."""
+    for unit in units:
+        for kept, key, replacement in unit.applied:
+            if replacement is not None and kept.get(key) is replacement:
+                del kept[key]
+    for unit in units:
+        for kept, key, before in unit.displaced:
+            kept[key] = before
+
+
+def _batch(messages: list[StoredMessage], removed: list[int]) -> Batch:
+    """A row of the log. Deliveries of one publication, which stand next to each other, share its message."""
+    records: list[Put] = []
+    lanes: dict[Lane, int] = {}
+    last: Put | None = None
+    lane, place = None, 0
+    for stored in messages:
+        if (
+            lane is None
+            or lane.correl_id is not stored.correl_id
+            or lane.client_id != stored.client_id
+            or lane.queue != stored.queue.name
+            or lane.user_data != stored.user_data
+            or lane.remote_queue != stored.remote_queue
+        ):
+            lane = Lane(stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data, stored.correl_id)
+            place = lanes.setdefault(lane, len(lanes))
+        delivery = Delivery(stored.msg_number, place, stored.retained)
+        message = stored.message
+        topic = None if type(message) is PublicationMessage else stored.topic
+        if last is not None and last.message is message and last.topic == topic and last.msg_id == stored.msg_id:
+            last.deliveries.append(delivery)
+            continue
+        last = Put(
+            message,
+            [delivery],
+            stored.priority,
+            stored.put_time,
+            topic,
+            stored.expires_at,
+            stored.msg_id,
+            stored.put_application,
+        )
+        records.append(last)
+    return Batch(records, removed, list(lanes))

@@ -1,0 +1,340 @@
+"""What the embedded queue manager keeps on disk: a SQLite database (WAL, synchronous=FULL).
+
+Object definitions and durable subscriptions are rows of ordinary tables. Persistent messages are a log: each group of
+units of work that commits together adds one row, a batch of the messages put and the numbers of the messages removed.
+A row whose messages are all gone is deleted; rows that are mostly gone are written anew. So a commit is one INSERT and one
+fsync however many messages it holds, which is what lets the bridge acknowledge thousands a second from Python.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from bridge.mapping.message import Message, PublicationMessage
+from bridge.mq.embedded.storage import layout
+from bridge.mq.embedded.storage.layout import batch_checksum, object_checksum
+
+log = logging.getLogger(__name__)
+
+#: Layout of the database, and with it the version of the data directory. A newer one is refused rather than misread, an
+#: older one is brought up after it was copied (`layout`).
+SCHEMA_VERSION = 2
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS object (
+    kind TEXT NOT NULL, name TEXT NOT NULL, attributes TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER);
+"""
+
+#: Rows found empty that are deleted together with the next commit once there are so many, or so many bytes in them.
+DEAD_ROWS = 64
+DEAD_BYTES = layout.LOG_BYTES // 4
+#: Bytes of rows on disk below which rewriting is not worth it.
+COMPACTION_FLOOR = 16 * 1024 * 1024
+#: Bytes of a row from which the disk is asked for room before: smaller ones fit into the reserve.
+LARGE_BATCH = layout.LOG_BYTES // 4
+#: Seconds between attempts to remove the traces of a commit that failed.
+RETRY_INTERVAL = 0.5
+DIGEST_MASK = (1 << 64) - 1
+
+
+class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """Where messages of a batch lie, and what they owe to the subscription they came for. Fields as in StoredMessage."""
+
+    queue: str
+    client_id: str = ""
+    remote_queue: str = ""
+    user_data: str | None = None
+    correl_id: bytes | None = None
+
+
+class Delivery(msgspec.Struct, array_like=True, gc=False):
+    """One queue that a logged message lies on."""
+
+    msg_number: int
+    #: index among the lanes of the batch
+    lane: int
+    retained: bool = False
+
+
+class Put(msgspec.Struct, array_like=True, gc=False):
+    """A persistent message in the log, with every queue it was put to."""
+
+    message: Message | PublicationMessage
+    deliveries: list[Delivery]
+    priority: int
+    put_time: float
+    #: topic string published with, where the message itself does not tell it
+    topic: str | None = None
+    expires_at: float = 0.0
+    msg_id: bytes | None = None
+    put_application: str | None = ""
+
+
+class Batch(msgspec.Struct, array_like=True, gc=False):
+    """A row of the log: messages put, and numbers of messages removed, by one group of units of work."""
+
+    puts: list[Put]
+    removed: list[int]
+    lanes: list[Lane] = []
+    #: rows of the table once this one is committed, and what `digest_of` their ids adds up to: a row that is missing later
+    #: is noticed. -1: written by a bridge that did not say so
+    rows: int = -1
+    digest: int = 0
+
+
+class Row:
+    """What is still wanted of a row of the log."""
+
+    __slots__ = ("id", "live", "logged", "removed_by", "size", "tombstones")
+
+    def __init__(self, row_id: int, size: int) -> None:
+        self.id = row_id
+        self.size = size
+        #: messages put by this row
+        self.logged = 0
+        #: those of them that are still on a queue
+        self.live = 0
+        #: removals in this row of messages whose own rows still exist
+        self.tombstones = 0
+        #: rows that remove messages of this one, and how many each
+        self.removed_by: dict[Row, int] = {}
+
+
+class StoreError(Exception):
+    """The database cannot be used; the message says why and what to do."""
+
+
+class OutOfRoom(sqlite3.OperationalError):
+    """The disk has no room for something large, though it is not full: what is smaller still goes."""
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Batch)
+
+
+def encode(batch: Batch) -> bytes:
+    """Return a row's body."""
+    return _ENCODER.encode(batch)
+
+
+def decode(body: bytes) -> Batch:
+    """Return a row of its body. Raises msgspec.DecodeError."""
+    return _DECODER.decode(body)
+
+
+def digest_of(row_id: int) -> int:
+    """Return what a row adds to the digest of all rows."""
+    return row_id * 0x9E3779B97F4A7C15
+
+
+class Store:
+    """The database of one queue manager. `write` runs on the journal's thread, everything else before it starts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            if path.exists():
+                if not path.stat().st_size:
+                    raise StoreError(
+                        f"{path}: the file is empty: a queue manager was here and its messages are lost; put a copy of the "
+                        "file in its place, or move the data directory away to begin with a new queue manager"
+                    )
+            else:
+                layout.create(path, SCHEMA, SCHEMA_VERSION)
+            self._database = layout.connect(path)
+            version = self._fact("schema", SCHEMA_VERSION)
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); start that one"
+                )
+            damage = layout.damage(self._database)
+            if damage:
+                raise StoreError(damaged(path, damage))
+            if version < SCHEMA_VERSION:
+                layout.upgrade(self._database, path, version, SCHEMA_VERSION)
+            #: times this queue manager has started, this one included
+            self.starts = self._fact("starts", 0) + 1
+            self._set_fact("starts", self.starts)
+            #: when the database was made, in seconds since the epoch
+            self.created = self._fact("created", int(time.time()))
+            row = self._database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(unusable(path, error)) from error
+        except OSError as error:
+            raise StoreError(f"{path}: {error}; is it writable for the user that runs the bridge?") from error
+        self._last_row = int(row[0])
+        #: rows of the log, and the sum of their digests
+        self._rows = self._digest = 0
+
+    def _fact(self, name: str, otherwise: int) -> int:
+        row = self._database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            self._set_fact(name, otherwise)
+            return otherwise
+        return int(row[0])
+
+    def _set_fact(self, name: str, value: int) -> None:
+        self._database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+
+    def objects(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Return definitions of objects and durable subscriptions: (kind, name, attributes). Raises StoreError."""
+        found: list[tuple[str, str, dict[str, Any]]] = []
+        try:
+            rows = self._database.execute("SELECT kind, name, attributes, checksum FROM object ORDER BY kind, name")
+            for kind, name, attributes, checksum in rows:
+                if checksum != object_checksum(kind, name, attributes):
+                    raise StoreError(damaged(self.path, f"the definition of {kind} {name} is not as it was written"))
+                found.append((kind, name, msgspec.json.decode(attributes)))
+        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError) as error:
+            raise StoreError(unusable(self.path, error)) from error
+        return found
+
+    def batches(self) -> Iterator[tuple[Row, Batch]]:
+        """Yield the log in the order written. Raises StoreError for a row that is not as it was written, or missing."""
+        said: tuple[int, int] = (-1, 0)
+        try:
+            for row_id, body, checksum in self._database.execute("SELECT id, body, checksum FROM batch ORDER BY id"):
+                if checksum != batch_checksum(row_id, body):
+                    raise StoreError(damaged(self.path, f"batch {row_id} of the log is not as it was written"))
+                batch = decode(body)
+                self._rows += 1
+                self._digest = (self._digest + digest_of(row_id)) & DIGEST_MASK
+                said = batch.rows, batch.digest
+                yield Row(row_id, len(body)), batch
+        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+            raise StoreError(damaged(self.path, f"the log cannot be read: {error}")) from error
+        if said[0] >= 0 and said != (self._rows, self._digest):
+            raise StoreError(damaged(self.path, f"the log has {self._rows} batches where it had {said[0]}"))
+
+    def write(
+        self, batch: Batch | None, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[Row]
+    ) -> tuple[int, int]:
+        """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
+
+        Returns (row id, size in bytes) of the batch. On return the data has been synced. Whatever is raised, nothing of it
+        was written, nor will it be found written after a crash: rows are deleted together with a batch only.
+        """
+        row_id = self._last_row + 1
+        body = b""
+        if batch is not None:
+            batch.rows = self._rows + 1 - len(dead_rows)
+            gone = sum(digest_of(row.id) for row in dead_rows)
+            batch.digest = (self._digest + digest_of(row_id) - gone) & DIGEST_MASK
+            body = encode(batch)
+            if len(body) >= LARGE_BATCH:
+                self._check_room(len(body), sum(row.size for row in dead_rows))
+        database = self._database
+        try:
+            if definitions or dead_rows:
+                database.execute("BEGIN IMMEDIATE")
+            for kind, name, attributes in definitions:
+                if attributes is None:
+                    database.execute("DELETE FROM object WHERE kind = ? AND name = ?", (kind, name))
+                else:
+                    checksum = object_checksum(kind, name, attributes)
+                    database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+            if dead_rows:
+                numbers = msgspec.json.encode([row.id for row in dead_rows]).decode()
+                database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
+            if batch is not None:
+                database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
+            if database.in_transaction:
+                database.execute("COMMIT")
+        except BaseException:
+            self._back_out()
+            raise
+        if batch is not None:
+            self._last_row, self._rows, self._digest = row_id, batch.rows, batch.digest
+        return row_id, len(body)
+
+    def _back_out(self) -> None:
+        """Undo a transaction that failed, also what it has left in the write-ahead log.
+
+        A transaction whose fsync failed stands there in full: after a crash SQLite would take it for committed, though its
+        owners were told that it was backed out. So the log is cut behind the last transaction that was committed; until
+        that is done, nobody is told anything.
+        """
+        told = False
+        while True:
+            try:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                layout.cut_log(self.path)
+            except (sqlite3.Error, OSError) as error:
+                if not told:
+                    log.critical("%s: a commit failed, and its traces cannot be removed: %s; trying again", self.path, error)
+                    told = True
+                time.sleep(RETRY_INTERVAL)
+                continue
+            return
+
+    def checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> None:
+        """Bring what is in the write-ahead log into the database; TRUNCATE gives its room back, and waits for readers.
+
+        Raises sqlite3.Error. Source: SQLite documentation, "PRAGMA wal_checkpoint".
+        """
+        self._database.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log."""
+        return layout.write_ahead_log(self.path).stat().st_size
+
+    def spare_bytes(self) -> int:
+        """Return the room that the database has in itself: pages of rows that are gone. Raises sqlite3.Error."""
+        (pages,) = self._database.execute("PRAGMA freelist_count").fetchone()
+        return int(pages) * layout.PAGE_SIZE
+
+    def _check_room(self, size: int, freed: int) -> None:
+        """Raise OutOfRoom where a row of so many bytes finds no room in the write-ahead log, and then in the database."""
+        disk = os.statvfs(self.path.parent)
+        if disk.f_bavail * disk.f_frsize < size + max(size - freed - self.spare_bytes(), 0):
+            raise OutOfRoom(f"a unit of work of {size} bytes needs twice that on the disk until it is in the database")
+
+    def close(self) -> None:
+        """Close the database; the log was synced at every commit."""
+        self._database.close()
+
+
+def primary_code(error: Exception) -> int:
+    """Return the primary result code of SQLite of an error, SQLITE_OK for one that is not SQLite's."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF
+
+
+#: Errors of SQLite that say something of the disk, and nothing of what is on it.
+_OF_THE_DISK = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+)
+
+
+def unusable(path: Path, error: Exception) -> str:
+    """Return the sentence for a database that cannot be opened: it is damaged, or the disk fails."""
+    if primary_code(error) in _OF_THE_DISK:
+        return (
+            f"{path} cannot be used: {error}. What is in it stays as it is; see that the disk has room, takes writes and has "
+            "no errors, and start again"
+        )
+    return damaged(path, str(error))
+
+
+def damaged(path: Path, what: str) -> str:
+    """Return the sentence for a database that is not as it was written."""
+    return (
+        f"{path} is damaged: {what}. Nothing was changed. `mqbridge mq verify {path.parent}` says what is whole, "
+        f"`mqbridge mq salvage {path.parent} NEW-DIRECTORY` keeps all that is"
+    )

@@ -1,0 +1,259 @@
+"""A message on a queue of the embedded queue manager, and how it looks to an application that gets it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationMessage, mqps_folder
+from bridge.wire import cmqc
+from bridge.wire.mq import (
+    MQMD,
+    MQMDE,
+    MQXQH,
+    RFH2,
+    MalformedHeader,
+    byte_order_of,
+    decode_rfh2,
+    encode_mqmde,
+    encode_mqxqh,
+    encode_rfh2,
+)
+
+if TYPE_CHECKING:
+    from bridge.mq.embedded.queue import Queue
+    from bridge.mq.embedded.storage.store import Row
+
+
+#: The highest priority of the queue manager (MaxPriority).
+MAX_PRIORITY = 9
+
+
+#: Sets the identifiers of messages behind an MQXQH apart from those that go before it.
+_EMBEDDED = 1 << 63
+
+
+class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
+    """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
+
+    It serves as the agent's Transmission when it lies on the transmission queue.
+    """
+
+    queue: Queue
+    #: unique in this queue manager for all time; the last eight bytes of the MsgId it generates
+    msg_number: int
+    message: AnyMessage
+    persistent: bool
+    priority: int
+    #: seconds since the epoch
+    put_time: float
+    #: RemoteQMgrName and RemoteQName when it lies on a transmission queue
+    client_id: str = ""
+    remote_queue: str = ""
+    topic: str | None = None
+    user_data: str | None = None
+    retained: bool = False
+    #: MQMD.CorrelId that the subscription prescribes; None leaves the message's own
+    correl_id: bytes | None = None
+    #: the MsgId that the putter gave; None for one that the queue manager generates
+    msg_id: bytes | None = None
+    #: seconds since the epoch; 0 for a message that does not expire
+    expires_at: float = 0.0
+    #: must be on disk before its unit of work is committed
+    durable: bool = False
+    #: the row of the store that holds it, once it is on disk
+    row: Row | None = None
+    backout_count: int = 0
+    #: name of the application that put it; None when its MQMD says its context by itself
+    put_application: str | None = ""
+    #: replaced by a later one before it was ever committed: it never becomes available
+    superseded: bool = False
+    #: place in the queue's list; a message is linked while it can be got
+    linked: bool = False
+    previous: Any = None
+    following: Any = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether its MQMD.Expiry has run down."""
+        return bool(self.expires_at) and time.time() >= self.expires_at
+
+
+class Appearance:
+    """Makes the MQMD and data that applications see, for one queue manager name."""
+
+    def __init__(self, queue_manager_name: str) -> None:
+        self._prefix = b"AMQ " + queue_manager_name.encode("ascii")[:12].ljust(12)
+
+    def msg_id(self, stored: StoredMessage) -> bytes:
+        """MQMD.MsgId: the putter's, or `AMQ `, twelve characters of the queue manager's name and eight unique bytes.
+
+        On a transmission queue it is that of the MQMD in the MQXQH; the one before the MQXQH has another.
+        """
+        if stored.msg_id is not None:
+            return stored.msg_id
+        embedded = stored.client_id and stored.queue.is_transmission
+        return self.generated(stored.msg_number | _EMBEDDED if embedded else stored.msg_number)
+
+    def generated(self, number: int) -> bytes:
+        """The identifier that the queue manager makes of a message number."""
+        return self._prefix + number.to_bytes(8, "big")
+
+    def is_matched(self, stored: StoredMessage, msg_id: bytes, correl_id: bytes) -> bool:
+        """Whether a message has the MsgId and CorrelId asked for; all zero asks for any."""
+        if stored.client_id and stored.queue.is_transmission:
+            own_id, own_correlation = self.generated(stored.msg_number), self.msg_id(stored)
+        else:
+            own_id = self.msg_id(stored)
+            own_correlation = stored.correl_id if stored.correl_id is not None else stored.message.md.CorrelId
+        return msg_id in (cmqc.MQMI_NONE, own_id) and correl_id in (cmqc.MQCI_NONE, own_correlation)
+
+    def has_msg_id(self, msg_id: bytes) -> Callable[[StoredMessage], bool]:
+        """What `is_matched` says of a MsgId alone; a search for one looks at many messages."""
+        number = int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
+
+        def has_it(stored: StoredMessage) -> bool:
+            if stored.client_id and stored.queue.is_transmission:
+                return self.is_matched(stored, msg_id, cmqc.MQCI_NONE)
+            return stored.msg_number == number if stored.msg_id is None else stored.msg_id == msg_id
+
+        return has_it
+
+    def descriptor(self, stored: StoredMessage) -> MQMD:
+        """The MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""
+        expiry = cmqc.MQEI_UNLIMITED
+        if stored.expires_at:
+            expiry = max(1, int((stored.expires_at - time.time()) * 10))
+        md = stored.message.md
+        if stored.put_application is not None:
+            md = _with_origin(md, stored.put_time, stored.put_application)
+        return msgspec.structs.replace(
+            md,
+            # Publications of MQTT clients leave it at MQCCSI_Q_MGR, which is this queue manager's own: UTF-8.
+            CodedCharSetId=md.CodedCharSetId or CCSID_UTF8,
+            MsgId=self.msg_id(stored),
+            CorrelId=stored.correl_id if stored.correl_id is not None else md.CorrelId,
+            Persistence=cmqc.MQPER_PERSISTENT if stored.persistent else cmqc.MQPER_NOT_PERSISTENT,
+            # "The Priority field retains the value" (MQRC_PRIORITY_EXCEEDS_MAXIMUM), the queue has it with the highest.
+            Priority=stored.priority if md.Priority <= MAX_PRIORITY else md.Priority,
+            Expiry=expiry,
+            BackoutCount=stored.backout_count,
+        )
+
+    def published(self, md: MQMD, msg_id: bytes, put_time: float, application: str | None) -> MQMD:
+        """The MQMD of a publication as it comes back to its publisher."""
+        if application is not None:
+            md = _with_origin(md, put_time, application)
+        return msgspec.structs.replace(md, MsgId=msg_id)
+
+    def whole(self, stored: StoredMessage) -> tuple[MQMD, bytes]:
+        """MQMD and data with all properties as an RFH2, and without the MQXQH of a transmission queue."""
+        return _with_properties(stored, self.descriptor(stored), True)
+
+    def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
+        """MQMD and data as a get returns them.
+
+        `properties` asks for the properties of a publication as an RFH2 also where its putter wrote none
+        (MQGMO_PROPERTIES_FORCE_MQRFH2).
+        """
+        md = self.descriptor(stored)
+        md, data = _with_properties(stored, md, properties or stored.queue.is_transmission)
+        if not stored.queue.is_transmission or not stored.client_id:
+            return md, data
+        embedded, data = _of_version_1(md, data)
+        header = MQXQH(
+            RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded
+        )
+        outer = MQMD(
+            Format=cmqc.MQFMT_XMIT_Q_HEADER,
+            CodedCharSetId=CCSID_UTF8,
+            MsgId=self.generated(stored.msg_number),
+            CorrelId=md.MsgId,
+            Persistence=md.Persistence,
+            Priority=md.Priority,
+            Expiry=md.Expiry,
+            UserIdentifier=md.UserIdentifier,
+            BackoutCount=stored.backout_count,
+            PutApplType=cmqc.MQAT_QMGR,
+            PutApplName=self._prefix[4:].rstrip(),
+            PutDate=md.PutDate,
+            PutTime=md.PutTime,
+        )
+        return outer, encode_mqxqh(header) + data
+
+
+def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
+    """A message behind an MQXQH, whose MQMD has version 1: what version 2 says more stands in an MQMDE before the data."""
+    if md.Version == cmqc.MQMD_VERSION_1:
+        return md, data
+    own = {name: getattr(md, name) for name in ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")}
+    embedded = msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_1)
+    extension = MQMDE(**own)
+    if extension == MQMDE():
+        return embedded, data
+    extension = MQMDE(Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, **own)
+    described = {"Encoding": cmqc.MQENC_NATIVE, "CodedCharSetId": CCSID_UTF8, "Format": cmqc.MQFMT_MD_EXTENSION}
+    return msgspec.structs.replace(embedded, **described), encode_mqmde(extension) + data
+
+
+def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
+    """An MQMD with origin context: who put the message, and when."""
+    date, clock = _clock(int(put_time))
+    return msgspec.structs.replace(
+        md,
+        PutDate=date,
+        PutTime=clock + b"%02d" % (int(put_time * 100) % 100),
+        PutApplType=md.PutApplType or cmqc.MQAT_UNIX,
+        PutApplName=md.PutApplName or application.encode()[:28],
+    )
+
+
+@lru_cache(maxsize=16)
+def _clock(seconds: int) -> tuple[bytes, bytes]:
+    """Seconds since the epoch as `YYYYMMDD` and `HHMMSS`, GMT."""
+    at = time.gmtime(seconds)
+    return time.strftime("%Y%m%d", at).encode(), time.strftime("%H%M%S", at).encode()
+
+
+def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
+    message = stored.message
+    if isinstance(message, PublicationMessage):
+        return md, message.data_as(retained=stored.retained, user_data=stored.user_data)
+    if stored.topic is None:
+        return md, message.data
+    mqps = mqps_folder(stored.topic, stored.retained, stored.user_data)
+    if md.Format == cmqc.MQFMT_RF_HEADER_2:
+        own = _leading_rfh2(message)
+        if own is not None:
+            header, rest = own
+            kept = tuple(folder for folder in header.folders if folder.name != "mqps")
+            byte_order = byte_order_of(md.Encoding, "MQRFH2")
+            merged = msgspec.structs.replace(header, folders=(*kept, mqps))
+            return md, encode_rfh2(merged, byte_order=byte_order) + rest
+        return md, message.data
+    if not forced:
+        return md, message.data
+    header = RFH2(
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        Format=md.Format,
+        NameValueCCSID=CCSID_UTF8,
+        folders=(mqps,),
+    )
+    outer = msgspec.structs.replace(
+        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
+    )
+    return outer, encode_rfh2(header) + message.data
+
+
+def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
+    """The RFH2 that the putter wrote, and what follows it; None where it cannot be read (the message goes as it is)."""
+    try:
+        header = decode_rfh2(message.data, 0, byte_order=byte_order_of(message.md.Encoding, "MQRFH2"))
+    except MalformedHeader:
+        return None
+    return header, message.data[header.StrucLength :]

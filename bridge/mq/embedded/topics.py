@@ -1,0 +1,369 @@
+"""The topic tree of the embedded queue manager: administrative topic objects, subscriptions, and routes.
+
+A topic string belongs to the nearest administrative topic object above it, at last to SYSTEM.BASE.TOPIC, and takes its
+attributes from there (seed 004; IBM MQ documentation, "Administrative topic objects"). A route is what a publication to
+one topic string needs to know; it is worked out once and remembered until an object or subscription changes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bridge.mapping.topic import is_wildcard, matches, topic_string_error
+from bridge.mq.embedded import character_wildcards
+from bridge.mq.embedded.attributes import BASE_TOPIC, Value
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    from bridge.mq.embedded.queue import Queue
+
+#: Bytes, about, of the routes remembered before all are forgotten: topic strings are chosen by clients, memory is not
+#: theirs to fill.
+ROUTE_BYTES = 32 * 1024 * 1024
+#: Bytes, about, of a route beside its topic string.
+_ROUTE_SIZE = 450
+#: The highest SubLevel, and the usual PubLevel.
+MAX_LEVEL = 9
+
+
+class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
+    """A subscription and its destination. Field names in comments are those of MQSD and DISPLAY SUB."""
+
+    #: SUB
+    name: str
+    #: TOPICSTR, with the topic object's string in front where one was named
+    topic_filter: str
+    #: queue that publications are put to: the destination itself, or the transmission queue on the way to it
+    queue: Queue
+    #: DEST and DESTQMGR as given
+    destination: str
+    destination_manager: str
+    #: MQXQH fields when `queue` is a transmission queue
+    remote_queue: str = ""
+    client_id: str = ""
+    #: USERDATA
+    user_data: str | None = None
+    #: DESTCORL
+    correl_id: bytes | None = None
+    durable: bool = False
+    #: its publications need no disk: they mean nothing after a restart
+    ephemeral: bool = False
+    #: SUBLEVEL
+    level: int = 1
+    #: SUBUSER
+    user: str = ""
+    topic_object: str = ""
+    #: DISPLAY SUB SUBTYPE: API or ADMIN
+    kind: str = "API"
+    #: the destination was made by MQSO_MANAGED
+    managed: bool = False
+    #: seconds since the epoch at which it ends by SubExpiry; 0 never
+    expires_at: float = 0.0
+    #: SELECTOR, and what it says of a message
+    selector: str = ""
+    selection: Any = None
+    #: PUBPRTY: MQPRI_PRIORITY_AS_PUBLISHED, _AS_Q_DEF, or 0 to 9
+    priority: int = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+    #: MQSO_GROUP_SUB: of all of one destination, CorrelId and level, one gets a publication
+    grouped: bool = False
+    #: VARUSER(ANY): any user may resume it
+    any_user: bool = False
+    #: REQONLY: gets publications by MQSUBRQ only
+    on_request: bool = False
+    #: PubAccountingToken and PubApplIdentityData, with MQSO_SET_IDENTITY_CONTEXT
+    identity: tuple[bytes, str] | None = None
+    #: a live publication is marked as retained when it was put with MQPMO_RETAIN (MQTT 5, Retain As Published)
+    retain_as_published: bool = False
+    #: WSCHEMA(CHAR): its topic string has character-based wildcards
+    characters: bool = False
+    #: the application that has it open
+    owner: Any = None
+
+    def names(self, topic: str) -> bool:
+        """Whether it is for a topic string."""
+        if self.characters:
+            return character_wildcards.matches(self.topic_filter, topic)
+        return matches(self.topic_filter, topic)
+
+    @property
+    def selective(self) -> bool:
+        """Whether it does not take every publication just as it was published."""
+        return (
+            self.selection is not None or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED or self.identity is not None
+        )
+
+
+class Route:
+    """What a publication to one topic string needs: the subscriptions that match and the topic's effective attributes."""
+
+    __slots__ = (
+        "all_deliveries",
+        "dead_letters",
+        "default_persistent",
+        "priority",
+        "publish_enabled",
+        "retained",
+        "selective",
+        "subscriptions",
+        "topic",
+    )
+
+    def __init__(self, topic: str, subscriptions: tuple[Subscription, ...], attributes: dict[str, Value]) -> None:
+        self.topic = topic
+        #: those that take every publication just as it is published
+        self.subscriptions = tuple(one for one in subscriptions if not one.selective)
+        #: those with a selector or a priority or identity of their own
+        self.selective = tuple(one for one in subscriptions if one.selective)
+        self.publish_enabled = attributes["PUB"] == "ENABLED"
+        self.default_persistent = attributes["DEFPSIST"] == "YES"
+        self.priority = int(attributes["DEFPRTY"])
+        #: PMSGDLV and NPMSGDLV: (not persistent, persistent)
+        self.all_deliveries = (str(attributes["NPMSGDLV"]), str(attributes["PMSGDLV"]))
+        self.dead_letters = attributes["USEDLQ"] == "YES"
+
+    def without(self, left_out: Callable[[Subscription], bool]) -> Route:
+        """The route for a publication that some subscriptions do not get."""
+        route = copy.copy(self)
+        route.subscriptions = tuple(one for one in self.subscriptions if not left_out(one))
+        route.selective = tuple(one for one in self.selective if not left_out(one))
+        return route
+
+
+class _Level:
+    __slots__ = ("below", "subscriptions")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Level] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+
+
+class _ObjectLevel:
+    """A level of the topic strings of administrative topic objects."""
+
+    __slots__ = ("below", "name")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _ObjectLevel] = {}
+        #: the topic object that has this very topic string; blank for none
+        self.name = ""
+
+
+class TopicTree:
+    """Administrative topic objects and subscriptions of one queue manager."""
+
+    def __init__(self) -> None:
+        #: topic object name -> attributes
+        self.objects: dict[str, dict[str, Value]] = {}
+        #: subscription name -> subscription
+        self.subscriptions: dict[str, Subscription] = {}
+        self._root = _Level()
+        #: those with `#` before the end or with character-based wildcards, which only MQ applications use
+        self._irregular: dict[str, Subscription] = {}
+        self._routes: dict[str, Route] = {}
+        self._routes_size = 0
+        #: another number after each change of the objects
+        self.version = 0
+        self._object_root = _ObjectLevel()
+        self._object_root_version = -1
+
+    def forget_routes(self) -> None:
+        """Work all routes out anew: an object has changed."""
+        self._forget()
+        self.version += 1
+
+    def _forget(self) -> None:
+        self._routes.clear()
+        self._routes_size = 0
+
+    def add(self, subscription: Subscription) -> None:
+        """Let a subscription, new or altered, take part in routing."""
+        self.remove(subscription.name)
+        self.subscriptions[subscription.name] = subscription
+        levels = subscription.topic_filter.split("/")
+        if "#" in levels[:-1] or subscription.characters:
+            self._irregular[subscription.name] = subscription
+        else:
+            level = self._root
+            for word in levels:
+                level = level.below.setdefault(word, _Level())
+            level.subscriptions[subscription.name] = subscription
+        self._forget()
+
+    def replace(self, name: str, before: Subscription | None) -> None:
+        """Have the subscription of a name be the one that it was before, or none."""
+        self.remove(name)
+        if before is not None:
+            self.add(before)
+
+    def remove(self, name: str) -> Subscription | None:
+        """Take a subscription out; None when there is none of that name."""
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is None:
+            return None
+        self._forget()
+        if self._irregular.pop(name, None) is not None:
+            return subscription
+        path = []
+        level = self._root
+        for word in subscription.topic_filter.split("/"):
+            path.append((level, word))
+            level = level.below[word]
+        del level.subscriptions[name]
+        for above, word in reversed(path):
+            if above.below[word].below or above.below[word].subscriptions:
+                break
+            del above.below[word]
+        return subscription
+
+    def route_below(self, topic: str, level: int) -> Route:
+        """Return the route of a topic string for publications of a PubLevel. Raises MQError as `route` does."""
+        if level >= MAX_LEVEL:
+            return self.route(topic)
+        check_topic_string(topic)
+        return Route(topic, self._matching(topic, level), self.attributes(topic))
+
+    def route(self, topic: str) -> Route:
+        """Return the route of a topic string, for publications of the usual PubLevel.
+
+        Raises MQError with MQRC_TOPIC_STRING_ERROR for one that is too long, too deep, or not UTF-8.
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            check_topic_string(topic)
+            route = Route(topic, self._matching(topic), self.attributes(topic))
+            self._routes_size += _ROUTE_SIZE + 2 * len(topic)
+            if self._routes_size > ROUTE_BYTES:
+                self._forget()
+                self._routes_size = _ROUTE_SIZE + 2 * len(topic)
+            self._routes[topic] = route
+        return route
+
+    def _matching(self, topic: str, level: int = MAX_LEVEL) -> tuple[Subscription, ...]:
+        found = self._collected(topic.split("/"))
+        found += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
+        blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
+        found = [one for one in found if not any(_is_blocked(one, block) for block in blocks)]
+        found = [one for one in found if one.level <= level and not one.on_request]
+        if any(one.level != 1 for one in found):
+            # IBM MQ, "Intercepting publications": only the highest SubLevel that the PubLevel reaches takes part.
+            highest = max(one.level for one in found)
+            found = [one for one in found if one.level == highest]
+        if any(one.grouped for one in found):
+            return _one_of_each_group(found)
+        return tuple(found)
+
+    def _collected(self, words: list[str]) -> list[Subscription]:
+        """Return the subscriptions in the tree whose filters match the levels of a topic string.
+
+        Level by level, those places of the tree are followed that match so far: nothing recurses over a topic string.
+        """
+        found: list[Subscription] = []
+        # MQTT-4.7.2-1: a filter that begins with a wildcard names no topic that begins with `$`.
+        hidden = words[0].startswith("$")
+        places = [self._root]
+        for word in words:
+            following: list[_Level] = []
+            for place in places:
+                below = place.below
+                if not hidden:
+                    if (rest := below.get("#")) is not None:
+                        found += rest.subscriptions.values()
+                    if (single := below.get("+")) is not None:
+                        following.append(single)
+                if word not in ("+", "#") and (exact := below.get(word)) is not None:
+                    following.append(exact)
+            hidden = False
+            places = following
+            if not places:
+                return found
+        for place in places:
+            found += place.subscriptions.values()
+            if (rest := place.below.get("#")) is not None:  # a/# names a as well
+                found += rest.subscriptions.values()
+        return found
+
+    def _blocks(self) -> Iterator[str]:
+        for attributes in self.objects.values():
+            if attributes["WILDCARD"] == "BLOCK" and attributes["TOPICSTR"]:
+                yield str(attributes["TOPICSTR"])
+
+    def nearest(self, topic: str) -> str:
+        """Name of the administrative topic object that a topic string belongs to."""
+        return next(self.above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
+
+    def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
+        """Topic objects at or above a topic string, the nearest first."""
+        level: _ObjectLevel | None = self._objects_by_level()
+        found: list[str] = []
+        for word in topic.split("/"):
+            assert level is not None
+            level = level.below.get(word)
+            if level is None:
+                break
+            if level.name:
+                found.append(level.name)
+        for name in reversed(found):
+            yield name, self.objects[name]
+        if "SYSTEM.BASE.TOPIC" in self.objects:
+            yield "SYSTEM.BASE.TOPIC", self.objects["SYSTEM.BASE.TOPIC"]
+
+    def _objects_by_level(self) -> _ObjectLevel:
+        """Return the root of the topic objects' topic strings, made anew when an object has changed."""
+        if self._object_root_version != self.version:
+            root = _ObjectLevel()
+            for name, attributes in self.objects.items():
+                if name == "SYSTEM.BASE.TOPIC":
+                    continue
+                level = root
+                for word in str(attributes["TOPICSTR"]).split("/"):
+                    level = level.below.setdefault(word, _ObjectLevel())
+                level.name = name
+            self._object_root, self._object_root_version = root, self.version
+        return self._object_root
+
+    def attributes(self, topic: str) -> dict[str, Value]:
+        """The attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
+        effective = dict(BASE_TOPIC)
+        for _, attributes in reversed(list(self.above(topic))):
+            for keyword in effective:
+                if attributes[keyword] != "ASPARENT":
+                    effective[keyword] = attributes[keyword]
+        return effective
+
+
+def check_topic_string(topic: str) -> None:
+    """Raise MQError with MQRC_TOPIC_STRING_ERROR for a topic string or filter that the queue manager does not take."""
+    error = topic_string_error(topic)
+    if error is not None:
+        raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, error)
+
+
+def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:
+    """Subscriptions without those of a group (MQSO_GROUP_SUB) that another of the group stands for."""
+    chosen: dict[object, Subscription] = {}
+    for one in found:
+        group = (id(one.queue), one.remote_queue, one.client_id, one.correl_id) if one.grouped else id(one)
+        chosen.setdefault(group, one)
+    return tuple(chosen.values())
+
+
+def _is_blocked(subscription: Subscription, block: str) -> bool:
+    """Whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
+    topic_filter = subscription.topic_filter
+    if subscription.characters:
+        before = character_wildcards.literal(topic_filter)
+        return before is not None and not before.startswith(block + "/")
+    if not is_wildcard(topic_filter):
+        return False
+    literal = []
+    for level in topic_filter.split("/"):
+        if level in ("+", "#"):
+            break
+        literal.append(level)
+    fixed = "/".join(literal)
+    return not (fixed == block or fixed.startswith(block + "/"))

@@ -1,0 +1,89 @@
+"""A unit of work of the embedded queue manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bridge.mq.embedded.stored import StoredMessage
+
+
+class Unit:
+    """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
+
+    __slots__ = (
+        "applied",
+        "barrier",
+        "definitions",
+        "displaced",
+        "done",
+        "effects",
+        "gets",
+        "latest",
+        "puts",
+        "undone",
+        "verbs",
+    )
+
+    def __init__(self) -> None:
+        #: messages that its application has put and got, as MAXUMSGS counts them: a publication is one, however many get it
+        self.verbs = 0
+        self.puts: list[StoredMessage] = []
+        #: messages taken, unlinked from their queues until the unit ends
+        self.gets: list[StoredMessage] = []
+        #: (kind, name, JSON or None) rows of the object table
+        self.definitions: list[tuple[str, str, str | None]] = []
+        #: (map, key, message): the message becomes the one of that key, the one before it is removed; None only removes
+        self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
+        #: what `latest` was, once it is in force
+        self.applied: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
+        #: (map, key, message): the one of that key that a `latest` has taken, to be put back in a backout
+        self.displaced: list[tuple[dict[str, StoredMessage], str, StoredMessage]] = []
+        #: run when the unit takes effect, before messages become available
+        self.effects: list[Callable[[], None]] = []
+        #: run instead when it cannot be committed
+        self.undone: list[Callable[[], None]] = []
+        #: messages of units before this one reach their consumer before this one is done
+        self.barrier = False
+        #: called with MQRC_NONE, or the reason for which nothing took effect
+        self.done: Callable[[int], None] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.puts or self.gets or self.definitions or self.latest or self.effects)
+
+
+def undo(unit: Unit) -> None:
+    """Back a unit of work out: what it put never was, what it got is there again with one backout more."""
+    for stored in unit.puts:
+        stored.queue.depth -= 1
+    for restore in reversed(unit.undone):
+        restore()
+    for stored in unit.gets:
+        stored.backout_count += 1
+        stored.queue.restore(stored)
+    for queue_ in {id(stored.queue): stored.queue for stored in unit.gets}.values():
+        queue_.announce()
+
+
+@contextmanager
+def whole(unit: Unit) -> Iterator[None]:
+    """Have what is done within happen as a whole: whatever is raised there, nothing of it stays in the unit of work."""
+    lists = (unit.puts, unit.gets, unit.definitions, unit.latest, unit.effects, unit.undone)
+    before = [len(one) for one in lists]
+    try:
+        yield
+    except BaseException:
+        part = Unit()
+        part.puts, part.gets, part.undone = (
+            unit.puts[before[0] :],
+            unit.gets[before[1] :],
+            unit.undone[before[5] :],
+        )
+        undo(part)
+        for stored in part.gets:
+            stored.backout_count -= 1  # the get failed: the application never had the message
+        for one, length in zip(lists, before, strict=True):
+            del one[length:]  # type: ignore[attr-defined]
+        raise

@@ -1,0 +1,286 @@
+"""Message properties: as the MQI has them, and as the RFH2 in front of the message data that carries them.
+
+=================== ===================== =============
+type                value                 dt in the RFH2
+=================== ===================== =============
+MQTYPE_BOOLEAN      bool                  boolean
+MQTYPE_BYTE_STRING  bytes                 bin.hex
+MQTYPE_INT8 … INT64 int                   i1, i2, i4, i8
+MQTYPE_FLOAT32, 64  float                 r4, r8
+MQTYPE_STRING       str                   none
+MQTYPE_NULL         None                  xsi:nil='true'
+=================== ===================== =============
+
+A property `folder.group.name` is the element `name` in `group` in the RFH2 folder `folder`; without a dot it is in the
+folder `usr`. Folders that MQ does not know are properties only when they say `content='properties'`. Source: IBM MQ
+documentation, "Property names", "Property name restrictions", "NameValueData" of MQRFH2, "MQPD - Property descriptor".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bridge.mapping.message import CCSID_UTF8
+from bridge.mq.embedded.selector.condition import RESERVED
+from bridge.mq.errors import MQError
+from bridge.mq.interface import Property
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, byte_order_of, decode_rfh2, encode_rfh2
+from bridge.wire.mq.namevalue import write_value
+
+__all__ = ["Property", "check_property", "merge", "read_folders", "split"]
+
+USER_FOLDER: Final = "usr"
+#: Folders that hold properties whether they say so or not.
+PROPERTY_FOLDERS: Final = frozenset(
+    (
+        *("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"),
+        *("sib", "sib_context", "sib_usr", "usr"),
+    )
+)
+#: Properties in these folders make PROPCTL(COMPAT) show all of them.
+COMPATIBLE_FOLDERS: Final = frozenset(("jms", "mcd", "mqext", "usr"))
+_PART: Final = re.compile(r"[^\W\d][\w$:-]*")
+_INTEGER_BITS: Final = {
+    cmqc.MQTYPE_INT8: 8,
+    cmqc.MQTYPE_INT16: 16,
+    cmqc.MQTYPE_INT32: 32,
+    cmqc.MQTYPE_INT64: 64,
+}
+_DT: Final = {
+    cmqc.MQTYPE_BOOLEAN: "boolean",
+    cmqc.MQTYPE_BYTE_STRING: "bin.hex",
+    cmqc.MQTYPE_INT8: "i1",
+    cmqc.MQTYPE_INT16: "i2",
+    cmqc.MQTYPE_INT32: "i4",
+    cmqc.MQTYPE_INT64: "i8",
+    cmqc.MQTYPE_FLOAT32: "r4",
+    cmqc.MQTYPE_FLOAT64: "r8",
+}
+_TYPE: Final = {dt: type for type, dt in _DT.items()} | {"int": cmqc.MQTYPE_INT64}
+_PYTHON: Final[dict[int, tuple[type, ...]]] = {
+    cmqc.MQTYPE_BOOLEAN: (bool, int),
+    cmqc.MQTYPE_BYTE_STRING: (bytes,),
+    cmqc.MQTYPE_FLOAT32: (float, int),
+    cmqc.MQTYPE_FLOAT64: (float, int),
+    cmqc.MQTYPE_STRING: (str,),
+    cmqc.MQTYPE_NULL: (type(None),),
+} | dict.fromkeys(_INTEGER_BITS, (int,))
+#: Attributes of an element that carry the MQPD: (field of Property, attribute, its default)
+_DESCRIPTOR: Final = (
+    ("Support", "support", cmqc.MQPD_SUPPORT_OPTIONAL),
+    ("Context", "context", cmqc.MQPD_NO_CONTEXT),
+    ("CopyOptions", "copy", cmqc.MQCOPY_DEFAULT),
+)
+_ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
+
+
+def check_property(one: Property) -> Property:
+    """The property with its value as it will be read back. Raises MQError with the reason of MQSETMP."""
+    parts = one.name.split(".")
+    if len(one.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
+        raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(one.name)} characters")
+    if one.name.upper() in RESERVED or not all(_PART.fullmatch(part) for part in parts):
+        raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name!r} is no name of a property")
+    python = _PYTHON.get(one.type)
+    value: Any = one.value
+    if python is None or not isinstance(one.value, python) or (isinstance(value, bool) and one.type in _INTEGER_BITS):
+        raise MQError(cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{one.name}: type {one.type}, value {value!r}")
+    bits = _INTEGER_BITS.get(one.type)
+    if bits is not None and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise MQError(cmqc.MQRC_PROP_NUMBER_FORMAT_ERROR, f"{one.name}: {value} does not fit {bits} bits")
+    if one.type == cmqc.MQTYPE_BOOLEAN:
+        value = bool(value)
+    elif one.type in (cmqc.MQTYPE_FLOAT32, cmqc.MQTYPE_FLOAT64):
+        value = _float(one, float(value))
+    elif isinstance(value, str) and ("\0" in value or not _encodable(value)):
+        raise MQError(cmqc.MQRC_PROP_VALUE_NOT_CONVERTED, f"{one.name}: {value!r} cannot be written in an RFH2")
+    return msgspec.structs.replace(one, value=value)
+
+
+def _float(one: Property, value: float) -> float:
+    if one.type == cmqc.MQTYPE_FLOAT64:
+        return value
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        raise MQError(cmqc.MQRC_PROP_NUMBER_FORMAT_ERROR, f"{one.name}: {value} does not fit 32 bits") from None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def place(name: str) -> tuple[str, str]:
+    """(folder, path of elements in it) of a property name."""
+    folder, dot, path = name.partition(".")
+    return (folder, path) if dot else (USER_FOLDER, folder)
+
+
+def read_folder(folder: Folder) -> list[Property] | None:
+    """The properties in a folder; None when it holds none by its nature, or cannot be read."""
+    name = folder.name
+    try:
+        if name not in PROPERTY_FOLDERS and folder.attributes.get("content") != "properties":
+            return None
+        leaves = folder.leaves
+    except MalformedHeader:
+        return None
+    found: dict[str, Property] = {}
+    for path, (value, attributes) in leaves:
+        full = path if name == USER_FOLDER and "." not in path else f"{name}.{path}"
+        found.setdefault(full, _read(full, value, attributes))
+    return list(found.values())
+
+
+def _read(name: str, value: Any, attributes: dict[str, str]) -> Property:
+    type_ = cmqc.MQTYPE_NULL if value is None else _TYPE.get(attributes.get("dt", ""), cmqc.MQTYPE_STRING)
+    one = Property(name=name, type=type_, value=value)
+    for field, attribute, _ in _DESCRIPTOR:
+        if attributes.get(attribute, "").isdecimal():
+            setattr(one, field, int(attributes[attribute]))
+    return one
+
+
+def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folder, ...]]:
+    """The properties in the folders of an RFH2, and the folders that hold none."""
+    properties: list[Property] = []
+    rest: list[Folder] = []
+    for folder in folders:
+        found = read_folder(folder)
+        if found is None:
+            rest.append(folder)
+        else:
+            properties += found
+    return properties, tuple(rest)
+
+
+def write_folder(name: str, properties: Iterable[Property]) -> Folder:
+    """One folder with its properties, as `place` spreads them. Raises MQError where two names exclude each other."""
+    tree: dict[str, Any] = {}
+    for one in properties:
+        *groups, last = place(one.name)[1].split(".")
+        level = tree
+        for group in groups:
+            level = level.setdefault(group, {})
+            if not isinstance(level, dict):
+                raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name}: {group} is a property itself")
+        if isinstance(level.get(last), dict):
+            raise MQError(cmqc.MQRC_PROPERTY_NAME_ERROR, f"{one.name}: other properties are below it")
+        level[last] = one
+    parts = [f"<{name}>" if name in PROPERTY_FOLDERS else f"<{name} content='properties'>"]
+    _write(parts, tree)
+    parts.append(f"</{name}>")
+    data = "".join(parts).encode()
+    return Folder(data + b" " * (-len(data) % 4))
+
+
+def _write(parts: list[str], tree: dict[str, Any]) -> None:
+    for name, one in tree.items():
+        if isinstance(one, dict):
+            parts.append(f"<{name}>")
+            _write(parts, one)
+        else:
+            text, attributes = _written(one)
+            described = "".join(
+                f" {attribute}='{getattr(one, field)}'"
+                for field, attribute, default in _DESCRIPTOR
+                if getattr(one, field) != default
+            )
+            parts.append(f"<{name}{attributes}{described}>{text.translate(_ESCAPES)}")
+        parts.append(f"</{name}>")
+
+
+def _written(one: Property) -> tuple[str, str]:
+    """(text, dt attribute) of a value."""
+    if one.value is None:
+        return "", " xsi:nil='true'"
+    text, _ = write_value(one.value)
+    dt = _DT.get(one.type)
+    return text, f" dt='{dt}'" if dt is not None else ""
+
+
+def leading(md: MQMD, data: bytes) -> tuple[RFH2, bytes] | None:
+    """The RFH2 at the start of message data, and what follows it; None where there is none that can be read."""
+    if md.Format != cmqc.MQFMT_RF_HEADER_2:
+        return None
+    try:
+        header = decode_rfh2(data, 0, byte_order=byte_order_of(md.Encoding, "MQRFH2"))
+    except MalformedHeader:
+        return None
+    return header, data[header.StrucLength :]
+
+
+def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, bytes]:
+    """MQMD and data of a message with properties in its leading RFH2, one made for them where there is none.
+
+    Properties of the same names give way; all other folders stay as they are. Raises MQError.
+    """
+    wanted = {one.name: check_property(one) for one in map(_canonical, properties)}
+    own = leading(md, data)
+    if own is None or own[0].NameValueCCSID != CCSID_UTF8:
+        header = RFH2(Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format)
+        rest = data
+        md = described(md)
+    else:
+        header, rest = own
+    by_folder: dict[str, dict[str, Property]] = {}
+    for one in wanted.values():
+        by_folder.setdefault(place(one.name)[0], {})[one.name] = one
+    folders: list[Folder] = []
+    for folder in header.folders:
+        new = by_folder.get(folder.name)
+        old = read_folder(folder) if new is not None else None
+        if new is None or old is None:
+            folders.append(folder)
+            continue
+        del by_folder[folder.name]
+        folders.append(write_folder(folder.name, ({one.name: one for one in old} | new).values()))
+    folders += [write_folder(name, found.values()) for name, found in by_folder.items()]
+    byte_order = byte_order_of(md.Encoding, "MQRFH2")
+    return md, encode_rfh2(msgspec.structs.replace(header, folders=tuple(folders)), byte_order=byte_order) + rest
+
+
+def _canonical(one: Property) -> Property:
+    folder, path = place(one.name)
+    return msgspec.structs.replace(one, name=path) if folder == USER_FOLDER and "." not in path else one
+
+
+def described(md: MQMD) -> MQMD:
+    """The MQMD of a message behind an RFH2 of the queue manager's own making."""
+    return msgspec.structs.replace(
+        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
+    )
+
+
+def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
+    """MQMD and data without properties, and the properties; the inverse of `merge`.
+
+    Folders that hold none stay in their RFH2.
+    """
+    own = leading(md, data)
+    if own is None:
+        return md, data, []
+    header, rest = own
+    properties, kept = read_folders(header.folders)
+    if kept:
+        byte_order = byte_order_of(md.Encoding, "MQRFH2")
+        return md, encode_rfh2(msgspec.structs.replace(header, folders=kept), byte_order=byte_order) + rest, properties
+    ccsid = header.CodedCharSetId
+    inner = msgspec.structs.replace(
+        md,
+        Format=header.Format,
+        Encoding=header.Encoding,
+        CodedCharSetId=md.CodedCharSetId if ccsid == cmqc.MQCCSI_INHERIT else ccsid or CCSID_UTF8,
+    )
+    further = split(inner, rest)
+    return further[0], further[1], properties + further[2]

@@ -1,0 +1,224 @@
+"""What an application or client may send at most, and that the rest costs nobody else anything (findings of strangers).
+
+Work is counted, not timed: a matcher that tried everything would not end before the test is old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.remembered import LONGEST, remembered
+from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
+from bridge.mq.agent import UnitOfWork
+from bridge.mq.embedded import character_wildcards
+from bridge.mq.embedded.agent import LocalAgent
+from bridge.mq.embedded.glob import Glob, Wildcard
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.retained import RetainedPublications
+from bridge.mq.embedded.selector.condition import selector
+from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.topics import ROUTE_BYTES
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQSD
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import Publish
+
+XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+DEEPEST = "/".join("a" * TOPIC_LEVELS)
+
+
+@pytest.fixture
+def manager(tmp_path: Path):
+    queue_manager = QueueManager("MQB1", tmp_path)
+    prepare(queue_manager)
+    yield queue_manager
+    queue_manager.close()
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_taken"),
+    [
+        (DEEPEST, True),
+        (DEEPEST + "/a", False),
+        ("/" * 10_235, False),
+        ("x" * MQ_TOPIC_STR_LENGTH, True),
+        ("x" * (MQ_TOPIC_STR_LENGTH + 1), False),
+        ("a\udcff", False),
+    ],
+    ids=["deepest", "deeper", "slashes", "longest", "longer", "no UTF-8"],
+)
+def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> None:
+    """One that is too long, too deep or no UTF-8 is MQRC_TOPIC_STRING_ERROR (2425), for a publication as for a filter."""
+    assert (topic_filter_error(topic) is None) is is_taken
+    connection = LocalConnection(manager)
+    put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))
+    sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic)
+    queues = len(manager.queues)
+    if is_taken:
+        connection.put1(*put)
+        connection.subscribe(sd)
+    else:
+        for verb in (lambda: connection.put1(*put), lambda: connection.subscribe(sd)):
+            with pytest.raises(MQError) as error:
+                verb()
+            assert error.value.reason == cmqc.MQRC_TOPIC_STRING_ERROR
+        assert len(manager.queues) == queues
+    connection.disconnect()
+
+
+def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> None:
+    for topic_filter in (DEEPEST, "/".join("+" * TOPIC_LEVELS), "#", DEEPEST[:-1] + "#"):
+        connection = LocalConnection(manager)
+        sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic_filter)
+        connection.subscribe(sd)
+    assert len(manager.topics.route(DEEPEST).subscriptions) == 4
+
+
+def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None:
+    """Depths, retained publications and the units beside it are as if it had never been."""
+
+    async def work() -> None:
+        manager = QueueManager("MQB1", tmp_path)
+        prepare(manager)
+        try:
+            agent = LocalAgent(manager, XMITQ, asyncio.get_running_loop())
+            await agent.open()
+            came: list[StoredMessage] = []
+            agent.start(came.extend)
+            agent.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
+            route = manager.topics.route("n")
+            route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
+            ended: list[UnitOfWork] = []
+            unit = UnitOfWork(ended.append)
+            unit.publications = [(_publication("n"), True), (_publication("fine"), False), (_publication("n"), False)]
+            agent.execute(unit)
+            assert ended == [unit] and not unit.failure
+            assert unit.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
+            assert [one.topic for one in came] == ["fine"]
+            assert manager.queues[XMITQ].depth == 1
+            assert not manager.retained
+        finally:
+            manager.close()
+
+    asyncio.run(work())
+
+
+def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> None:
+    async def work() -> None:
+        manager = QueueManager("MQB1", tmp_path)
+        prepare(manager)
+        try:
+            agent = LocalAgent(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
+            unit = UnitOfWork()
+            unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
+            agent.execute(unit)
+            assert len(manager.retained) == 6
+            assert set(unit.refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
+            for payload in (b"new", b""):  # what takes no more is taken, and room that is made is there
+                again = UnitOfWork()
+                again.publications = [(_publication("t/0", payload), True)]
+                agent.execute(again)
+                assert not again.refusals
+            more = UnitOfWork()
+            more.publications = [(_publication("t/99", b""), True), (_publication("t/99", bytes(500)), True)]
+            agent.execute(more)
+            assert not more.refusals
+        finally:
+            manager.close()
+
+    asyncio.run(work())
+
+
+def _publication(topic: str, payload: bytes = b"x") -> PublicationMessage:
+    return to_mq(Publish(topic, payload, 0, False, False, 0), ClientIdentity("c", b""))
+
+
+def test_what_routes_take_is_bounded_in_bytes(manager: QueueManager) -> None:
+    for number in range(5_000):
+        manager.topics.route(f"{number}/" + "x" * 10_000)
+    assert sum(2 * len(topic) for topic in manager.topics._routes) <= ROUTE_BYTES
+
+
+def test_long_arguments_are_not_remembered() -> None:
+    calls: list[str] = []
+
+    @remembered(16)
+    def length(text: str) -> int:
+        calls.append(text)
+        return len(text)
+
+    for text in ("short", "short", "x" * LONGEST + "y", "x" * LONGEST + "y"):
+        length(text)
+    assert len(calls) == 3
+
+
+# Wildcards -------------------------------------------------------------------------------------------------------------
+
+
+def test_wildcards_and_like_do_not_backtrack() -> None:
+    topic = "a" * 10_000
+    assert not character_wildcards.matches("*a" * 2_000 + "*b", topic)
+    assert character_wildcards.matches("*a" * 2_000 + "*", topic)
+    is_like = selector("name LIKE '" + "%a" * 2_000 + "%b'")
+    assert is_like(lambda _name: topic) is False
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", Wildcard.ANY, Wildcard.ONE]), max_size=8),
+    st.text(alphabet="ab", max_size=8),
+)
+def test_a_glob_matches_as_its_definition_says(tokens: list[str | Wildcard], text: str) -> None:
+    assert Glob(tokens).matches(text) is _defined(tokens, text)
+
+
+def _defined(tokens: list[str | Wildcard], text: str) -> bool:
+    if not tokens:
+        return not text
+    first, rest = tokens[0], tokens[1:]
+    if first is Wildcard.ANY:
+        return any(_defined(rest, text[at:]) for at in range(len(text) + 1))
+    return bool(text) and first in (Wildcard.ONE, text[0]) and _defined(rest, text[1:])
+
+
+def test_a_selector_of_a_thousand_conditions() -> None:
+    assert selector(" OR ".join(["a=1"] * 1_200))(lambda _name: 2) is False
+    assert selector(" AND ".join(["a=1"] * 1_100))(lambda _name: 1) is True
+    assert selector("+".join(["1"] * 5_000) + "=5000")(lambda _name: 1) is True
+
+
+# Retained publications -------------------------------------------------------------------------------------------------
+
+LEVELS = st.sampled_from(["a", "b", "", "$x"])
+TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
+FILTERS = st.lists(st.one_of(LEVELS, st.just("+")), max_size=3).flatmap(
+    lambda levels: st.sampled_from(["/".join([*levels, "#"]), "/".join(levels) or "#"])
+)
+
+
+class _Stored:
+    message = None
+
+
+@given(st.sets(TOPICS), st.sets(TOPICS), FILTERS)
+def test_retained_publications_are_found_as_topics_match(kept: set[str], gone: set[str], topic_filter: str) -> None:
+    retained = RetainedPublications()
+    for topic in kept | gone:
+        retained[topic] = _Stored()  # type: ignore[assignment]
+    for topic in gone:
+        retained.pop(topic)
+    left = kept - gone
+    named = sorted(topic for topic in retained.matching(topic_filter) if topic is not None)
+    assert named == sorted(topic for topic in left if matches(topic_filter, topic))
+    for topic in left:
+        del retained[topic]
+    assert not retained._root.below

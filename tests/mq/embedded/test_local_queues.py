@@ -1,0 +1,109 @@
+"""Commands on local queues with messages on them, or open: what is refused, and what becomes of the messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.interface import MQOD
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+if TYPE_CHECKING:
+    from conftest import Manager
+
+
+def test_alter_takes_effect_on_the_queue(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.ok("ALTER QLOCAL(A) MAXDEPTH(1)")
+    manager.put("A")
+    with pytest.raises(Exception, match="MQRC_Q_FULL"):
+        manager.put("A")
+    manager.ok("ALTER QLOCAL(A) MAXDEPTH(5000) PUT(DISABLED)")
+    with pytest.raises(Exception, match="MQRC_PUT_INHIBITED"):
+        manager.put("A")
+
+
+def test_a_queue_with_messages_goes_only_with_purge(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.put("A")
+    manager.refused("DELETE QLOCAL(A)", "AMQ8143E")
+    manager.refused("DELETE QLOCAL(A) NOPURGE", "AMQ8143E")
+    manager.refused("DELETE QLOCAL(A) PURGE NOPURGE", "AMQ8405I")
+    assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 1
+    manager.ok("DELETE QLOCAL(A) PURGE")
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.restart()
+    assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 0
+
+
+@pytest.mark.parametrize("options", [cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_OUTPUT, cmqc.MQOO_BROWSE])
+@pytest.mark.parametrize("command", ["DELETE QLOCAL(A)", "DELETE QLOCAL(A) PURGE", "CLEAR QLOCAL(A)"])
+def test_an_open_queue_is_in_use(manager: Manager, command: str, options: int) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    handle = manager.connection.open(MQOD(ObjectName="A"), options)
+    manager.refused(command, "AMQ8148E")
+    manager.connection.close(handle)
+    manager.ok(command)
+
+
+def test_clear_removes_messages_for_good(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.put("A", persistent=True)
+    manager.put("A", persistent=False)
+    assert manager.ok("CLEAR QLOCAL(A)").message.startswith("AMQ8022I")
+    assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 0
+    manager.restart()
+    assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 0
+
+
+def test_uncommitted_messages_keep_a_queue_from_being_cleared(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    od = MQOD(ObjectName="A")
+    manager.connection.put1(od, Message(MQMD(Persistence=0), b"1"), cmqc.MQPMO_SYNCPOINT)
+    manager.refused("CLEAR QLOCAL(A)", "AMQ8148E")
+    manager.refused("DELETE QLOCAL(A) PURGE", "AMQ8148E")
+    manager.connection.commit()
+    assert manager.get_all("A") == [b"1"]
+
+
+def test_a_refused_purge_leaves_every_message(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.put("A", b"committed")
+    manager.connection.put1(MQOD(ObjectName="A"), Message(MQMD(Persistence=0), b"not"), cmqc.MQPMO_SYNCPOINT)
+    manager.refused("DELETE QLOCAL(A) PURGE", "AMQ8148E")
+    manager.connection.backout()
+    assert manager.get_all("A") == [b"committed"]
+
+
+def test_msgdlvsq_changes_with_messages_on_the_queue(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    for priority in (1, 9, 5):
+        manager.put("A", str(priority).encode(), priority=priority)
+    manager.ok("ALTER QLOCAL(A) MSGDLVSQ(FIFO)")
+    manager.put("A", b"8", priority=8)
+    manager.ok("ALTER QLOCAL(A) MSGDLVSQ(PRIORITY)")
+    assert manager.get_all("A") == [b"9", b"8", b"5", b"1"]
+    for priority in (1, 9, 5):
+        manager.put("A", str(priority).encode(), priority=priority)
+    manager.ok("ALTER QLOCAL(A) MSGDLVSQ(FIFO)")
+    assert manager.get_all("A") == [b"1", b"9", b"5"]
+
+
+def test_usage_changes_on_an_empty_queue_only(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.put("A")
+    manager.refused("ALTER QLOCAL(A) USAGE(XMITQ)", "AMQ8143E")
+    manager.refused("DEFINE QLOCAL(A) USAGE(XMITQ) REPLACE", "AMQ8143E")
+    manager.ok("CLEAR QLOCAL(A)")
+    manager.ok("ALTER QLOCAL(A) USAGE(XMITQ)")
+
+
+@pytest.mark.parametrize("name", ["SYSTEM.RETAINED.PUB.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE"])
+def test_the_queue_managers_own_queues_are_in_use(manager: Manager, name: str) -> None:
+    prepare(manager.itself)
+    manager.refused(f"CLEAR QLOCAL({name})", "AMQ8148E")
+    manager.refused(f"DELETE QLOCAL({name}) PURGE", "AMQ8148E")

@@ -1,0 +1,35 @@
+"""The messages of a queue stay in the order of their puts, in whatever order they are committed, taken and backed out."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.message import Message
+from bridge.mq.embedded.attributes import defaults
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.stored import StoredMessage
+from bridge.wire.mq import MQMD
+
+NUMBERS = 40
+
+
+@given(st.permutations(range(NUMBERS)), st.lists(st.integers(0, NUMBERS - 1)))
+def test_messages_come_in_the_order_of_their_numbers(committed: list[int], touched: list[int]) -> None:
+    queue = Queue("Q", defaults("QLOCAL"))
+    messages = [StoredMessage(queue, number, Message(MQMD(), b""), False, 0, 0.0) for number in range(NUMBERS)]
+    steps = iter(touched)
+    expected: set[int] = set()
+    # Units of work of four messages, each in the order of its puts; between them a message is taken, or restored.
+    for start in range(0, NUMBERS, 4):
+        for one in sorted(committed[start : start + 4]):
+            queue.append(messages[one])
+            expected.add(one)
+        number = next(steps, None)
+        if number is not None and number in expected:
+            queue.take(messages[number])
+            expected.remove(number)
+        elif number is not None and number in committed[: start + 4]:
+            queue.restore(messages[number])
+            expected.add(number)
+        assert [stored.msg_number for stored in queue.messages()] == sorted(expected)

@@ -1,0 +1,179 @@
+"""Segments and groups: logical order, logical messages got whole, segments that the queue manager makes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.message import Message
+from bridge.mq.embedded.verbs.logical_message import segmented
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, MQPMO, GetOptions, Property
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+SEGMENT, LAST = cmqc.MQMF_SEGMENT, cmqc.MQMF_LAST_SEGMENT
+GROUP, LAST_OF_GROUP = cmqc.MQMF_MSG_IN_GROUP, cmqc.MQMF_LAST_MSG_IN_GROUP
+ORDER, WHOLE, BROWSE = cmqc.MQGMO_LOGICAL_ORDER, cmqc.MQGMO_COMPLETE_MSG, cmqc.MQGMO_BROWSE_FIRST
+
+
+@pytest.fixture
+def connection(manager):
+    manager.ok("DEFINE QLOCAL(Q)")
+    manager.ok("DEFINE QLOCAL(SMALL) MAXMSGL(100) MAXDEPTH(3)")
+    return manager.connection
+
+
+@pytest.fixture
+def handle(connection):
+    return connection.open(
+        MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE
+    )
+
+
+def put(connection, handle, flags, data, options=cmqc.MQPMO_LOGICAL_ORDER):
+    return connection.put(handle, Message(MQMD(Version=2, MsgFlags=flags), data), options)
+
+
+def reason_of(call, *arguments):
+    with pytest.raises(MQError) as error:
+        call(*arguments)
+    return error.value.reason
+
+
+def get(connection, handle, options=0, **fields):
+    return connection.get(handle, GetOptions(Options=options, **fields))
+
+
+def test_logical_order_says_where_segments_are(connection, handle):
+    flags = (GROUP | SEGMENT, GROUP | LAST, LAST_OF_GROUP | SEGMENT, LAST_OF_GROUP | LAST)
+    md = [put(connection, handle, one, b"abc") for one in flags]
+    assert [(one.MsgSeqNumber, one.Offset) for one in md] == [(1, 0), (1, 3), (2, 0), (2, 3)]
+    assert len({one.GroupId for one in md}) == 1
+    got = [get(connection, handle, ORDER) for _ in flags]
+    assert [(one.md.MsgSeqNumber, one.md.Offset) for one in got] == [(1, 0), (1, 3), (2, 0), (2, 3)]
+
+
+PERSISTENT, TRANSIENT = cmqc.MQPER_PERSISTENT, cmqc.MQPER_NOT_PERSISTENT
+
+
+@pytest.mark.parametrize(
+    ("persistence", "options", "reason"),
+    [
+        ((TRANSIENT, PERSISTENT), (0, 0), cmqc.MQRC_INCONSISTENT_PERSISTENCE),
+        ((TRANSIENT, TRANSIENT), (0, cmqc.MQPMO_SYNCPOINT), cmqc.MQRC_INCONSISTENT_UOW),
+        ((PERSISTENT, PERSISTENT), (cmqc.MQPMO_SYNCPOINT, 0), cmqc.MQRC_INCONSISTENT_UOW),
+    ],
+)
+def test_messages_of_a_group_are_put_alike(connection, handle, persistence, options, reason):
+    """2185 and 2245; what is refused changes nothing."""
+    first, second = (
+        (Message(MQMD(Version=2, MsgFlags=GROUP, Persistence=one), b""), cmqc.MQPMO_LOGICAL_ORDER | option)
+        for one, option in zip(persistence, options, strict=True)
+    )
+    begun = connection.put(handle, *first)
+    assert reason_of(connection.put, handle, *second) == reason
+    again = connection.put(handle, *first)
+    assert (again.GroupId, again.MsgSeqNumber) == (begun.GroupId, 2)
+
+
+def test_messages_of_a_group_are_got_alike(connection, handle):
+    for flags in (GROUP, GROUP, LAST_OF_GROUP):
+        put(connection, handle, flags, b"")
+    get(connection, handle, ORDER | cmqc.MQGMO_SYNCPOINT)
+    assert reason_of(get, connection, handle, ORDER) == cmqc.MQRC_INCONSISTENT_UOW
+    assert get(connection, handle, ORDER | cmqc.MQGMO_SYNCPOINT).md.MsgSeqNumber == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"), [(GROUP, cmqc.MQRC_INCOMPLETE_GROUP), (GROUP | SEGMENT, cmqc.MQRC_INCOMPLETE_MSG)]
+)
+def test_who_leaves_the_logical_order_early_is_warned_once(connection, handle, flags, reason):
+    put(connection, handle, flags, b"abc")
+    for expected in (reason, cmqc.MQRC_NONE):
+        pmo = MQPMO(Options=0)
+        connection.put(handle, Message(MQMD(), b"x"), pmo)
+        assert pmo.Reason == expected
+    assert get(connection, handle, ORDER).data == b"abc"
+    assert [get(connection, handle).Reason for _ in range(2)] == [reason, cmqc.MQRC_NONE]
+
+
+@pytest.mark.parametrize(
+    ("begun", "then", "reason"),
+    [
+        (SEGMENT, 0, cmqc.MQRC_INCOMPLETE_MSG),
+        (GROUP, 0, cmqc.MQRC_INCOMPLETE_GROUP),
+        (GROUP, SEGMENT, cmqc.MQRC_INCOMPLETE_GROUP),
+        (GROUP | SEGMENT, GROUP, cmqc.MQRC_INCOMPLETE_MSG),
+    ],
+)
+def test_what_was_begun_is_to_be_finished(connection, handle, begun, then, reason):
+    put(connection, handle, begun, b"1")
+    assert reason_of(put, connection, handle, then, b"2") == reason
+    put(connection, handle, begun | LAST if begun & SEGMENT else LAST_OF_GROUP, b"3")
+
+
+def test_a_put_that_fails_leaves_the_place(connection):
+    handle = connection.open(MQOD(ObjectName="SMALL"), cmqc.MQOO_OUTPUT)
+    put(connection, handle, GROUP, b"1")
+    assert reason_of(put, connection, handle, GROUP, b"x" * 101) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
+    assert put(connection, handle, GROUP, b"2").MsgSeqNumber == 2
+
+
+def test_a_logical_message_is_got_whole_or_not_at_all(connection, handle):
+    put(connection, handle, SEGMENT, b"one, ")
+    put(connection, handle, SEGMENT, b"two, ")
+    assert reason_of(get, connection, handle, WHOLE) == cmqc.MQRC_NO_MSG_AVAILABLE
+    assert reason_of(get, connection, handle, cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE) == cmqc.MQRC_NO_MSG_AVAILABLE
+    put(connection, handle, LAST, b"three")
+    assert get(connection, handle, BROWSE | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE).data == b"one, "
+    got = get(connection, handle, WHOLE | cmqc.MQGMO_SYNCPOINT)
+    assert (got.data, got.md.Offset, got.md.MsgFlags, got.md.GroupId) == (b"one, two, three", 0, 0, cmqc.MQGI_NONE)
+    assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH]) == ([3], [])
+    connection.backout()
+    assert get(connection, handle, WHOLE | BROWSE).data == b"one, two, three"
+    assert get(connection, handle, WHOLE).data == b"one, two, three"
+    assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH]) == ([0], [])
+
+
+def test_a_group_counts_when_all_segments_of_it_are_there(connection, handle):
+    options = ORDER | WHOLE | cmqc.MQGMO_ALL_MSGS_AVAILABLE
+    put(connection, handle, GROUP, b"first")
+    put(connection, handle, LAST_OF_GROUP | SEGMENT, b"se")
+    assert reason_of(get, connection, handle, options) == cmqc.MQRC_NO_MSG_AVAILABLE
+    put(connection, handle, LAST_OF_GROUP | LAST, b"cond")
+    assert [get(connection, handle, options).data for _ in range(2)] == [b"first", b"second"]
+    put(connection, handle, 0, b"alone")
+    assert get(connection, handle, options).data == b"alone"
+
+
+def test_properties_stand_before_the_first_segment(connection, handle):
+    first = Message(MQMD(Version=2, MsgFlags=SEGMENT), b"one")
+    connection.put(handle, first, cmqc.MQPMO_LOGICAL_ORDER, [Property(name="p", value="v")])
+    put(connection, handle, LAST, b"two")
+    got = get(connection, handle, WHOLE | cmqc.MQGMO_NO_PROPERTIES)
+    assert got.data == b"onetwo"
+
+
+def test_the_queue_manager_makes_segments(connection):
+    handle = connection.open(MQOD(ObjectName="SMALL"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
+    data = bytes(range(250))
+    assert reason_of(put, connection, handle, 0, data, 0) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
+    put(connection, handle, cmqc.MQMF_SEGMENTATION_ALLOWED, data, 0)
+    got = get(connection, handle, WHOLE | cmqc.MQGMO_SYNCPOINT)
+    assert (got.data, got.Segmentation) == (data, b"A")
+    connection.backout()
+    assert [len(get(connection, handle, ORDER).data) for _ in range(3)] == [96, 96, 58]
+    put(connection, handle, 0, b"in the way", 0)
+    assert reason_of(put, connection, handle, cmqc.MQMF_SEGMENTATION_ALLOWED, data, 0) == cmqc.MQRC_Q_FULL
+    assert get(connection, handle).data == b"in the way"
+    assert reason_of(get, connection, handle) == cmqc.MQRC_NO_MSG_AVAILABLE
+
+
+@given(st.binary(min_size=1, max_size=400), st.integers(1, 120))
+def test_segments_are_the_message(data, limit):
+    parts = segmented(Message(MQMD(Version=2), data), limit, lambda: b"g" * 24)
+    assert b"".join(one.data for one in parts) == data and all(0 < len(one.data) <= limit for one in parts)
+    assert [one.md.Offset for one in parts] == [sum(len(one.data) for one in parts[:at]) for at in range(len(parts))]
+    assert [bool(one.md.MsgFlags & LAST) for one in parts] == [False] * (len(parts) - 1) + [True]

@@ -1,0 +1,214 @@
+"""MQOPEN and MQCLOSE: objects, options that do not go together, and dynamic queues."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.errors import MQError
+from bridge.mq.interface import MQOD, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+OUTPUT, SHARED, BROWSE = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
+MODEL = "SYSTEM.DEFAULT.MODEL.QUEUE"
+
+
+def reason_of(call, *arguments, **keywords):
+    with pytest.raises(MQError) as error:
+        call(*arguments, **keywords)
+    return error.value.reason
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        0,
+        cmqc.MQOO_FAIL_IF_QUIESCING,
+        SHARED | cmqc.MQOO_INPUT_EXCLUSIVE,
+        SHARED | cmqc.MQOO_INPUT_AS_Q_DEF,
+        OUTPUT | cmqc.MQOO_BIND_ON_OPEN | cmqc.MQOO_BIND_NOT_FIXED,
+        SHARED | cmqc.MQOO_READ_AHEAD | cmqc.MQOO_NO_READ_AHEAD,
+        SHARED | cmqc.MQOO_SET_ALL_CONTEXT,
+        OUTPUT | cmqc.MQOO_SAVE_ALL_CONTEXT,
+        SHARED | cmqc.MQOO_CO_OP,
+        OUTPUT | 0x40000000,
+    ],
+)
+def test_options_that_do_not_go_together(manager, options):
+    manager.ok("DEFINE QLOCAL(Q)")
+    assert reason_of(manager.connection.open, MQOD(ObjectName="Q"), options) == cmqc.MQRC_OPTIONS_ERROR
+
+
+@pytest.mark.parametrize(
+    ("od", "options", "reason"),
+    [
+        (MQOD(ObjectName="NONE"), OUTPUT, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        (MQOD(ObjectType=cmqc.MQOT_NAMELIST, ObjectName="N"), cmqc.MQOO_INQUIRE, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        (MQOD(ObjectType=cmqc.MQOT_PROCESS, ObjectName="P"), cmqc.MQOO_INQUIRE, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        (MQOD(ObjectType=99), cmqc.MQOO_INQUIRE, cmqc.MQRC_OBJECT_TYPE_ERROR),
+        (MQOD(ObjectType=cmqc.MQOT_Q_MGR), OUTPUT, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (MQOD(ObjectType=cmqc.MQOT_Q_MGR, ObjectName="X"), cmqc.MQOO_INQUIRE, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), SHARED, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), cmqc.MQOO_INQUIRE, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (MQOD(ObjectType=cmqc.MQOT_TOPIC), OUTPUT, cmqc.MQRC_TOPIC_STRING_ERROR),
+        (MQOD(ObjectName="R"), BROWSE, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (MQOD(ObjectName="Q", ObjectQMgrName="dev"), cmqc.MQOO_INQUIRE, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (MQOD(ObjectName="T"), SHARED, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (MQOD(ObjectName="Q", SelectionString="a ="), SHARED, cmqc.MQRC_SELECTOR_SYNTAX_ERROR),
+    ],
+)
+def test_objects_that_cannot_be_opened_so(manager, od, options, reason):
+    for command in (
+        "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
+        "ALTER QMGR DEFXMITQ(XMIT)",
+        "DEFINE QLOCAL(Q)",
+        "DEFINE QREMOTE(R) RNAME('there') RQMNAME('dev')",
+        "DEFINE TOPIC(NEWS) TOPICSTR('news')",
+        "DEFINE QALIAS(T) TARGET(NEWS) TARGTYPE(TOPIC)",
+    ):
+        manager.ok(command)
+    assert reason_of(manager.connection.open, od, options) == reason
+
+
+def test_what_open_fills_in(manager):
+    for command in (
+        "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
+        "ALTER QMGR DEFXMITQ(XMIT)",
+        "DEFINE QLOCAL(Q)",
+        "DEFINE QALIAS(A) TARGET(Q)",
+        "DEFINE QREMOTE(R) RNAME('there') RQMNAME('dev')",
+        "DEFINE TOPIC(NEWS) TOPICSTR('news')",
+        "DEFINE QALIAS(T) TARGET(NEWS) TARGTYPE(TOPIC)",
+    ):
+        manager.ok(command)
+    for name, expected in {
+        "Q": ("Q", "MQB1", "", cmqc.MQOT_Q),
+        "A": ("Q", "MQB1", "", cmqc.MQOT_Q),
+        "R": ("there", "dev", "", cmqc.MQOT_Q),
+        "T": ("", "", "news", cmqc.MQOT_TOPIC),
+    }.items():
+        od = MQOD(ObjectName=name)
+        manager.connection.open(od, OUTPUT)
+        assert (od.ResolvedQName, od.ResolvedQMgrName, od.ResObjectString, od.ResolvedType) == expected
+    od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName="NEWS", ObjectString="sport")
+    manager.connection.open(od, OUTPUT)
+    assert od.ResObjectString == "news/sport"
+
+
+# Dynamic queues ------------------------------------------------------------------------------------------------------
+
+
+def put(manager, name: str, **md):
+    manager.connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), b"x"))
+
+
+def test_a_model_queue_makes_a_dynamic_queue(manager):
+    od = MQOD(ObjectName=MODEL, DynamicQName="REPLY.*")
+    handle = manager.connection.open(od, SHARED)
+    assert re.fullmatch(r"REPLY\.[0-9A-F]{14}", od.ObjectName)
+    assert (od.ObjectQMgrName, od.ResolvedQName, od.ResolvedQMgrName) == ("MQB1", od.ObjectName, "MQB1")
+    put(manager, od.ObjectName)
+    assert manager.connection.get(handle, GetOptions()).data == b"x"
+    other = MQOD(ObjectName=MODEL)
+    manager.connection.open(other, SHARED)
+    assert other.ObjectName.startswith("AMQ.") and other.ObjectName != od.ObjectName
+
+
+def test_a_temporary_dynamic_queue_ends_with_its_handle(manager):
+    od = MQOD(ObjectName=MODEL)
+    handle = manager.connection.open(od, SHARED)
+    put(manager, od.ObjectName)
+    second = manager.connection.open(MQOD(ObjectName=od.ObjectName), SHARED | OUTPUT)
+    assert reason_of(manager.connection.close, second, cmqc.MQCO_DELETE) == cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE
+    manager.connection.close(handle)
+    assert reason_of(manager.connection.get, second, GetOptions()) == cmqc.MQRC_Q_DELETED
+    assert reason_of(manager.connection.put, second, Message(MQMD(), b"")) == cmqc.MQRC_Q_DELETED
+    assert reason_of(put, manager, od.ObjectName) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    manager.connection.close(second)
+
+
+def test_a_temporary_dynamic_queue_ends_with_its_connection(manager):
+    connection = LocalConnection(manager.itself)
+    od = MQOD(ObjectName=MODEL)
+    connection.open(od, SHARED)
+    put(manager, od.ObjectName)
+    connection.disconnect()
+    assert reason_of(put, manager, od.ObjectName) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+
+
+def test_no_persistent_message_on_a_temporary_dynamic_queue(manager):
+    manager.ok("DEFINE QMODEL(M) DEFPSIST(YES)")
+    od = MQOD(ObjectName="M")
+    manager.connection.open(od, SHARED)
+    put(manager, od.ObjectName, Persistence=0)
+    for persistence in (1, 2):
+        assert reason_of(put, manager, od.ObjectName, Persistence=persistence) == cmqc.MQRC_PERSISTENT_NOT_ALLOWED
+
+
+def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager):
+    manager.ok("DEFINE QMODEL(M) DEFTYPE(PERMDYN) DEFPSIST(YES) MAXDEPTH(3)")
+    od = MQOD(ObjectName="M", DynamicQName="KEPT")
+    handle = manager.connection.open(od, SHARED)
+    assert od.ObjectName == "KEPT"
+    put(manager, "KEPT")
+    manager.connection.close(handle)
+    manager.restart()
+    assert manager.attribute("QLOCAL(KEPT)", "MAXDEPTH") == 3
+    assert manager.attribute("QLOCAL(KEPT)", "DEFTYPE") == "PERMDYN"
+    handle = manager.connection.open(MQOD(ObjectName="KEPT"), SHARED)
+    assert reason_of(manager.connection.close, handle, cmqc.MQCO_DELETE) == cmqc.MQRC_Q_NOT_EMPTY
+    assert manager.connection.get(handle, GetOptions(Options=cmqc.MQGMO_SYNCPOINT)).data == b"x"
+    assert reason_of(manager.connection.close, handle, cmqc.MQCO_DELETE_PURGE) == cmqc.MQRC_Q_NOT_EMPTY
+    manager.connection.backout()
+    manager.connection.close(handle, cmqc.MQCO_DELETE_PURGE)
+    manager.restart()
+    assert reason_of(put, manager, "KEPT") == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", cmqc.MQRC_DYNAMIC_Q_NAME_ERROR),
+        ("A*B", cmqc.MQRC_DYNAMIC_Q_NAME_ERROR),
+        ("A B*", cmqc.MQRC_DYNAMIC_Q_NAME_ERROR),
+        ("A" * 33 + "*", cmqc.MQRC_DYNAMIC_Q_NAME_ERROR),
+        ("A" * 49, cmqc.MQRC_DYNAMIC_Q_NAME_ERROR),
+        ("TAKEN", cmqc.MQRC_OBJECT_ALREADY_EXISTS),
+    ],
+)
+def test_names_that_no_dynamic_queue_has(manager, name, reason):
+    manager.ok("DEFINE QLOCAL(TAKEN)")
+    assert reason_of(manager.connection.open, MQOD(ObjectName=MODEL, DynamicQName=name), SHARED) == reason
+
+
+def test_model_queues_by_mqsc(manager):
+    manager.ok("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
+    manager.refused("DEFINE QMODEL(M)", "AMQ8150E")
+    manager.refused("DEFINE QLOCAL(M)", "AMQ8150E")
+    manager.ok("ALTER QMODEL(M) MAXDEPTH(7)")
+    manager.restart()
+    assert manager.attribute("QMODEL(M)", "MAXDEPTH") == 7
+    assert manager.attribute("QMODEL(M)", "DEFTYPE") == "PERMDYN"
+    manager.ok("DELETE QMODEL(M)")
+    assert reason_of(manager.connection.open, MQOD(ObjectName="M"), SHARED) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (cmqc.MQCO_DELETE, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (cmqc.MQCO_DELETE_PURGE, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (cmqc.MQCO_REMOVE_SUB, cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE),
+        (cmqc.MQCO_DELETE | cmqc.MQCO_DELETE_PURGE, cmqc.MQRC_OPTIONS_ERROR),
+        (0x1000, cmqc.MQRC_OPTIONS_ERROR),
+    ],
+)
+def test_close_options_of_a_queue_that_was_defined(manager, options, reason):
+    manager.ok("DEFINE QLOCAL(Q)")
+    handle = manager.connection.open(MQOD(ObjectName="Q"), SHARED)
+    assert reason_of(manager.connection.close, handle, options) == reason
+    manager.connection.close(handle)
