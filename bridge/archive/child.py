@@ -56,7 +56,10 @@ class Child:
     def __init__(
         self, config: ArchiveConfig, progress: Callable[[int, int], None], ended: Callable[[], None]
     ) -> None:
-        """`progress` is told how many pieces need no memory any more, and how many are in finished files; then `ended`."""
+        """Start the process, and a thread that reads what it says.
+
+        `progress` is told how many pieces need no memory any more, and how many are in finished files; then `ended`.
+        """
         # -P: modules of the working directory are none of its business.
         command = [sys.executable, "-P", "-m", MODULE, config.model_dump_json()]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
@@ -76,11 +79,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Return the number of the process."""
         return self._process.pid
 
     def send(self, encoded: list[bytes]) -> None:
-        """Write events as one piece; waits while the pipe is full. That nobody reads it is told by `ended`."""
+        """Write events as one piece, and wait while the pipe is full. That nobody reads it is told by `ended`."""
         head = together(encoded)
         if len(encoded) > EVENTS:
             encoded = [b"".join(encoded)]
@@ -98,7 +101,7 @@ class Child:
             self.sending = False
 
     def close(self) -> None:
-        """Nothing more is sent: the process writes what it has, and ends. Waits until it has."""
+        """Send nothing more: let the process write what it has, and wait until it has ended."""
         self._in.close()
         self._reader.join()
 
@@ -119,7 +122,7 @@ class Child:
             yield from lines
 
     def reap(self) -> str:
-        """Wait for its end, which `ended` has announced; how it ended, in words."""
+        """Wait for the end of the process, which `ended` has announced; return how it ended, in words."""
         self._reader.join()
         self._in.close()
         self._out.close()

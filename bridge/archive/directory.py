@@ -14,13 +14,13 @@ SUFFIX: Final = ".parquet"
 
 
 def partition(directory: Path, moment: datetime) -> Path:
-    """Where the files with rows of this hour are."""
+    """Return the directory of the files with rows of this hour."""
     moment = moment.astimezone(UTC)
     return directory / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
 
 
 def files(directory: Path, start: datetime | None = None, end: datetime | None = None) -> list[Path]:
-    """The files whose rows were settled from the hour of `start` to the hour of `end`, both included, in order."""
+    """Return the files whose rows were settled from the hour of `start` to the hour of `end`, both included, in order."""
     first = partition(Path(), start) if start is not None else None
     last = partition(Path(), end) if end is not None else None
     found = []
@@ -32,12 +32,12 @@ def files(directory: Path, start: datetime | None = None, end: datetime | None =
 
 
 def unfinished(directory: Path) -> Iterator[Path]:
-    """Files that a bridge that was killed left behind."""
+    """Return the files that a bridge that was killed left behind."""
     return directory.glob(f"date=*/hour=*/{UNFINISHED}*")
 
 
 def expired(directory: Path, retention: timedelta, now: datetime) -> list[Path]:
-    """The days that lie wholly further back than `retention`."""
+    """Return the days that lie wholly further back than `retention`."""
     oldest = (now.astimezone(UTC) - retention).date()
     found = []
     for day in sorted(directory.glob("date=????-??-??")):

@@ -14,7 +14,7 @@ import msgspec
 
 
 def now_us() -> int:
-    """The time as rows have it: microseconds since the epoch."""
+    """Return the time as rows have it: microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
@@ -243,11 +243,11 @@ _decode = msgspec.msgpack.Decoder(list[Event]).decode
 
 
 def together(encoded: list[bytes]) -> bytes:
-    """What goes in front of events that are encoded, so that they are one piece."""
+    """Return the bytes that go in front of encoded events, so that they are one piece."""
     return _ARRAY + len(encoded).to_bytes(4, "big")
 
 
 def events_of(piece: bytes) -> list[Event]:
-    """The events of a piece. Raises msgspec.DecodeError."""
+    """Return the events of a piece. Raises msgspec.DecodeError."""
     return _decode(piece)
 

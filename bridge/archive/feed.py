@@ -126,7 +126,7 @@ class Feed:
     # The callers' threads --------------------------------------------------------------------------------------------
 
     def inlet(self) -> Inlet:
-        """A place for one more thread to hand events over. Called on the thread that calls `start`."""
+        """Make a place for one more thread to hand events over. Called on the thread that calls `start`."""
         made = Inlet(self)
         self._inlets = (*self._inlets, made)
         return made
@@ -137,7 +137,7 @@ class Feed:
 
     @property
     def waiting(self) -> int:
-        """Bytes that are not written yet, wherever they are."""
+        """Return the bytes that are not written yet, wherever they are."""
         return sum([one.handed for one in self._inlets]) - self._taken
 
     def put(self, handed: Handed) -> None:
@@ -148,7 +148,7 @@ class Feed:
             self._work.set()
 
     def close(self, timeout: float) -> bool:
-        """Have all written that was handed over; False when that takes longer than `timeout` seconds."""
+        """Have all written that was handed over; return False when that takes longer than `timeout` seconds."""
         self._ending.set()
         if self._thread.ident is None:
             return True
@@ -203,7 +203,7 @@ class Feed:
         self._idle = False
 
     def _progress(self, taken: int, durable: int) -> None:
-        """The process says how far it is; called by the thread that hears it."""
+        """Note how far the process says that it is; called by the thread that hears it."""
         while self._freed < taken:
             self._taken += self._sizes.popleft()
             self._freed += 1
@@ -212,7 +212,7 @@ class Feed:
             self._finished += 1
 
     def _send_on(self, child: Child) -> bool:
-        """Send the next piece; whether there is one."""
+        """Send the next piece; return whether there is one."""
         encoded: list[bytes] = []
         piece = Piece(0, 0, [])
         length = size = 0
@@ -252,7 +252,7 @@ class Feed:
         return encoded + [encode(one) for one in lost.kept]
 
     def _gap(self, inlet: Inlet, piece: Piece) -> Gap:
-        """What did not fit into memory since the last time."""
+        """Return the gap of what did not fit into memory since the last time."""
         missed, since = inlet.missed - inlet.told, inlet.missed_since
         inlet.told += missed
         piece.rows += missed
@@ -265,7 +265,7 @@ class Feed:
         return Gap(now_us(), since, missed)
 
     def _died(self, child: Child) -> None:
-        """The process has ended: what it took with it is told by the next one."""
+        """Note that the process has ended: what it took with it is told by the next one."""
         how = child.reap()
         self._taken += sum(self._sizes)
         self._sizes.clear()

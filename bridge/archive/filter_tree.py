@@ -22,7 +22,7 @@ class FilterTree(Generic[Value]):
         node.setdefault("\0", []).append(value)
 
     def find(self, topic: str) -> list[Value]:
-        """The values of all filters that name this topic."""
+        """Return the values of all filters that name this topic."""
         found: list[Value] = []
         nodes = [self._root]
         # MQTT-4.7.2-1: a filter that begins with a wildcard does not name a topic that begins with $.

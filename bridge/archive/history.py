@@ -88,7 +88,7 @@ class History:
             self._stopped = False
 
     def _restarted(self, before: int, after: int) -> None:
-        """Connections and clean sessions did not outlive the bridge."""
+        """End connections and clean sessions, which did not outlive the bridge."""
         for client_id, held in self._open.items():
             clean = [interval for interval in held.values() if not interval.durable]
             for interval in clean:
@@ -138,7 +138,7 @@ class History:
         self.intervals.append(interval)
 
     def tree(self) -> FilterTree[Interval]:
-        """The subscriptions by topic filter."""
+        """Return the subscriptions by topic filter."""
         tree: FilterTree[Interval] = FilterTree()
         for interval in self.intervals:
             tree.add(interval.topic_filter, interval)

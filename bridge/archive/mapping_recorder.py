@@ -31,7 +31,10 @@ class MappingRecorder:
         self._inlet = inlet
 
     def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """A unit of work is committed. `began` in microseconds since the epoch; `queue` is blank for a topic or link."""
+        """Record the messages of a unit of work that is committed.
+
+        `began` in microseconds since the epoch; `queue` is blank for a topic or link.
+        """
         if not fates:
             return
         now = now_us()

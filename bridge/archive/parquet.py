@@ -18,7 +18,7 @@ ArrowException = pa.ArrowException
 
 
 def record_batch(rows: list[Row]) -> Any:
-    """Rows as Arrow has them: a pyarrow.RecordBatch of the archive's schema."""
+    """Return rows as Arrow has them: a pyarrow.RecordBatch of the archive's schema."""
     columns = zip(*rows, strict=True) if rows else ([] for _ in NAMES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -37,7 +37,7 @@ class ArchiveFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """Return the bytes written so far."""
         return self._sink.tell()
 
     def write(self, batches: list[Any]) -> None:
@@ -47,7 +47,7 @@ class ArchiveFile:
         self.rows += table.num_rows
 
     def finish(self) -> None:
-        """Bring it to disk, and let readers have it."""
+        """Bring the file to disk, and let readers have it."""
         self._writer.close()
         self._sink.flush()
         os.fsync(self._sink.fileno())
@@ -55,7 +55,7 @@ class ArchiveFile:
         self._unfinished.rename(self.path)
 
     def abandon(self) -> None:
-        """Forget it, after an error."""
+        """Forget the file, after an error."""
         # What it still had to write has nowhere to go: the error was told already.
         with contextlib.suppress(OSError, ArrowException):
             self._writer.close()

@@ -41,7 +41,7 @@ class Reports(logging.Handler):
         self._gone = False
 
     def progress(self, taken: int, durable: int) -> None:
-        """So many pieces need no memory any more, so many are in finished files."""
+        """Say that so many pieces need no memory any more, and that so many are in finished files."""
         self._say(Report(taken, durable))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -75,11 +75,11 @@ class Pieces:
         return bool(self._poll.poll(None if seconds is None else seconds * 1000))
 
     def is_closed(self) -> bool:
-        """Whether nobody can write to it any more; what is in it can still be read."""
+        """Return whether nobody can write to standard input any more; what is in it can still be read."""
         return any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     def read(self) -> bytes | None:
-        """The next piece; None at the end. Half a piece, of a service that was killed, is none."""
+        """Return the next piece; None at the end. Half a piece, of a service that was killed, is none."""
         head = self._exactly(LENGTH)
         return None if head is None else self._exactly(int.from_bytes(head, "big"))
 
@@ -95,7 +95,7 @@ class Pieces:
 
 
 def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
-    """Write until the input ends; the exit status."""
+    """Write until the input ends; return the exit status."""
     writer = ArchiveWriter(config, reports.progress)
     # Not before: until it has started nothing is taken, and what waits meanwhile may be more than there is memory for.
     os.nice(NICENESS)
@@ -131,7 +131,7 @@ class WithoutPandas(MetaPathFinder):
 
 
 def main() -> int:
-    """Run it."""
+    """Run the archive's process; return the exit status."""
     sys.meta_path.insert(0, WithoutPandas())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

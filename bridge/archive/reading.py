@@ -44,12 +44,12 @@ class Selection:
         self._matches: dict[str, bool] = {}
 
     def count(self, after: int = 0) -> int:
-        """How many they are, behind the row of number `after`."""
+        """Return how many of the selected rows are behind the row of number `after`."""
         columns = ["topic"]
         return sum(len(self._chosen(file, after, columns)) for file in self._files)
 
     def batches(self, after: int, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-        """The rows behind that of number `after`, file by file, in the order of `sequence`."""
+        """Yield the rows behind that of number `after`, file by file, in the order of `sequence`."""
         for file in self._files:
             table = self._chosen(file, after, ["sequence", "topic", *columns])
             for batch in table.sort_by("sequence").to_batches(max_chunksize=1_000):

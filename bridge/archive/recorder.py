@@ -58,7 +58,7 @@ class Recorder:
         self._users: dict[bytes, str] = {}
 
     def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
-        """The service has the transmission queue to itself, and found these subscriptions."""
+        """Begin the archive: the service has the transmission queue to itself, and found these subscriptions."""
         now = now_us()
         self._feed.keep(Started(now))
         for one in subscriptions:
@@ -68,7 +68,7 @@ class Recorder:
         self._archive.start()
 
     def mapping(self, name: str) -> MappingRecorder:
-        """What the thread of a mapping tells; the same for all its lives."""
+        """Return the recorder for the thread of a mapping; the same for all its lives."""
         if name not in self._mappings:
             self._mappings[name] = MappingRecorder(name, self._archive.inlet())
         return self._mappings[name]
@@ -93,7 +93,7 @@ class Recorder:
     # Publications ----------------------------------------------------------------------------------------------------
 
     def committed(self, session: Session, work: Work, unit: UnitOfWork) -> None:
-        """A unit of work of one session has ended; call it before the session forgets what it acknowledged."""
+        """Record that a unit of work of one session has ended; call it before the session forgets what it acknowledged."""
         if work.publications:
             self.published(session, work.publications, unit, work.received_at)
         if not unit.failure and (work.acknowledged or work.released):
@@ -106,7 +106,7 @@ class Recorder:
         unit: UnitOfWork,
         received: int,
     ) -> None:
-        """Publications of a client whose unit of work has ended; `received` in microseconds since the epoch."""
+        """Record publications of a client whose unit of work has ended; `received` in microseconds since the epoch."""
         refusals: Mapping[int, str] = {}
         if unit.failure:
             refusals = dict.fromkeys(range(len(publications)), _reason(unit.failure))
@@ -149,7 +149,7 @@ class Recorder:
         self._feed.add(now, encode(event), len(messages))
 
     def finished(self, session: Session, done: Sequence[Transmission]) -> None:
-        """Messages that wait for no acknowledgement: written with QoS 0, or discarded as the outbox noted."""
+        """Record messages that wait for no acknowledgement: written with QoS 0, or discarded as the outbox noted."""
         discarded = session.outbox.discarded or {}
         if discarded:
             session.outbox.discarded = {}
@@ -173,13 +173,13 @@ class Recorder:
         self._feed.add(now, encode(event), len(messages))
 
     def unclaimed(self, transmission: Transmission) -> None:
-        """A message for a subscription of a session that has ended."""
+        """Record a message for a subscription of a session that has ended."""
         now = now_us()
         event = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, SESSION_ENDED)])
         self._feed.add(now, encode(event), 1)
 
     def dead_lettered(self, transmission: Transmission, reason: int) -> None:
-        """A message that went to the dead-letter queue instead of its client."""
+        """Record a message that went to the dead-letter queue instead of its client."""
         now = now_us()
         event = (_DEAD_LETTERED, now, transmission.client_id, delivery_of(transmission, _reason(reason)))
         self._feed.add(now, encode(event), 1)
@@ -187,33 +187,33 @@ class Recorder:
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def connected(self, session: Session) -> None:
-        """CONNACK 0 is sent."""
+        """Record that CONNACK 0 is sent."""
         session.outbox.discarded = {}
         self._feed.keep(Connected(now_us(), session.client_id, self._user(session), session.durable))
 
     def disconnected(self, session: Session) -> None:
-        """The connection of a client is gone."""
+        """Record that the connection of a client is gone."""
         self._feed.keep(Disconnected(now_us(), session.client_id))
 
     def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
-        """SUBACK is sent for these filters, each with the QoS granted; SUBSCRIBE came at `received`."""
+        """Record that SUBACK is sent for these filters, each with the QoS granted; SUBSCRIBE came at `received`."""
         self._feed.keep(
             Subscribed(now_us(), session.client_id, self._user(session), session.durable, list(granted), received)
         )
 
     def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
-        """UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
+        """Record that UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
         self._feed.keep(Unsubscribed(now_us(), session.client_id, list(filters), received))
 
     def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
-        """A session has ended, and with it what waited for its client."""
+        """Record that a session has ended, and with it what waited for its client."""
         if waiting:
             self._finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
         self._feed.keep(Ended(now_us(), session.client_id))
 
 
 def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
-    """All that is known of a message for a client: the fields of `bridge.archive.events.Delivery`."""
+    """Return all that is known of a message for a client: the fields of `bridge.archive.events.Delivery`."""
     message = transmission.message
     put = getattr(transmission, "put_time", 0.0)
     rest = (reason, transmission.persistent, transmission.user_data)
@@ -227,7 +227,7 @@ def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ..
 
 
 def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
-    """A message that came as bytes; that of a queue manager elsewhere as it lies on the transmission queue."""
+    """Return a message that came as bytes; that of a queue manager elsewhere as it lies on the transmission queue."""
     got = getattr(transmission, "got", None)
     if got is not None:
         return cast(bytes, got.data)

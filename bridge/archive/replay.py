@@ -65,14 +65,14 @@ class Target(msgspec.Struct, frozen=True):
     retain: bool = False
 
     def destination(self, topic: str) -> Destination:
-        """The destination of a message that was published to `topic`."""
+        """Return the destination of a message that was published to `topic`."""
         if self.queue:
             return Destination(self.queue)
         return Destination(f"{self.prefix.rstrip('/')}/{topic}" if self.prefix else topic, is_topic=True)
 
 
 def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
-    """The message that a row becomes: as the bridge made it of the publication, and marked in its usr folder."""
+    """Return the message that a row becomes: as the bridge made it of the publication, and marked in its usr folder."""
     payload = row["payload"]
     if payload is None:
         raise NoPayload
@@ -135,7 +135,7 @@ class Replay:
             self._connection.close(self._connection.open(MQOD(ObjectName=self.target.queue), options))
 
     def is_queue(self, name: str) -> bool:
-        """Whether the queue manager has a queue of that name. Raises MQError."""
+        """Return whether the queue manager has a queue of that name. Raises MQError."""
         if len(name) > cmqc.MQ_Q_NAME_LENGTH:
             return False
         try:
@@ -148,9 +148,10 @@ class Replay:
         return True
 
     def put(self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None) -> int:
-        """Put what is selected and was not put yet, at most `rate` messages a second, until it is to stop; how many.
+        """Put what is selected and was not put yet, until the replay is to stop; return how many messages were put.
 
-        `tell` is called after each unit of work with its number of messages. Raises MQError, NoPayload.
+        At most `rate` messages a second are put. `tell` is called after each unit of work with its number of messages.
+        Raises MQError, NoPayload.
         """
         limit = UNIT_MESSAGES if rate is None else max(1, min(UNIT_MESSAGES, int(rate / UNITS_PER_SECOND)))
         began, count = time.monotonic(), 0

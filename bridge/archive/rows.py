@@ -61,7 +61,7 @@ class Came(NamedTuple):
 
 
 def origin_of(message: Message) -> Origin:
-    """The publisher of a message, from the folders of its RFH2."""
+    """Return the publisher of a message, from the folders of its RFH2."""
     if message.md.Format not in HEADER_FORMATS:
         return Origin(body=message.data)
     try:
@@ -91,7 +91,10 @@ def _number(value: object) -> int:
 
 
 def put_time(md: MQMD) -> int:
-    """MQMD.PutDate and PutTime (UTC, hundredths of a second), in microseconds since the epoch; 0 where they say nothing."""
+    """Return MQMD.PutDate and PutTime in microseconds since the epoch; 0 where they say nothing.
+
+    They are in UTC, to hundredths of a second.
+    """
     try:
         moment = time.strptime((md.PutDate + md.PutTime[:6]).decode("ascii"), "%Y%m%d%H%M%S")
         return calendar.timegm(moment) * 1_000_000 + int(md.PutTime[6:8]) * 10_000
@@ -100,7 +103,7 @@ def put_time(md: MQMD) -> int:
 
 
 def message_of(source: Source | bytes) -> Message:
-    """The message as its publisher had it. Raises MalformedHeader for a transmission that has no MQXQH."""
+    """Return the message as its publisher had it. Raises MalformedHeader for a transmission that has no MQXQH."""
     if isinstance(source, bytes):
         return Message(decode_mqxqh(source).MsgDesc, source[_MQXQH:])
     md = MQMD(Format=source.Format, Encoding=source.Encoding, CodedCharSetId=source.CodedCharSetId)
@@ -115,7 +118,7 @@ class Rows:
         self._payloads = payloads
 
     def published(self, event: Published) -> list[Row]:
-        """Publications of one client whose unit of work has ended."""
+        """Return the rows of publications of one client whose unit of work has ended."""
         numbers, payloads, refusals = self._numbers, self._payloads, event.refusals
         now, client_id, user, received = event.now, event.client_id, event.user, event.received
         rows = []
@@ -133,7 +136,7 @@ class Rows:
         return rows
 
     def acknowledged(self, event: Acknowledged) -> list[Row]:
-        """Messages that a client has acknowledged."""
+        """Return the rows of messages that a client has acknowledged."""
         now, offset, rows = event.now, event.offset, []
         for one in event.messages:
             came = self._came(one, now)
@@ -146,7 +149,7 @@ class Rows:
         return rows
 
     def finished(self, event: Finished) -> list[Row]:
-        """Messages that a client does not acknowledge: written with QoS 0, or discarded."""
+        """Return the rows of messages that a client does not acknowledge: written with QoS 0, or discarded."""
         now, rows = event.now, []
         for one in event.messages:
             if one.reason is not None:
@@ -162,11 +165,11 @@ class Rows:
         return rows
 
     def dead_lettered(self, event: DeadLettered) -> list[Row]:
-        """A message for a client that went to the dead-letter queue."""
+        """Return the row of a message for a client that went to the dead-letter queue."""
         return [self._undelivered(event.now, event.client_id, "", event.message, Outcome.DEAD_LETTERED)]
 
     def mapped(self, event: Mapped) -> list[Row]:
-        """Messages that a mapping took."""
+        """Return the rows of messages that a mapping took."""
         return [self._moved(event, one) for one in event.messages]
 
     def _moved(self, event: Mapped, one: Moved) -> Row:

@@ -127,7 +127,7 @@ Row = tuple[Any, ...]
 
 
 def row(**values: Any) -> Row:
-    """A row of these values; columns not named are empty. Raises KeyError for a column that there is not."""
+    """Return a row of these values; columns not named are empty. Raises KeyError for a column that there is not."""
     made = [_DEFAULTS.get(name) for name in NAMES]
     for name, value in values.items():
         made[_PLACES[name]] = value
@@ -135,12 +135,12 @@ def row(**values: Any) -> Row:
 
 
 def payload_hash(payload: bytes) -> int:
-    """The column `payload_hash`."""
+    """Return the value of the column `payload_hash`."""
     return int.from_bytes(hashlib.blake2b(payload, digest_size=8).digest(), "big", signed=True)
 
 
 def arrow_schema() -> pa.Schema:
-    """The columns as Arrow has them, their meaning as metadata. Raises ImportError without pyarrow."""
+    """Return the columns as Arrow has them, their meaning as metadata. Raises ImportError without pyarrow."""
     import pyarrow as pa
 
     types = {"bool": pa.bool_(), "time": pa.timestamp("us", tz="UTC")}

@@ -37,7 +37,7 @@ class Standing:
         )  # fmt: skip
 
     def follow(self, event: SessionEvent) -> list[Row]:
-        """The rows of a change, which counts from now on."""
+        """Return the rows of a change, which counts from now on."""
         match event:
             case Connected():
                 return self._connected(event)
@@ -92,7 +92,7 @@ class Standing:
         return [self._row(Outcome.ENDED, event.client_id, event.now, event.now)]
 
     def again(self) -> list[Row]:
-        """All that stands, said once more, with the times at which it came about."""
+        """Return the rows of all that stands, said once more, with the times at which it came about."""
         rows = []
         for client_id, session in self.sessions.items():
             rows += [self._subscription(client_id, session, topic_filter) for topic_filter in session.subscriptions]

@@ -60,7 +60,7 @@ class ArchiveError(Exception):
 
 
 def prepare(config: ArchiveConfig) -> IO[bytes]:
-    """Make the directory of the archive; its lock, open and not taken.
+    """Make the directory of the archive; return its lock, open and not taken.
 
     Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
     """
@@ -80,7 +80,10 @@ class ArchiveWriter:
     """Makes rows of events and writes them. Raises what `prepare` raises, and ImportError where pyarrow is broken."""
 
     def __init__(self, config: ArchiveConfig, report: Callable[[int, int], None] = lambda taken, durable: None) -> None:
-        """`report` is told how many pieces need no memory any more, and how many are in finished files."""
+        """Prepare to write the archive of a configuration.
+
+        `report` is told how many pieces need no memory any more, and how many are in finished files.
+        """
         self._lock = prepare(config)
         import bridge.archive.parquet as parquet
 
@@ -115,7 +118,7 @@ class ArchiveWriter:
     def take_over(self, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Wait until no other process writes to the directory, then remove what one that was killed left half done.
 
-        False: `give_up` said so before.
+        Return False where `give_up` said so before.
         """
         waits = False
         while True:
@@ -134,7 +137,7 @@ class ArchiveWriter:
         return True
 
     def take(self, events: list[Event], size: int) -> None:
-        """A piece has come: these events, of so many bytes."""
+        """Take a piece that has come: these events, of so many bytes."""
         self._waiting_bytes += size
         for event in events:
             if isinstance(event, Stands):
@@ -186,7 +189,7 @@ class ArchiveWriter:
             self._sweep(timedelta(days=self.config.retention_days))
 
     def due(self) -> float | None:
-        """Seconds until `look` has something to do; None: not before something comes."""
+        """Return the seconds until `look` has something to do; None: not before something comes."""
         moments = []
         if self._unfinished:
             moments.append(self._file_since + self.config.roll.time)
@@ -215,7 +218,7 @@ class ArchiveWriter:
             self._report(*told)
 
     def _turn(self, now: int) -> None:
-        """Rows of another hour go to another file; a day begins with what stands from the day before."""
+        """Begin another file for rows of another hour, and a day with what stands from the day before."""
         if not self._unfinished:
             self._file_since = time.monotonic()
         hour = now // HOUR
@@ -234,7 +237,7 @@ class ArchiveWriter:
             self._waiting += self.standing.again()
 
     def _own_row(self, outcome: Outcome, now: int, since: int | None = None, count: int = 0) -> Row:
-        """A row about the archive itself."""
+        """Return a row about the archive itself."""
         return row(
             sequence=next(self._numbers), direction=Direction.ARCHIVE, outcome=outcome, size=count,
             received=now if since is None else since, settled=now,
@@ -273,7 +276,7 @@ class ArchiveWriter:
             self._failed(error, held)
 
     def _finished(self) -> None:
-        """A file is finished: what came before is on disk, unless rows are missing that no file tells of yet."""
+        """Note that a file is finished: what came before is on disk, unless rows are missing that no file tells of yet."""
         if not self._unwritten:
             self._durable = self._pieces
 

@@ -243,7 +243,10 @@ def _print_all(
 def _messages(
     connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool
 ) -> Iterator[Got]:
-    """At most `count` messages of a queue, until none comes for `wait` seconds; None knows no end."""
+    """Yield at most `count` messages of a queue, until none comes for `wait` seconds.
+
+    None, for either of the two, knows no end.
+    """
     from bridge.mq.errors import MQError
     from bridge.mq.interface import GetOptions
     from bridge.wire import cmqc
@@ -315,7 +318,7 @@ def display(
       mqbridge mq display 'QSTATUS(*)' CURDEPTH
       mqbridge mq display 'SUB(*)'
       mqbridge mq display "TPSTATUS('sensors/#')"
-    """
+    """  # noqa: D301 click reads the backspace
     from bridge.cli.output import write, write_json
     from bridge.cli.queue_manager import connected
     from bridge.mq.embedded.mqsc.printed import render

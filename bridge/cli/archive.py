@@ -31,7 +31,10 @@ Master = Annotated[
 
 @contextlib.contextmanager
 def _spark(name: str, master: str | None) -> Iterator[Any]:
-    """A session for one job. What Spark cannot do is a Failure: exit status 1 is kept for what the audit finds."""
+    """Yield a session for one job.
+
+    Raises Failure for what Spark cannot do: exit status 1 is kept for what the audit finds.
+    """
     try:
         from bridge.pipeline.archive import NoRows
         from bridge.pipeline.errors import SparkMissing
@@ -246,7 +249,7 @@ def _name(*words: object) -> str:
 
 
 def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clients: list[str]) -> str:
-    """That there is nothing to replay, in words."""
+    """Return in words that there is nothing to replay."""
     start, end = one.position.start, one.position.end
     what = f"what mapping {mapping} took" if mapping else "publications of clients"
     by = f" from client {' or '.join(clients)}" if clients else ""
@@ -259,9 +262,9 @@ def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clie
 
 
 def _refuse_queue(one: Replay, selection: Selection, mapping: str, configuration: Configuration | None) -> None:
-    """A Failure where a mapping took from a queue: its name is no topic to publish to.
+    """Raise Failure where a mapping took from a queue, whose name is no topic to publish to.
 
-    The configuration says so; where it does not know the mapping, a queue of the name that is in the archive does.
+    The configuration says so; where it does not know the mapping, a queue with the name in the archive does.
     """
     if configuration is not None and mapping in configuration.mappings:
         queue = getattr(configuration.mappings[mapping].source, "queue", None)
@@ -278,7 +281,10 @@ def _refuse_queue(one: Replay, selection: Selection, mapping: str, configuration
 
 @contextlib.contextmanager
 def _stopping(one: Replay) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM end the replay behind its unit of work, and are in the list; the second ends it at once."""
+    """Let SIGINT and SIGTERM end the replay behind its unit of work; the second signal ends it at once.
+
+    The list that is yielded holds the signals that came.
+    """
     came: list[int] = []
 
     def stop(number: int, frame: object) -> None:

@@ -28,7 +28,7 @@ def _console() -> Console:
 
 
 def show_audit(audit: Audit) -> None:
-    """The totals by QoS, the findings with breaches first, examples, and the verdict."""
+    """Print the totals by QoS, the findings with breaches first, examples, and the verdict."""
     console = _console()
     columns = [*_ALWAYS, *(name for name in _SOMETIMES if getattr(audit.totals, name))]
     table = Table(title=f"Deliveries, {period(audit.start, audit.end)}", title_justify="left")
@@ -71,7 +71,7 @@ def show_audit(audit: Audit) -> None:
 
 
 def verdict(audit: Audit) -> str:
-    """Whether the promise held, and how far that can be said."""
+    """Return in words whether the promise held, and how far that can be said."""
     if audit.is_empty:
         return "No client had to get a message in that time, and none got one: there is no promise to judge."
     unknown, expected = audit.totals.unknown, audit.totals.expected
@@ -90,7 +90,7 @@ def _numbers(counts: Counts, columns: list[str]) -> list[str]:
 
 
 def show_report(report: Report) -> None:
-    """Each section as a table; those without rows in a word."""
+    """Print each section as a table, and a section without rows in a word."""
     console = _console()
     console.print(f"{period(report.start, report.end)}: {report.rows:,} messages", markup=False)
     for section in report.sections:

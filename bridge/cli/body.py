@@ -17,7 +17,7 @@ CCSID_UTF8 = 1208
 
 
 def read_body(argument: str | None) -> bytes:
-    """The body that an argument gives: itself in UTF-8, or standard input for `-` and for none."""
+    """Return the body that an argument gives: the argument in UTF-8, or standard input for `-` and for none."""
     if argument is not None and argument != "-":
         return argument.encode("utf-8", "surrogateescape")
     if sys.stdin.isatty():
@@ -26,7 +26,7 @@ def read_body(argument: str | None) -> bytes:
 
 
 def properties_in(written: list[str]) -> dict[str, str]:
-    """Properties that options give as NAME=VALUE. Raises Failure."""
+    """Return the properties that options give as NAME=VALUE, or raise Failure."""
     properties = {}
     for one in written:
         name, equals, properties[name] = one.partition("=")
@@ -38,7 +38,7 @@ def properties_in(written: list[str]) -> dict[str, str]:
 def descriptor(
     body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None
 ) -> MQMD:
-    """The MQMD of a body: text (MQFMT_STRING) in the CCSID given, or in UTF-8 if it is that, else MQFMT_NONE.
+    """Make the MQMD of a body: text (MQFMT_STRING) in the CCSID given, or in UTF-8 if it is that, else MQFMT_NONE.
 
     What is not asked for is left to the attributes of the queue or topic. `expiry` is in tenths of a second.
     """
@@ -59,7 +59,10 @@ def descriptor(
 
 
 def as_request(md: MQMD, reply_to: str | None) -> MQMD:
-    """With a queue for answers it is a request (MQMT_REQUEST). Raises Failure for what is no name of a queue."""
+    """Return the MQMD, which is that of a request (MQMT_REQUEST) where there is a queue for answers.
+
+    Raises Failure for what is no name of a queue.
+    """
     if reply_to is None:
         return md
     try:
@@ -70,7 +73,7 @@ def as_request(md: MQMD, reply_to: str | None) -> MQMD:
 
 
 def as_answer(md: MQMD, correl_id: str | None) -> MQMD:
-    """With a CorrelId, as 48 hexadecimal digits or as text. Raises Failure."""
+    """Return the MQMD with the CorrelId given, as 48 hexadecimal digits or as text, or raise Failure."""
     if correl_id is None:
         return md
     try:

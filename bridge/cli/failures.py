@@ -20,7 +20,10 @@ class Failure(Exception):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error is to a user; None where nobody expects it, and for what typer tells itself."""
+    """Return the failure that an error is to a user.
+
+    Returns None where nobody expects the error, and for what typer tells itself.
+    """
     if isinstance(error, Failure):
         return error
     if isinstance(error, OSError):

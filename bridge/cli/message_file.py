@@ -20,7 +20,7 @@ _HEADERS = {"xqh": "MQXQH", "dlh": "MQDLH", "mde": "MQMDE"}
 
 
 def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
-    """The message in a file. Raises Failure where it is none, OSError where it cannot be read.
+    """Read the message in a file; raise Failure where the file holds none, OSError where it cannot be read.
 
     JSON with `md` in it is what `mqbridge mq get --json` printed, unless a format or CCSID is given; all else is the
     data of a message, headers included.
@@ -37,7 +37,7 @@ def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
 
 
 def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
-    """A message of these data: of this Format and CCSID, or as `mqbridge mq put` would put it."""
+    """Make a message of these data: of this Format and CCSID, or as `mqbridge mq put` would put it."""
     md = descriptor(data, persistent=False, priority=None, expiry=None)
     if format_ is not None:
         md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
@@ -98,7 +98,7 @@ def _rfh2(view: Any, file: Path) -> RFH2:
 
 
 def _field(name: str, value: Any, file: Path) -> Any:
-    """A field of the MQMD as it is in an MQMD."""
+    """Convert a field of the MQMD from its JSON value to the value that an MQMD holds."""
     if name not in MQMD.__struct_fields__:
         _refuse(file, f"fields of the MQMD only in md, not {name}")
     if not isinstance(getattr(MQMD(), name), bytes):

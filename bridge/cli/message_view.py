@@ -28,7 +28,7 @@ class MessageView:
         self.body = chain.body
 
     def json(self) -> Json:
-        """The message as one JSON object.
+        """Return the message as one JSON object.
 
         `md`: the MQMD of MQGET; `rfh2`: one object for each MQRFH2; `xqh`, `dlh`, `mde`: only where there is one;
         `body` with its `bodyEncoding`, which is utf-8 where the bytes allow it and base64 otherwise.
@@ -51,7 +51,7 @@ class MessageView:
         return view
 
     def text(self, *, verbose: bool = False, defaults: bool = True) -> str:
-        """The body as text, or as a hex dump when it is none; `verbose` puts MQMD and headers in front.
+        """Return the body as text, or as a hex dump when it is none; `verbose` puts MQMD and headers in front.
 
         `defaults` says whether fields of the MQMD are shown that have their default value.
         """
@@ -74,7 +74,7 @@ class MessageView:
 
 
 def md_json(md: MQMD) -> Json:
-    """An MQMD by IBM's field names: those of its version; byte fields in hexadecimal, characters trimmed."""
+    """Return an MQMD by IBM's field names: those of its version; byte fields in hexadecimal, characters trimmed."""
     return _structure(md, MQMD_LAYOUTS[md.Version if md.Version in MQMD_LAYOUTS else cmqc.MQMD_VERSION_1].fields)
 
 
@@ -92,7 +92,7 @@ def _structure(structure: object, fields: tuple[str, ...]) -> Json:
 
 
 def _characters(value: bytes) -> str:
-    """An MQCHAR field without its padding; a NUL ends it, as it does for IBM MQ."""
+    """Return an MQCHAR field without its padding; a NUL ends it, as it does for IBM MQ."""
     return value.partition(b"\0")[0].decode(errors="replace").rstrip()
 
 
@@ -118,7 +118,7 @@ def _rfh2(header: RFH2) -> Json:
 
 
 def _content(folder: Folder) -> Any:
-    """What a folder says; its NameValueData as it stands where that cannot be parsed."""
+    """Return what a folder says, or its NameValueData as it stands where that cannot be parsed."""
     try:
         return _plain(folder.content)
     except MalformedHeader:
@@ -126,7 +126,10 @@ def _content(folder: Folder) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a folder as JSON has it: bytes in hexadecimal, numbers that JSON lacks by the words of the RFH2."""
+    """Return a value of a folder as JSON has it.
+
+    Bytes are in hexadecimal, numbers that JSON lacks are the words of the RFH2.
+    """
     match value:
         case dict():
             return {name: _plain(item) for name, item in value.items()}
@@ -153,7 +156,7 @@ def _dlh(header: MQDLH) -> Json:
 
 
 def _lines(view: Json, prefix: str = "") -> Iterator[str]:
-    """`name  value` lines; what is nested has a dotted name."""
+    """Yield `name  value` lines; a nested value has a dotted name."""
     for name, value in view.items():
         if isinstance(value, dict):
             yield from _lines(value, f"{prefix}{name}.")
@@ -166,7 +169,7 @@ def _lines(view: Json, prefix: str = "") -> Iterator[str]:
 
 
 def body_text(body: bytes) -> str:
-    """The body if it is text that a terminal shows as such, else a hex dump."""
+    """Return the body if it is text that a terminal shows as such, else a hex dump."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

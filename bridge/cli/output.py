@@ -23,5 +23,5 @@ def write_json(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """A line on standard error for whoever watches."""
+    """Print a line on standard error for whoever watches."""
     print(text, file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ Archives = Annotated[
 
 
 def moment(text: str | None, name: str) -> datetime | None:
-    """The time that an option says; a Failure when it is none."""
+    """Return the time that an option says, or raise Failure when the option says none."""
     if text is None:
         return None
     try:
@@ -64,7 +64,7 @@ def moment(text: str | None, name: str) -> datetime | None:
 
 
 def period(start: str | None, end: str | None) -> tuple[datetime | None, datetime | None]:
-    """`--from` and `--to`, which must be in that order."""
+    """Return the times of `--from` and `--to`, which must be in that order."""
     first, last = moment(start, "--from"), moment(end, "--to")
     if first is not None and last is not None and first >= last:
         raise Failure(f"--from {first.isoformat()} is not before --to {last.isoformat()}", WRONG_USAGE)
@@ -72,7 +72,10 @@ def period(start: str | None, end: str | None) -> tuple[datetime | None, datetim
 
 
 def archives(option: list[Path] | None, configuration: Configuration | None) -> list[Path]:
-    """The directories of the archive: the option's, else that of the configuration; a Failure when there are none."""
+    """Return the directories of the archive: the option's, else that of the configuration.
+
+    Raises Failure when there are none.
+    """
     found = option or []
     if not found and configuration is not None and configuration.archive.directory is not None:
         found = [configuration.archive.directory]

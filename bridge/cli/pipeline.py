@@ -96,7 +96,7 @@ def run(
 
 
 def _configuration(option: Path | None) -> tuple[Path, Configuration]:
-    """The configuration file that `--config` or the environment names, and what it says."""
+    """Return the configuration file that `--config` or the environment names, and the configuration in it."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
     named = option or os.environ.get(CONFIGURATION_VARIABLE)
@@ -139,7 +139,7 @@ def _need_spark() -> None:
 
 @contextmanager
 def _spark(master: str | None) -> Iterator[Any]:
-    """A session that knows the sources of pipelines."""
+    """Yield a session that knows the sources of pipelines."""
     _need_spark()
     from bridge.pipeline.errors import SparkMissing
     from bridge.pipeline.flow.plan import register
@@ -155,7 +155,7 @@ def _spark(master: str | None) -> Iterator[Any]:
 
 
 def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], site: Site) -> None:
-    """Raises Failure with all mistakes, each with its place in the file."""
+    """Raise Failure with all mistakes of the chosen pipelines, each with its place in the file."""
     from bridge.config.collection import Collection
     from bridge.pipeline.flow.mistake import Mistake
     from bridge.pipeline.flow.plan import plan

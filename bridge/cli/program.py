@@ -110,7 +110,7 @@ def _options(
         False, "--version", help="Print the versions and exit.", is_eager=True, callback=_print_version
     ),
 ) -> None:
-    """A bridge between MQTT clients and IBM MQ."""
+    """A bridge between MQTT clients and IBM MQ."""  # noqa: D401 the help of the whole program
 
 
 program.add_typer(mq, name="mq")

@@ -21,7 +21,7 @@ CONFIGURATION_VARIABLE = "MQBRIDGE_CONFIG"
 
 
 def configuration_in(path: Path) -> Configuration:
-    """The configuration in a file; a Failure that tells its mistakes, one to a line, when there are any."""
+    """Read the configuration in a file, or raise Failure, which tells its mistakes, one to a line."""
     from bridge.config import ConfigurationError
 
     try:
@@ -31,7 +31,7 @@ def configuration_in(path: Path) -> Configuration:
 
 
 def read(path: Path) -> Configuration:
-    """The configuration in a file. Raises ConfigurationError."""
+    """Read the configuration in a file, or raise ConfigurationError."""
     from bridge.config import load
     from bridge.mapping.check import problems
 
@@ -39,7 +39,7 @@ def read(path: Path) -> Configuration:
 
 
 def data_directory(option: Path | None, configuration: Configuration | None) -> Path:
-    """The data directory: the option's, else what the file says in words, else the environment's, else `data`."""
+    """Return the data directory: the option's, else what the file says in words, else the environment's, else `data`."""
     if option is not None:
         return option
     if configuration is not None:
@@ -50,7 +50,7 @@ def data_directory(option: Path | None, configuration: Configuration | None) -> 
 
 
 def connect(option: Path | None, configuration: Configuration | None) -> Connection:
-    """An MQ connection to the queue manager that `--data-dir` and a configuration name. Raises MQError."""
+    """Make an MQ connection to the queue manager that `--data-dir` and a configuration name, or raise MQError."""
     if configuration is not None and configuration.queue_manager.type == "ibm":
         if option is not None:
             raise Failure(
@@ -75,7 +75,7 @@ def _connect_ibm(settings: IbmQueueManagerConfig) -> Connection:
 
 
 def configuration_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
-    """The configuration that `--config` names, else the environment; None where neither does.
+    """Return the configuration that `--config` names, else the environment; None where neither does.
 
     `--data-dir` says all that there is to say of a queue manager: then the environment is not asked.
     """
@@ -87,7 +87,7 @@ def configuration_of(option: Path | None, data_directory_option: Path | None) ->
 
 @contextlib.contextmanager
 def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
-    """An MQ connection to the queue manager that the options `--data-dir` and `--config` name, or the environment.
+    """Yield an MQ connection to the queue manager that the options `--data-dir` and `--config`, or the environment, name.
 
     At the end it commits and disconnects; after an error it backs out first. Nothing of the kind happens when Ctrl-C
     ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks, at the latest

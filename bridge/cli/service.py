@@ -45,7 +45,7 @@ def run(
 def configured(
     file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
 ) -> Configuration:
-    """The configuration that a file (None: there is none) and the options of `mqbridge run` give together."""
+    """Return the configuration that a file (None: there is none) and the options of `mqbridge run` give together."""
     from bridge.cli.queue_manager import data_directory
     from bridge.config import default_configuration
     from bridge.config.models import clashes

@@ -197,7 +197,10 @@ def _print_message(rule: ToMqRule, publication: Publication, json: bool) -> None
 
 
 def _mapped(rule: Rule, map_message: Callable[[], Made | None]) -> Made | None:
-    """What the rule makes of a message; None where it does not take it. A Failure where it refuses it."""
+    """Return what the rule makes of a message; None where it does not take the message.
+
+    Raises Failure where the rule refuses the message.
+    """
     from bridge.mapping.publication import Unmappable
     from bridge.wire import cmqc
 

@@ -24,8 +24,10 @@ class RollConfig(Section):
 
 
 class ArchiveConfig(Section):
-    """The archive: a row for each message that came from a client, went to one, or was taken by a mapping, with what became
-    of it. A process of its own writes it."""
+    """The archive: a row for each message that came from a client, went to one, or was taken by a mapping.
+
+    The row says what became of the message. A process of its own writes it.
+    """
 
     directory: FilePath | None = None
     """Where its files are: `date=YYYY-MM-DD/hour=HH/NAME.parquet`, in UTC; None: no archive is written."""

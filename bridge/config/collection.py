@@ -73,22 +73,25 @@ class Collection:
                 self._add_item((section, index), item)
 
     def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
-        """The problem that `expected` should stand at `location` of the values, with its place in its file."""
+        """Return the problem that `expected` should stand at `location` of the values, with its place in its file."""
         source, written = self._written(location)
         return source.problem(written, expected, found)
 
     def key_problem(self, location: Location, expected: str) -> Problem:
-        """The problem that the key at `location` of the values, rather than its value, is wrong."""
+        """Return the problem that the key at `location` of the values, rather than its value, is wrong."""
         source, written = self._written(location)
         return source.key_problem(written, expected)
 
     def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
-        """The problem that stands at a character of the text at `location`, counted from 0 as the text is when read."""
+        """Return the problem that stands at a character of the text at `location`.
+
+        `position` counts from 0, in the text as it is when read.
+        """
         source, written = self._written(location)
         return source.text_problem(written, position, expected, found)
 
     def in_order(self, problems: list[Problem]) -> list[Problem]:
-        """`problems` file by file, as they were read, and each file's by its lines."""
+        """Return `problems` file by file, as the files were read, and those of each file in the order of its lines."""
         order = {file: index for index, file in enumerate(self._files)}
         return sorted(problems, key=lambda one: (order.get(one.file, len(order)), one.line or 0, one.column or 0))
 
@@ -97,7 +100,7 @@ class Collection:
         return source, (*way, *location[2:])
 
     def _add_item(self, location: Location, item: Any) -> None:
-        """An item of the list under `mappings` or `pipelines`: a path, or mappings or pipelines by name."""
+        """Add an item of the list under `mappings` or `pipelines`: a path, or mappings or pipelines by name."""
         section = str(location[0])
         word = _LISTED[section]
         if isinstance(item, dict):
@@ -164,7 +167,7 @@ class Collection:
 
 
 def _files_at(path: Path) -> Iterator[Path]:
-    """The mapping files that a path names: itself, or those of a directory in order of their names."""
+    """Yield the mapping or pipeline files that a path names: the file itself, or those of a directory in order of names."""
     if not path.is_dir():
         yield from [path] if path.exists() else []
         return
@@ -178,7 +181,7 @@ def _as_it_is(value: Any, directory: Path) -> Any:
 
 
 def _pipeline_from(pipeline: Any, directory: Path) -> Any:
-    """A pipeline with its paths counted from `directory`, that of the file that it stands in."""
+    """Return a pipeline with its paths counted from `directory`, that of the file that the pipeline stands in."""
     if not isinstance(pipeline, Mapping):
         return pipeline
     based = _based(pipeline, ["checkpoint"], directory)
@@ -191,7 +194,7 @@ def _pipeline_from(pipeline: Any, directory: Path) -> Any:
 
 
 def _link_from(link: Any, directory: Path) -> Any:
-    """A link with its paths counted from `directory`, that of the mapping file that it stands in."""
+    """Return a link with its paths counted from `directory`, that of the mapping file that the link stands in."""
     if not isinstance(link, Mapping):
         return link
     based = _based(link, _LINK_FILES, directory)

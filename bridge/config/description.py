@@ -11,7 +11,10 @@ _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
 
 
 def describe(configuration: Configuration) -> list[str]:
-    """What `configuration` makes the bridge do: a few lines in plain words, for `mqbridge check`; never a password."""
+    """Return a few lines in plain words on what `configuration` makes the bridge do, for `mqbridge check`.
+
+    They never hold a password.
+    """
     queue_manager, limits = configuration.queue_manager, configuration.limits
     lines = _ibm(queue_manager) if isinstance(queue_manager, IbmQueueManagerConfig) else _embedded(queue_manager)
     lines += [_channel(channel) for channel in configuration.channels] or ["no channel: no MQTT client can connect"]

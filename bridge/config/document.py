@@ -19,11 +19,11 @@ Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Cl
 
 
 def load(path: Path, examine: Examine | None = None) -> Configuration:
-    """The configuration in the YAML file `path`; what the file leaves out has its default, an empty file all of them.
+    """Read the configuration in the YAML file `path`.
 
-    Relative paths written in the file count from its directory. Raises ConfigurationError with all problems of the
-    file, and of the mapping files that it names, in the order of their lines. After a syntax error nothing further can
-    be told of that file, so it is then its last.
+    What the file leaves out has its default, an empty file all of them. Relative paths written in the file count from
+    its directory. Raises ConfigurationError with all problems of the file, and of the mapping files that it names, in
+    the order of their lines. After a syntax error nothing further can be told of that file, so it is then its last.
     """
     collection = Collection(path)
     problems = list(collection.problems)
@@ -45,7 +45,7 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
 
 
 def _right_ones(data: Mapping[str, Any], context: Any) -> tuple[dict[str, AnyMapping], dict[str, LinkConfig]]:
-    """The mappings and links in `data` that are right by themselves, whatever else is wrong."""
+    """Return the mappings and links in `data` that are right by themselves, whatever else is wrong."""
 
     def right(section: str, kind: TypeAdapter[Any]) -> dict[str, Any]:
         listed = data.get(section)

@@ -25,12 +25,15 @@ _NOTHING = {"type": "null"}
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the configuration file. What only the meaning shows (a link that there is not) it cannot tell."""
+    """Return the JSON Schema of the configuration file.
+
+    The schema cannot tell what only the meaning shows, such as a link that does not exist.
+    """
     return _schema(Configuration, "Configuration of mqbridge")
 
 
 def mapping_file_schema() -> dict[str, Any]:
-    """JSON Schema of a mapping file, which the configuration names under `mappings`."""
+    """Return the JSON Schema of a mapping file, which the configuration names under `mappings`."""
     return _schema(MappingFile, "Mappings of mqbridge")
 
 
@@ -84,7 +87,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _may_be_empty(model: type[Section], key: str) -> bool:
-    """Whether a heading with nothing below it is accepted, though nothing is not a value of its kind."""
+    """Return whether a heading with nothing below it is accepted, though nothing is not a value of its kind."""
     try:
         model.model_validate({key: None})
     except ValidationError as error:
@@ -93,7 +96,7 @@ def _may_be_empty(model: type[Section], key: str) -> bool:
 
 
 def _docstrings(model: type[Section]) -> dict[str, str]:
-    """What stands below each attribute of `model` in its source, as one line."""
+    """Return by name the text that stands below each attribute of `model` in its source, as one line."""
     found: dict[str, str] = {}
     for owner in reversed([one for one in model.__mro__ if issubclass(one, Section)]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body

@@ -94,7 +94,7 @@ class LinkConfig(Section):
 
     @property
     def broker_port(self) -> int:
-        """`port`, or the one that MQTT has for it."""
+        """Return `port`, or the port that MQTT has for the link: 8883 with TLS, 1883 without."""
         return self.port or (8883 if self.tls is not None else 1883)
 
     @model_validator(mode="before")

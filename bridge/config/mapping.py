@@ -149,7 +149,7 @@ FilterValue = str | int | float | bool | None | list[str | int | float | bool]
 
 
 def _several_qos() -> values.Kind:
-    """One QoS, or a list of several, as a list."""
+    """Make the kind that accepts one QoS, or a list of several, and returns a list."""
 
     def check(value: object) -> list[int]:
         listed: list[Any] = value if isinstance(value, list) else [value]
@@ -165,7 +165,7 @@ def _several_qos() -> values.Kind:
 
 
 def _filter_value() -> values.Kind:
-    """Text, a number or a truth value, a list of these, or nothing."""
+    """Make the kind that accepts text, a number or a truth value, a list of these, or nothing."""
 
     def check(value: object) -> object:
         listed = value if isinstance(value, list) else [value]

@@ -22,7 +22,7 @@ from bridge.config.mapping import (
 
 
 def describe_link(name: str, link: LinkConfig) -> str:
-    """What a link connects to, and how; never a password."""
+    """Return a line on what a link connects to, and how; never a password."""
     parts = [f"link {name}: MQTT {link.version} at {values.endpoint(link.host, link.broker_port)}", _tls(link)]
     if link.user is not None:
         parts.append(f"as user {link.user}, {_password(link)}")
@@ -34,7 +34,7 @@ def describe_link(name: str, link: LinkConfig) -> str:
 
 
 def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
-    """What a mapping moves from where to where, and below it what is not as by default."""
+    """Return a line on what a mapping moves from where to where, and below it what is not as by default."""
     state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
     to = _side(mapping.destination).removesuffix(",")
     lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
@@ -108,7 +108,7 @@ def _payload(payload: TextPayload, to_mq: bool) -> str:
 
 
 def _own_attributes(attributes: MessageAttributes | PublicationAttributes) -> list[tuple[str, str]]:
-    """The attributes that are not as in the standard profile."""
+    """Return the attributes that are not as in the standard profile."""
     standard = type(attributes)()
     names = [name for name in type(attributes).model_fields if getattr(attributes, name) != getattr(standard, name)]
     return [(name, _attribute(name, getattr(attributes, name))) for name in names]

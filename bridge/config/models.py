@@ -175,7 +175,7 @@ class Configuration(Section):
 
     @property
     def control_socket_path(self) -> Path | None:
-        """Where the control socket is; None: there is none."""
+        """Return the path of the control socket; None where there is none."""
         if self.control_socket is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
             return self.queue_manager.data_directory / CONTROL_SOCKET
         return self.control_socket
@@ -196,16 +196,18 @@ class Configuration(Section):
 
 
 def default_configuration() -> Configuration:
-    """The configuration of an empty file."""
+    """Return the configuration of an empty file."""
     return Configuration()
 
 
 def clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The channels in `data` (plain values of a file) that share a name, the listeners that share address and port, and
-    the mappings and pipelines that do not go with each other, their link or queue manager.
+    """Return the clashes in `data` (plain values of a file) between parts that are right by themselves.
 
-    It takes plain values rather than models, and passes over what is not of the right type, so that a file with other
-    mistakes is told of its clashes at the same time.
+    They are the channels that share a name, the listeners that share address and port, and the mappings and pipelines
+    that do not go with each other, their link or queue manager.
+
+    The function takes plain values rather than models, and passes over what is not of the right type, so that a file
+    with other mistakes is told of its clashes at the same time.
     """
     listed = data.get("channels")
     names: dict[str, int] = {}
@@ -232,7 +234,10 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
 
 
 def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:
-    """Where `section` listens; None if that is not known, or is any free port (which clashes with nothing)."""
+    """Return address and port where `section` listens.
+
+    Returns None if they are not known, or mean any free port (which clashes with nothing).
+    """
     address, port = section.get("address", defaults.address), section.get("port", defaults.port)
     if not isinstance(address, str) or not isinstance(port, int) or port == 0:
         return None

@@ -9,7 +9,7 @@ class NoPassword(OSError):
 
 
 def read_password(whose: str, file: Path | None, variable: str | None, environment: Mapping[str, str]) -> str:
-    """The first line of `file` where there is one, else what the environment variable `variable` has.
+    """Return the first line of `file` if a file is given, else the value of the environment variable `variable`.
 
     `whose` begins the message of NoPassword, which is raised where neither gives a password: "user mqbridge".
     """

@@ -40,7 +40,10 @@ _REFERENCE_SUFFIXES = (".csv", ".json", ".parquet")
 
 
 def _trigger() -> values.Kind:
-    """The word availableNow, or a duration; its unit may be written in full, as Spark has it."""
+    """Make the kind that accepts the word availableNow, or a duration.
+
+    The unit of a duration may be written in full, as Spark has it.
+    """
     duration = values.duration(0)
 
     def check(value: object) -> object:
@@ -160,8 +163,10 @@ class PipelineDestination(Section):
 
 
 class DeadLetterConfig(Section):
-    """Where rows go whose payload is bad, which `select` cannot be made of, or which a destination refuses for what they are;
-    with neither, the dead-letter queue of the queue manager."""
+    """Where rows go whose payload is bad, of which `select` cannot be made, or which a destination refuses.
+
+    With neither, the dead-letter queue of the queue manager.
+    """
 
     queue: ObjectName | None = None
     """A queue: the message as it came (or as it was to be put), behind an MQDLH with the reason."""

@@ -12,7 +12,7 @@ _PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent a
 
 
 def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
-    """What a pipeline reads and writes, how often, and below it what is not as by default."""
+    """Return a line on what a pipeline reads and writes, and how often, and below it what is not as by default."""
     state = "" if pipeline.enabled else " (not enabled)"
     if pipeline.destination is None:
         to = f"by mapping {pipeline.mapping}"

@@ -48,23 +48,23 @@ class ConfigurationError(Exception):
 
 
 def dotted(location: Location) -> str:
-    """`location` as an operator writes it: `channels[0].port`."""
+    """Return `location` as an operator writes it: `channels[0].port`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{_word(step)}" for step in location)
     return "".join(steps).removeprefix(".")
 
 
 def _word(key: str) -> str:
-    """`key`, in quotes if it could be mistaken for more than one key, or would upset a terminal."""
+    """Return `key`, in quotes if it could be mistaken for more than one key, or would upset a terminal."""
     return key if key.isprintable() and not set(key) & set(" .[]:") and 0 < len(key) <= 60 else quoted(key)
 
 
 def quoted(text: str) -> str:
-    """`text` in quotes, with escapes for what cannot be printed, and cut to what can be read at a glance."""
+    """Return `text` in quotes, with escapes for what cannot be printed, and cut to what can be read at a glance."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def expectation(error: ErrorDetails, root: type[Section]) -> str:
-    """What `error`, one of pydantic's errors about a `root`, had expected, as a phrase.
+    """Return as a phrase what `error`, one of pydantic's errors about a `root`, had expected.
 
     The values themselves are refused by `bridge.config.values`, in full words. That leaves pydantic the file's shape.
     """
@@ -85,19 +85,19 @@ def expectation(error: ErrorDetails, root: type[Section]) -> str:
 
 
 def key_expectation(key: str, model: type[Section]) -> str:
-    """What a `model` has in place of `key`, which is none of its keys."""
+    """Return as a phrase what a `model` expects in place of `key`, which is none of its keys."""
     known = [field.alias or name for name, field in model.model_fields.items()]
     return model.REFUSED.get(key) or f"a known key ({suggestion(key, known) or listing(known, 'or')})"
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`did you mean ...?`; empty if nothing known is near."""
+    """Return `did you mean ...?`, or an empty text if nothing known is near."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 
 def place_of(error: ErrorDetails, root: type[Section]) -> tuple[Location, bool]:
-    """Where what `error` is about stands in the file, and whether it is the key there rather than its value."""
+    """Return the location in the file that `error` is about, and whether the key there is meant rather than its value."""
     if error["type"] == "extra_forbidden":
         return (*_way(error["loc"][:-1], root).written, error["loc"][-1]), True
     way = _way(error["loc"], root)
@@ -119,7 +119,7 @@ class _Way:
 
 
 def _way(location: Location, root: type[Section]) -> _Way:
-    """pydantic's `location` as the file has it, and the model that describes the mapping there.
+    """Return pydantic's `location` as the file has it, and the model that describes the mapping there.
 
     pydantic has steps of its own: the tag of the model, where a value is one of several, and `[key]` where the key of a
     mapping with free keys is meant. Which step is which only the types along the way tell.
@@ -145,20 +145,20 @@ def _way(location: Location, root: type[Section]) -> _Way:
 
 
 def _kind_below(kind: Any, step: str | int) -> Any:
-    """The type of what stands at `step` in a value of type `kind`; None where the types do not tell."""
+    """Return the type of the value at `step` in a value of type `kind`; None where the types do not tell."""
     if _is_section(kind):
         return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}.get(str(step))
     return get_args(kind)[-1] if get_origin(kind) in (dict, list) else None
 
 
 def _tags(member: Any) -> list[str]:
-    """The pydantic tag of a member of a union, if it has one."""
+    """Return the pydantic tag of a member of a union, if it has one."""
     metadata = get_args(member)[1:] if get_origin(member) is Annotated else ()
     return [part.tag for part in metadata if isinstance(part, Tag)]
 
 
 def _without_none(kind: Any) -> Any:
-    """A type without `Annotated` around it and `| None` behind it."""
+    """Return a type without `Annotated` around it and `| None` behind it."""
     while True:
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]

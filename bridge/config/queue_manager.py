@@ -79,8 +79,10 @@ class TlsConfig(Section):
 
 
 class BatchConfig(Section):
-    """What one unit of work of a publisher holds at most: it is committed when the first of the three is reached, or
-    nothing more is waiting."""
+    """What one unit of work of a publisher holds at most.
+
+    It is committed when the first of the three is reached, or nothing more is waiting.
+    """
 
     # Records and a receipt come on top; the queue manager's MAXUMSGS, 10000 by default, has to have room for all.
     messages: Annotated[int, values.integer(1, 5000)] = 500
@@ -146,7 +148,7 @@ class IbmQueueManagerConfig(Section):
 
     @property
     def connection_list(self) -> str:
-        """`connections` as MQ takes them: `host(port),host(port)`; empty where there are none."""
+        """Return `connections` as MQ takes them: `host(port),host(port)`; empty where there are none."""
         return ",".join(self.connections or ())
 
     @model_validator(mode="before")
@@ -182,7 +184,7 @@ class IbmQueueManagerConfig(Section):
 
 
 def _type_of(data: Any) -> str | None:
-    """The kind of queue manager that `data` describes; None for one that there is not."""
+    """Return the kind of queue manager that `data` describes; None for a kind that does not exist."""
     if not isinstance(data, Mapping):
         return str(getattr(data, "type", "embedded"))
     kind = data.get("type", "embedded")

@@ -24,9 +24,9 @@ class Clash:
 
 
 def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The mappings in `data` (plain values of a file) that do not go with their link.
+    """Return the clashes of mappings in `data` (plain values of a file) with their links.
 
-    Like `bridge.config.models.clashes` it passes over what is not of the right type.
+    Like `bridge.config.models.clashes`, the function passes over what is not of the right type.
     """
     links, mappings = _sections(data, "links"), _sections(data, "mappings")
     sessions: dict[tuple[object, ...], str] = {}
@@ -53,10 +53,10 @@ def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
 
 
 def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The mappings in `data` that name a queue which is not for them.
+    """Return the clashes of mappings in `data` that name a queue which is not for them.
 
-    Queues that the bridge keeps for itself are for none; and of a queue one enabled mapping takes, for it is opened for
-    exclusive input. Passes over what is not of the right type, as `link_clashes`.
+    The queues that the bridge keeps for itself are for no mapping; and only one enabled mapping takes from a queue, for
+    the queue is opened for exclusive input. Passes over what is not of the right type, as `link_clashes`.
     """
     transmission_queue = data.get("transmission_queue", DEFAULT_TRANSMISSION_QUEUE)
     own = {
@@ -85,8 +85,10 @@ def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
 
 
 def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """The pipelines in `data` that name links or mappings that there are not or do not fit, share a directory, or have none
-    for their checkpoint.
+    """Return the clashes of pipelines in `data` with the rest of the file.
+
+    Such a pipeline names a link or mapping that does not exist or does not fit, shares a directory, or has none for its
+    checkpoint.
     """
     links, queue_manager = _sections(data, "links"), data.get("queue_manager")
     on_ibm = isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm"
@@ -116,7 +118,7 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
 
 
 def _mapping_clashes(data: Mapping[str, Any], name: str, pipeline: Mapping[str, Any]) -> Iterator[Clash]:
-    """What is wrong with the mapping that a pipeline uses."""
+    """Yield a clash for each thing that is wrong with the mapping that a pipeline uses."""
     used, mappings = pipeline.get("mapping"), _sections(data, "mappings")
     if not isinstance(used, str):
         return
@@ -153,7 +155,7 @@ def _mapping_clashes(data: Mapping[str, Any], name: str, pipeline: Mapping[str, 
 
 
 def _unfit(place: Location, mapping: Mapping[str, Any], side: str, name: str, link: Mapping[str, Any]) -> Iterator[Clash]:
-    """What a mapping asks for that its link cannot do."""
+    """Yield a clash for each thing that a mapping asks for and its link cannot do."""
     attributes = mapping.get("attributes")
     attributes = attributes if side == "to" and isinstance(attributes, Mapping) else {}
     if mapping.get("guarantee") == "exactly-once":
@@ -172,7 +174,7 @@ def _unfit(place: Location, mapping: Mapping[str, Any], side: str, name: str, li
 
 
 def _session(link: Mapping[str, Any], mapping: str) -> tuple[object, ...]:
-    """What a broker tells sessions apart by: the broker itself, and the client identifier."""
+    """Return the key by which a broker tells sessions apart: the broker itself, and the client identifier."""
     host, client_id = link.get("host"), link.get("client_id", LinkConfig.model_fields["client_id"].default)
     port = link.get("port") or (8883 if "tls" in link else 1883)  # `tls:` with nothing below it is TLS
     identifier = client_id.replace(MAPPING_PLACE, mapping) if isinstance(client_id, str) else client_id
@@ -186,7 +188,7 @@ def _known(name: str, links: Mapping[str, Any]) -> str:
 
 
 def _sections(data: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
-    """The sections by name below `key`, of those that are sections at all."""
+    """Return the sections by name below `key`, of those that are sections at all."""
     listed = data.get(key)
     found = listed if isinstance(listed, Mapping) else {}
     return {str(name): section for name, section in found.items() if isinstance(section, Mapping)}

@@ -32,7 +32,10 @@ class Section(BaseModel):
 
 
 def without_empty(data: Any, *keys: str) -> Any:
-    """`data` without those of `keys` that have no value: a heading whose lines are all commented out means defaults."""
+    """Return `data` without those of `keys` that have no value.
+
+    A heading whose lines are all commented out means defaults.
+    """
     if not isinstance(data, Mapping):
         return data
     return {key: value for key, value in data.items() if value is not None or key not in keys}

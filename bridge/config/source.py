@@ -79,7 +79,10 @@ class Source:
             self.values = self._mapping(root, (), 0)
 
     def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
-        """The problem that `expected` should stand at `location`. `found` is what stands there, unless it is told."""
+        """Return the problem that `expected` should stand at `location`.
+
+        Without `found`, the problem shows what stands there in the file.
+        """
         # What is not written stands, so to say, where its section begins.
         written = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
         if not written:  # an empty file
@@ -91,19 +94,22 @@ class Source:
         return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown)
 
     def key_problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
-        """The problem that the key at `location`, rather than its value, is wrong."""
+        """Return the problem that the key at `location`, rather than its value, is wrong."""
         place = _place(self._keys[location].start_mark)
         return Problem(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
 
     def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
-        """The problem that stands at a character of the text at `location`, counted from 0 as the text is when read."""
+        """Return the problem that stands at a character of the text at `location`.
+
+        `position` counts from 0, in the text as it is when read.
+        """
         node = self._nodes[location]
         assert isinstance(node, yaml.ScalarNode)
         place = place_in(self._text, node, position)
         return Problem(self.file, *place, dotted(location), expected, found)
 
     def key_place(self, location: Location) -> str:
-        """Where the key at `location` stands, as `file:line`."""
+        """Return the place of the key at `location`, as `file:line`."""
         return f"{self.file}:{_place(self._keys[location].start_mark)[0]}"
 
     def _bytes(self) -> bytes:
@@ -188,7 +194,7 @@ class Source:
         return result
 
     def _merged(self, node: yaml.Node, location: Location, depth: int) -> dict[str, Any]:
-        """The values that `<<: *anchor` or `<<: [*one, *other]` brings into the mapping at `location`."""
+        """Return the values that `<<: *anchor` or `<<: [*one, *other]` brings into the mapping at `location`."""
         self._count_in(node, depth)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location, depth)
@@ -225,17 +231,23 @@ class Source:
 
 
 def _place(mark: Any) -> tuple[int, int]:
-    """Line and column of a PyYAML mark, from 1. Every node and event of a text has one, whatever its type says."""
+    """Return line and column of a PyYAML mark, from 1.
+
+    Every node and event of a text has a mark, whatever its type says.
+    """
     return mark.line + 1, mark.column + 1
 
 
 def _end(text: str) -> tuple[int, int]:
-    """Line and column, from 1, of what comes after `text`."""
+    """Return line and column, from 1, of what comes after `text`."""
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
 def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
-    """The value of a scalar. Words without quotes may be numbers, truth values or nothing; all else is text."""
+    """Return the value of a scalar.
+
+    Words without quotes may be numbers, truth values or nothing; all else is text.
+    """
     word: str = node.value
     if node.style is not None:
         return word
@@ -259,7 +271,7 @@ def _is_merge(node: yaml.Node) -> bool:
 
 
 def _shown(node: yaml.Node) -> str:
-    """What stands in the file, as a phrase: text in quotes, other words as they were written."""
+    """Return as a phrase what stands in the file: text in quotes, other words as they were written."""
     if not isinstance(node, yaml.ScalarNode):
         return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
     if isinstance(_scalar(node), str):

@@ -22,9 +22,10 @@ class StandardProfile(Section):
 
 
 def standard_profile() -> StandardProfile:
-    """The standard profile, as the shipped `mappings/standard.yaml` states it (it is what the models have by default).
+    """Return the standard profile, as the shipped `mappings/standard.yaml` states it.
 
-    Raises ConfigurationError if that file cannot be read or states something else, FileNotFoundError if it is missing.
+    The models have the same profile by default. Raises ConfigurationError if that file cannot be read or states something
+    else, FileNotFoundError if it is missing.
     """
     source = Source(shipped_file(_NAME))
     stated = source.values.get("standard")
@@ -37,7 +38,7 @@ NOT_HERE = "the standard profile as it is shipped, because it cannot be set (wri
 
 
 def is_standard(stated: object) -> bool:
-    """Whether `stated`, plain values of a file, is the standard profile."""
+    """Return whether `stated`, plain values of a file, is the standard profile."""
     try:
         return StandardProfile.model_validate(stated) == StandardProfile()
     except ValidationError:
@@ -45,7 +46,7 @@ def is_standard(stated: object) -> bool:
 
 
 def shipped_file(name: str) -> Path:
-    """The file that the bridge ships as `name`: of the installed package, else of the checkout."""
+    """Return the file that the bridge ships as `name`: of the installed package, else of the checkout."""
     package = Path(__file__).resolve().parents[1]
     for directory in (package, package.parent):
         if (directory / name).is_file():

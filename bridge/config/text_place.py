@@ -16,7 +16,9 @@ _BLANK_ESCAPES = {"\\n", "\\t", "\\r", "\\ ", "\\\n", "\\_", "\\N", "\\L", "\\P"
 
 
 def place_in(file: str, node: yaml.ScalarNode, position: int) -> tuple[int, int]:
-    """Line and column, from 1, of the character at `position` of a scalar's text; of its end, where it is longer.
+    """Return line and column, from 1, of the character at `position` of a scalar's text.
+
+    For a `position` beyond the text, return those of its end.
 
     YAML indents and folds lines, but leaves all characters that are no white space as they are and in order. So what stands
     before `position` without its white space stands before the place, too.
@@ -31,7 +33,7 @@ def place_in(file: str, node: yaml.ScalarNode, position: int) -> tuple[int, int]
 
 
 def _characters(file: str, node: yaml.ScalarNode) -> Iterator[tuple[int, int]]:
-    """Where each character of a scalar that is no white space stands in the file, and how many it takes there."""
+    """Yield the place in the file of each character of a scalar that is no white space, and its length there."""
     start, end = node.start_mark.index, node.end_mark.index
     kind = _ANY
     if node.style in ("|", ">"):

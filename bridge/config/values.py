@@ -45,17 +45,18 @@ class Kind(BeforeValidator):
 
 
 def refusal(expected: str, *at: str | int) -> PydanticCustomError:
-    """The error that says a value is not what was `expected`; the reader of the file adds where, and what it found.
+    """Return the error that says a value is not what was `expected`.
 
-    `at` leads from the value that is checked to the one that is meant.
+    The reader of the file adds the place, and what stands there. `at` leads from the value that is checked to the one
+    that is meant.
     """
     return PydanticCustomError("expected", "expected {expected}", {"expected": expected, "at": at})
 
 
 def integer(low: int, high: int, because: str = "") -> Kind:
-    """A whole number from `low` to `high`. Text, fractions and truth values are refused, even if Python takes them.
+    """Make the kind that accepts a whole number from `low` to `high`.
 
-    `because` ends the refusal with a reason.
+    Text, fractions and truth values are refused, even if Python takes them. `because` ends the refusal with a reason.
     """
 
     def check(value: object) -> int:
@@ -67,7 +68,7 @@ def integer(low: int, high: int, because: str = "") -> Kind:
 
 
 def number(low: float) -> Kind:
-    """A number of at least `low`."""
+    """Make the kind that accepts a number of at least `low`."""
 
     def check(value: object) -> float:
         # Written so that NaN, which compares with nothing, is refused too.
@@ -79,7 +80,10 @@ def number(low: float) -> Kind:
 
 
 def size(low: int, high: int) -> Kind:
-    """A number of bytes from `low` to `high`: an integer, or text like `64 KiB`, `1 MB`, `1.5mib` (in any case)."""
+    """Make the kind that accepts a number of bytes from `low` to `high`.
+
+    A size is an integer, or text like `64 KiB`, `1 MB`, `1.5mib` (in any case).
+    """
     expected = (
         f"a size from {size_text(low)} to {size_text(high)}"
         f" (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
@@ -99,7 +103,10 @@ def size(low: int, high: int) -> Kind:
 
 
 def duration(low: float, high: float = DAY) -> Kind:
-    """A time span from `low` to `high` seconds: a number of seconds, or text like `500 ms`, `10 s`, `2 min`, `1 h`."""
+    """Make the kind that accepts a time span from `low` to `high` seconds.
+
+    A time span is a number of seconds, or text like `500 ms`, `10 s`, `2 min`, `1 h`.
+    """
     expected = (
         f"a duration from {duration_text(low)} to {duration_text(high)}"
         f" (a number of seconds, or a number with {_either(DURATION_UNITS)})"
@@ -120,7 +127,7 @@ def duration(low: float, high: float = DAY) -> Kind:
 
 
 def text(pattern: str, expected: str) -> Kind:
-    """Text that matches the whole of `pattern`; `expected` says the rule in words."""
+    """Make the kind that accepts text which matches the whole of `pattern`; `expected` says the rule in words."""
     compiled = re.compile(pattern)
 
     def check(value: object) -> str:
@@ -134,9 +141,10 @@ def text(pattern: str, expected: str) -> Kind:
 
 
 def choice(literal: Any, because: str = "") -> Kind:
-    """One of the words of the `Literal` type `literal`; `because` ends the refusal with a reason.
+    """Make the kind that accepts one of the words of the `Literal` type `literal`.
 
-    Where a word is a number, such as "5", the number that YAML makes of it without quotes is meant, too.
+    `because` ends the refusal with a reason. Where a word is a number, such as "5", the number that YAML makes of it
+    without quotes is meant, too.
     """
     words: tuple[str, ...] = get_args(literal)
     numbers = {int(word): word for word in words if word.isdigit()}
@@ -153,7 +161,7 @@ def choice(literal: Any, because: str = "") -> Kind:
 
 
 def one_of(*kinds: Kind) -> Kind:
-    """A value of one of several kinds; the refusal names them all."""
+    """Make the kind that accepts a value of one of several kinds; the refusal names them all."""
 
     def check(value: object) -> Any:
         expected = []
@@ -168,7 +176,7 @@ def one_of(*kinds: Kind) -> Kind:
 
 
 def truth() -> Kind:
-    """true or false. Numbers and quoted words are refused."""
+    """Make the kind that accepts true or false, and refuses numbers and quoted words."""
 
     def check(value: object) -> bool:
         if isinstance(value, bool):
@@ -179,7 +187,10 @@ def truth() -> Kind:
 
 
 def path() -> Kind:
-    """A path. A relative one counts from the validation context's `directory`, which is that of the YAML file."""
+    """Make the kind that accepts a path.
+
+    A relative path counts from the validation context's `directory`, which is that of the YAML file.
+    """
 
     def check(value: object, info: ValidationInfo) -> Path:
         # Neither NUL nor lone surrogates, which YAML's escapes can make, reach the operating system's calls.
@@ -191,7 +202,7 @@ def path() -> Kind:
 
 
 def address() -> Kind:
-    """An address to listen on: an IPv4 or IPv6 address (no brackets), or a host name."""
+    """Make the kind that accepts an address to listen on: an IPv4 or IPv6 address (no brackets), or a host name."""
 
     def check(value: object) -> str:
         if isinstance(value, str) and (_ip(value) is not None or _is_host_name(value)):
@@ -202,7 +213,10 @@ def address() -> Kind:
 
 
 def connections(longest: int) -> Kind:
-    """Connection names of MQ: text `host(port),host(port)`, or a list of `host(port)`; at most `longest` characters."""
+    """Make the kind that accepts connection names of MQ, of at most `longest` characters together.
+
+    They are text `host(port),host(port)`, or a list of `host(port)`.
+    """
     expected = f"host(port), or several with commas or as a list, of at most {longest} characters together"
 
     def check(value: object) -> list[str]:
@@ -219,7 +233,7 @@ def connections(longest: int) -> Kind:
 
 
 def url(*schemes: str) -> Kind:
-    """A URL of one of these schemes."""
+    """Make the kind that accepts a URL of one of these schemes."""
     expected = f"a URL that begins with {_either(tuple(f'{scheme}://' for scheme in schemes))}"
 
     def check(value: object) -> str:
@@ -233,20 +247,23 @@ def url(*schemes: str) -> Kind:
 
 
 def without_password(url: str) -> str:
-    """`url` without the user and password that may stand before its host (RFC 3986, section 3.2.1)."""
+    """Return `url` without the user and password that may stand before its host (RFC 3986, section 3.2.1)."""
     scheme, separator, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only programs of this machine reach `address`. Of the host names, `localhost` alone is believed."""
+    """Return whether only programs of this machine reach `address`.
+
+    Of the host names, `localhost` alone is believed.
+    """
     parsed = _ip(address)
     return parsed.is_loopback if parsed is not None else address.lower() == "localhost"
 
 
 def same_address(address: str) -> str:
-    """A form of `address` that is equal for equal addresses: `::1` and `0:0::1`, `localhost` and `127.0.0.1`."""
+    """Return a form of `address` that is equal for equal addresses: `::1` and `0:0::1`, `localhost` and `127.0.0.1`."""
     parsed = _ip(address)
     if parsed is not None:
         return str(parsed)
@@ -254,12 +271,15 @@ def same_address(address: str) -> str:
 
 
 def endpoint(address: str, port: int) -> str:
-    """`address:port`, with the brackets that an IPv6 address needs (RFC 3986, section 3.2.2)."""
+    """Return `address:port`, with the brackets that an IPv6 address needs (RFC 3986, section 3.2.2)."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def size_text(number: int) -> str:
-    """`number` bytes in the largest binary unit that takes it whole: 4194304 is `4 MiB`, 4194305 is `4194305 B`."""
+    """Return `number` bytes in the largest binary unit that takes the number whole.
+
+    4194304 is `4 MiB`, 4194305 is `4194305 B`.
+    """
     for name in ("GiB", "MiB", "KiB"):
         if number and number % SIZE_UNITS[name] == 0:
             return f"{number // SIZE_UNITS[name]} {name}"
@@ -267,7 +287,7 @@ def size_text(number: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`seconds` in the largest unit that takes it whole: 120.0 is `2 min`, 0.5 is `500 ms`."""
+    """Return `seconds` in the largest unit that takes the number whole: 120.0 is `2 min`, 0.5 is `500 ms`."""
     exact = Fraction(str(seconds))
     for name in ("h", "min", "s"):
         if exact and (exact / DURATION_UNITS[name]).denominator == 1:
@@ -276,7 +296,7 @@ def duration_text(seconds: float) -> str:
 
 
 def listing(words: list[str], last: str) -> str:
-    """`words` as a phrase: `a, b or c` for `last` = "or"."""
+    """Return `words` as a phrase: `a, b or c` for `last` = "or"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
@@ -285,7 +305,7 @@ def _either(words: tuple[str, ...] | dict[str, Any]) -> str:
 
 
 def _quantity(number: dict[str, Any], units: dict[str, Any], flag: str = "") -> dict[str, Any]:
-    """JSON Schema of a number, or of text with a number and one of `units` ("i": in any case)."""
+    """Return the JSON Schema of a number, or of text with a number and one of `units` (`flag` "i": in any case)."""
     names = "|".join(units)
     if flag:  # ECMA 262 has no flags inside a pattern
         names = "|".join("".join(f"[{letter.upper()}{letter.lower()}]" for letter in name) for name in units)

@@ -43,14 +43,14 @@ class Attribute(Generic[Result]):
                 located(where, _refuse, str(error))
 
     def of(self, scope: Scope) -> Result:
-        """What it is for a message. Raises Unmappable."""
+        """Return the value of the attribute for a message, or raise Unmappable."""
         if self._constant is not None:
             return self._constant
         return self._check(self.template.render(scope))
 
 
 def located(where: str, make: Callable[..., Made], *arguments: object) -> Made:
-    """What `make` makes; a RuleError that it raises says where in the mapping it is."""
+    """Return the result of `make`, and add to a RuleError that it raises where in the mapping the error is."""
     try:
         return make(*arguments)
     except RuleError as error:
@@ -59,7 +59,7 @@ def located(where: str, make: Callable[..., Made], *arguments: object) -> Made:
 
 
 def check_known(name: str, captures: Collection[str], of_publication: bool) -> None:
-    """Raises TemplateError for a name that messages of a direction never have, or that is nearly another."""
+    """Raise TemplateError for a name that messages of a direction never have, or that is nearly another name."""
     if name in captures or name in WORDS:
         return
     if of_publication and name.startswith("md."):

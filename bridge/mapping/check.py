@@ -23,10 +23,10 @@ _FREE_KEYS = ("properties", "object")
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
-    """Everything that is wrong with the templates, topic filters and filters of each mapping, and the loops that cannot be.
+    """Return all mistakes in templates, topic filters and filters of each mapping, and the loops to refuse.
 
-    A loop is none to refuse where the hop mark cuts it (:func:`loops_of` tells them), but for a mapping that takes all
-    that it makes itself, and one through a link of MQTT 3.1.1, which carries no mark.
+    A loop that the hop mark cuts is not refused (:func:`loops_of` tells those loops), except for a mapping that takes all
+    that it makes itself, and for a loop through a link of MQTT 3.1.1, which carries no mark.
     """
     found: list[Clash] = []
     right: dict[str, AnyMapping] = {}
@@ -42,12 +42,12 @@ def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]
 
 
 def loops_of(configuration: Configuration) -> list[Loop]:
-    """The loops between the mappings of a configuration, which the hop mark cuts at run time."""
+    """Return the loops between the mappings of a configuration, which the hop mark cuts at run time."""
     return loops(configuration.mappings, configuration.links, configuration.queue_manager.name)
 
 
 def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
-    """What is wrong with a mapping: part by part, so that all of it is told; then what only the whole shows."""
+    """Yield the errors of a mapping: part by part, so that all of them are told; then those that only the whole shows."""
     told = False
     to_mq = isinstance(mapping, ToMqMapping)
     captures: tuple[str, ...] | None = ()
@@ -84,7 +84,7 @@ def _patterns(mapping: AnyMapping) -> Iterator[tuple[str, str]]:
 
 
 def _templates(mapping: AnyMapping) -> Iterator[tuple[str, str]]:
-    """Where in a mapping there are templates, and what they are."""
+    """Yield the place of each template in a mapping, and its text."""
     attributes = mapping.attributes
     keys: tuple[str, ...]
     if isinstance(mapping, ToMqMapping):
@@ -110,7 +110,7 @@ def _clash(name: str, error: RuleError) -> Clash:
 
 
 def _steps(where: str) -> tuple[str, ...]:
-    """The keys in a dotted place of a mapping."""
+    """Return the keys in a dotted place of a mapping."""
     steps = where.split(".") if where else []
     for key in _FREE_KEYS:
         if key in steps[:2] and len(steps) > 3:

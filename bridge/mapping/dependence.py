@@ -32,7 +32,7 @@ class Dependence(msgspec.Struct, frozen=True):
 
 
 def dependence_of(config: ToMqMapping | ToMqttMapping) -> Dependence:
-    """What a mapping looks at."""
+    """Return the parts of a message that a mapping looks at."""
     templates = _to_mq(config) if isinstance(config, ToMqMapping) else _to_mqtt(config)
     names = set(config.filter.properties).union(*(Template(text).names for text in templates if text is not None))
     least, most = config.filter.min_size, config.filter.max_size

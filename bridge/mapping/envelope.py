@@ -37,7 +37,10 @@ class Envelope:
     __slots__ = ("_folders", "_properties", "_request", "body", "ccsid", "encoding", "format", "md")
 
     def __init__(self, message: Message, request: Message | None = None) -> None:
-        """`request` is what is kept of the one that the message answers: where to answer is then its to say."""
+        """Walk the headers of `message` to its body.
+
+        `request` is what is kept of the request that the message answers: where to answer is then for the request to say.
+        """
         md = message.md
         self._request = Envelope(request) if request is not None else None
         self._folders: tuple[Folder, ...] = ()
@@ -61,7 +64,7 @@ class Envelope:
         self.format, self.encoding, self.ccsid = format, encoding, ccsid or CCSID_UTF8
 
     def properties(self, folder: str) -> Mapping[str, str]:
-        """The properties in the folders of that name: name -> value as text; empty where there is no such folder.
+        """Return name -> value as text of the properties in the folders of that name; empty without such a folder.
 
         A property in a group is `group.name`; of one that is there twice the last value counts; one that is nil is
         none. Names in the usr folder are as the bridge reads them (:mod:`bridge.mapping.property_name`).
@@ -75,7 +78,7 @@ class Envelope:
 
     @property
     def qos(self) -> int | None:
-        """mqtt.qos, which a message has that an MQTT client published."""
+        """Return mqtt.qos, which a message has that an MQTT client published; None where it is missing."""
         text = self.properties("mqtt").get("qos")
         if text is None:
             return None
@@ -85,44 +88,44 @@ class Envelope:
 
     @property
     def topic(self) -> str:
-        """mqps.Top, the topic string that it was published to; "" for none."""
+        """Return mqps.Top, the topic string that the message was published to; "" for none."""
         return self.properties("mqps").get("Top", "")
 
     @property
     def retained(self) -> bool:
-        """mqps.Ret."""
+        """Return whether mqps.Ret is set."""
         return self.properties("mqps").get("Ret", "").strip().lower() in ("1", "true")
 
     @property
     def expiry(self) -> float | None:
-        """Seconds until it expires; None: never."""
+        """Return the seconds until the message expires; None: never."""
         return self.md.Expiry / 10 if self.md.Expiry >= 0 else None
 
     @property
     def user(self) -> bytes:
-        """MQMD.UserIdentifier."""
+        """Return MQMD.UserIdentifier without the blanks and NULs at its end."""
         return self.md.UserIdentifier.rstrip(b" \0")
 
     @property
     def hops(self) -> tuple[str, ...]:
-        """The mappings that it came through, oldest first."""
+        """Return the mappings that the message came through, oldest first."""
         return hops_of(self.properties(FOLDER).get(ELEMENT, ""))
 
     @property
     def is_answer(self) -> bool:
-        """Whether it is known which request it answers."""
+        """Return whether the request is known that the message answers."""
         return self._request is not None
 
     @property
     def response_topic(self) -> str:
-        """mqtt.responseTopic, of an answer that of its request; "" for none."""
+        """Return mqtt.responseTopic of the message, or for an answer that of its request; "" for none."""
         return (self._request or self).properties("mqtt").get("responseTopic", "")
 
     @property
     def correlation_data(self) -> bytes:
-        """mqtt.correlationData, where the CorrelId could not hold it, or CorrelId without the NULs at its end.
+        """Return mqtt.correlationData where the CorrelId could not hold it, or CorrelId without the NULs at its end.
 
-        Of an answer they are those of its request.
+        For an answer they are those of its request.
         """
         if self._request is not None:
             return self._request.correlation_data
@@ -139,7 +142,7 @@ class Envelope:
 def publication_of(
     message: Message, *, topic: str | None = None, retained: bool | None = None
 ) -> Publication:
-    """The publication that a message was made of, or would be: the other way of seed 004, table 2.
+    """Return the publication that a message was made of, or would be: the reverse of seed 004, table 2.
 
     `topic` and `retained` say what is known of them from elsewhere than the RFH2. Raises Unmappable where headers
     cannot be read.
@@ -177,7 +180,10 @@ def _properties_of(folders: Iterable[Folder]) -> dict[str, _Properties]:
 
 @remembered(4096)
 def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Properties]:
-    """(name, properties) of a folder; why it cannot be read is for those who need it to know."""
+    """Return (name, properties) of a folder, or (name, reason) where the folder cannot be read.
+
+    The reason is for callers that need the folder.
+    """
     simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None
     found: dict[str, str] = {}
     if simple is not None:

@@ -57,7 +57,7 @@ class Filter:
         return bool(self._tests)
 
     def takes(self, message: Filterable) -> bool:
-        """Whether a message is one that the filter takes. Raises Unmappable where its headers cannot be read."""
+        """Return whether the filter takes a message, or raise Unmappable where the headers of the message cannot be read."""
         return all(test(message) for test in self._tests)
 
 
@@ -93,7 +93,10 @@ def _of_value(wanted: str | int | float) -> Callable[[str | None], bool]:
 
 
 def _number(value: str | None) -> int | float | None:
-    """The number that a property is; properties of MQTT are text, and those of MQ come as text here."""
+    """Return the number that a property is; None where it is none.
+
+    Properties of MQTT are text, and those of MQ come as text here.
+    """
     if value is None:
         return None
     try:

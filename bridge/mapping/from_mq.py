@@ -75,7 +75,7 @@ def _read_mqps(content: Mapping[str, object], properties: Properties) -> None:
 
 
 def _qos(value: object, otherwise: int | None) -> int | None:
-    """The QoS in an mqtt folder, typed or as text; MalformedHeader for anything that is no QoS."""
+    """Return the QoS in an mqtt folder, typed or as text; raise MalformedHeader for anything that is no QoS."""
     if value is None:
         return otherwise
     text = str(value).strip()
@@ -85,16 +85,20 @@ def _qos(value: object, otherwise: int | None) -> int | None:
 
 
 def publication_qos(persistence: int, mqtt_qos: int | None) -> int:
-    """QoS that an incoming publication counts as: its own from an MQTT client, from persistence from an MQ application."""
+    """Return the QoS that an incoming publication counts as.
+
+    A publication of an MQTT client has a QoS of its own; for one of an MQ application it follows from persistence.
+    """
     if mqtt_qos is not None:
         return mqtt_qos
     return 2 if persistence == cmqc.MQPER_PERSISTENT else 0
 
 
 def subscription_qos(user_data: str | None) -> int | None:
-    """QoS that a client asked for, as the bridge writes it into the subscription's user data; None for no subscription.
+    """Return the QoS that a client asked for, as the bridge writes it into the subscription's user data.
 
-    User data that the bridge did not write (a subscription made by an administrator for a client) limits nothing: 2.
+    None stands for no subscription. User data that the bridge did not write (a subscription made by an administrator for a
+    client) limits nothing: 2.
     """
     if user_data is None:
         return None
@@ -110,7 +114,7 @@ def from_mq(
     requested_qos: int | None = None,
     direct_qos: int = DIRECT_MESSAGE_QOS,
 ) -> OutgoingPublication:
-    """The publication that a message becomes for one client (seed 004, tables 4 and 5).
+    """Return the publication that a message becomes for one client (seed 004, tables 4 and 5).
 
     `topic` is the topic string published with, or the queue name that an application put the direct message to;
     `retained` whether it comes as a retained publication; `persistent` overrides MQMD.Persistence once the queue manager
@@ -137,10 +141,11 @@ def from_mq(
 
 
 def message_id_from(msg_id_low: int, in_use: Container[int]) -> int:
-    """MQTT message id of a transmission: the last two bytes of its MQMD.MsgId on the transmission queue (seed 004, table 5).
+    """Return the MQTT message id of a transmission (seed 004, table 5).
 
-    Where they are 0, which MQTT reserves, or still in flight for that client, the next free one. Raises ValueError when
-    all 65535 are in use, which an in-flight window prevents.
+    The id is the last two bytes of the MQMD.MsgId that the transmission has on the transmission queue. Where they are 0,
+    which MQTT reserves, or still in flight for that client, it is the next free id. Raises ValueError when all 65535 are
+    in use, which an in-flight window prevents.
     """
     candidate = msg_id_low & 0xFFFF
     for _ in range(65_536):

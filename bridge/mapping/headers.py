@@ -26,7 +26,7 @@ def descriptor(
     user: bytes, persistence: int, expiry: int, priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF,
     format: bytes = cmqc.MQFMT_RF_HEADER_2, ccsid: int = cmqc.MQCCSI_Q_MGR,
 ) -> MQMD:  # fmt: skip
-    """The MQMD that messages of the same kind share."""
+    """Return the MQMD that messages of the same kind share."""
     return MQMD(
         Format=format,
         CodedCharSetId=ccsid,
@@ -38,12 +38,15 @@ def descriptor(
 
 
 def expiry_of(seconds: float | None) -> int:
-    """MQMD.Expiry of an expiry in seconds, None being never. What expires at once has a tenth of a second left."""
+    """Return MQMD.Expiry for an expiry in seconds, None being never.
+
+    A publication that expires at once has a tenth of a second left.
+    """
     return cmqc.MQEI_UNLIMITED if seconds is None else min(max(round(seconds * 10), 1), MAX_EXPIRY)
 
 
 def correl_id_of(correlation_data: bytes) -> bytes:
-    """The CorrelId that holds Correlation Data of 1 to 24 bytes; MQCI_NONE for others."""
+    """Return the CorrelId that holds Correlation Data of 1 to 24 bytes; MQCI_NONE for other Correlation Data."""
     if len(correlation_data) > CORREL_ID_LENGTH:
         return cmqc.MQCI_NONE
     return correlation_data.ljust(CORREL_ID_LENGTH, b"\0")
@@ -60,10 +63,11 @@ def rfh2_of(
     format: bytes = cmqc.MQFMT_NONE,
     ccsid: int = CCSID_UTF8,
 ) -> bytes:
-    """The RFH2: folders mqtt, mqps (topic and whether retained; None: left to the queue manager), usr, mqbridge.
+    """Encode the RFH2 with its folders mqtt, mqps, usr and mqbridge.
 
-    `correl_id` is that of the MQMD; Correlation Data that it does not hold are written here. Raises Unmappable for what
-    no RFH2 can hold (MQRC_RFH_FORMAT_ERROR).
+    `mqps` is the topic and whether it is retained; None: the folder is left to the queue manager. `correl_id` is
+    that of the MQMD; Correlation Data that it does not hold are written here. Raises Unmappable for what no RFH2 can
+    hold (MQRC_RFH_FORMAT_ERROR).
     """
     try:
         folders = [_mqtt_folder(publication, original_topic, correl_id)]
@@ -95,7 +99,7 @@ def properties_of(
     *,
     original_topic: str,
 ) -> dict[str, str | int | bool]:
-    """The message properties that say what the RFH2 would."""
+    """Return the message properties that say what the RFH2 would say."""
     found: dict[str, str | int | bool] = {}
     for name, value in _mqtt_content(publication, original_topic, correl_id).items():
         found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]

@@ -18,22 +18,22 @@ HOPS_PROPERTY = f"{FOLDER}.{ELEMENT}"
 
 
 def mark_of(origin: str, mapping: str) -> str:
-    """The mark that a mapping leaves: "queue manager/mapping"; neither name has a comma in it."""
+    """Return the mark that a mapping leaves: "queue manager/mapping"; neither name has a comma in it."""
     return f"{origin}/{mapping}"
 
 
 def hops_text(hops: tuple[str, ...]) -> str:
-    """The marks as text, oldest first."""
+    """Return the marks as text, oldest first."""
     return ",".join(hops)
 
 
 @remembered(1024)
 def hops_of(text: str) -> tuple[str, ...]:
-    """The marks in a text that `hops_text` wrote, or somebody else."""
+    """Return the marks in a text that `hops_text` or somebody else wrote."""
     return tuple(mark for mark in (mark.strip() for mark in text.split(",")) if mark)
 
 
 @lru_cache(maxsize=1024)
 def hops_folder(hops: tuple[str, ...]) -> Folder:
-    """The folder of an RFH2."""
+    """Return the folder of an RFH2 that holds the marks."""
     return Folder.build(FOLDER, {ELEMENT: hops_text(hops)})

@@ -50,7 +50,7 @@ class PublicationLikeness:
         self._patterns: dict[Kind, _Pattern | None] = {}
 
     def kind(self, publication: Publication) -> Kind | None:
-        """The kind of a publication; None for one that is alike to none."""
+        """Return the kind of a publication; None for a publication that is alike to none."""
         if not self.possible or publication.properties or publication.correlation_data or publication.response_topic:
             return None
         return (
@@ -67,11 +67,11 @@ class PublicationLikeness:
         )
 
     def knows(self, kind: Kind) -> bool:
-        """Whether one of that kind was mapped."""
+        """Return whether a publication of that kind was mapped."""
         return kind in self._patterns
 
     def remember(self, kind: Kind, publication: Publication, mapped: MappedMessage | None) -> None:
-        """What became of a publication of that kind; None where the mapping does not take it."""
+        """Remember the message that a publication of that kind became; None where the mapping does not take it."""
         if len(self._patterns) >= MOST:
             self._patterns.clear()
         if mapped is None:
@@ -87,7 +87,7 @@ class PublicationLikeness:
         self._patterns[kind] = _Pattern(mapped, before, behind)
 
     def mapped(self, kind: Kind, publication: Publication) -> MappedMessage | None:
-        """What becomes of a publication of a kind that is known."""
+        """Return the message that a publication of a known kind becomes; None where the mapping does not take it."""
         pattern = self._patterns[kind]
         if pattern is None:
             return None
@@ -116,24 +116,24 @@ class MessageLikeness:
         self._publications: dict[Kind, Publication | None] = {}
 
     def kind(self, message: Message, topic: str | None) -> Kind | None:
-        """The kind of a message; None for one that is alike to none."""
+        """Return the kind of a message; None for a message that is alike to none."""
         md = message.md
         if not self.possible or md.Format in HEADER_FORMATS:
             return None
         return topic, not message.data, *[getattr(md, field) for field in self._fields]
 
     def knows(self, kind: Kind) -> bool:
-        """Whether one of that kind was mapped."""
+        """Return whether a message of that kind was mapped."""
         return kind in self._publications
 
     def remember(self, kind: Kind, publication: Publication | None) -> None:
-        """What became of a message of that kind; None where the mapping does not take it."""
+        """Remember the publication that a message of that kind became; None where the mapping does not take it."""
         if len(self._publications) >= MOST:
             self._publications.clear()
         # One of its own: whom the other is given to may change it.
         self._publications[kind] = None if publication is None else msgspec.structs.replace(publication, payload=b"")
 
     def mapped(self, kind: Kind, message: Message) -> Publication | None:
-        """What becomes of a message of a kind that is known."""
+        """Return the publication that a message of a known kind becomes; None where the mapping does not take it."""
         like = self._publications[kind]
         return None if like is None else msgspec.structs.replace(like, payload=message.data)

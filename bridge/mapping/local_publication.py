@@ -12,9 +12,10 @@ from bridge.wire import cmqc
 
 
 def message_of(publication: Publication) -> MappedMessage:
-    """The message that a client would have published (seed 004, tables 1 and 2), with what the publication has more.
+    """Return the message that a client would have published (seed 004, tables 1 and 2), with all else the publication has.
 
-    It is for a topic, so its mqps folder is the queue manager's to write. Raises Unmappable for what no RFH2 can hold.
+    The message is for a topic, so its mqps folder is the queue manager's to write. Raises Unmappable for what no RFH2 can
+    hold.
     """
     return MappedMessage(
         destination=Destination(publication.topic, True),
@@ -26,7 +27,7 @@ def message_of(publication: Publication) -> MappedMessage:
 
 
 def received_message(publication: Publication) -> Message:
-    """The same message as a subscriber has it, topic and whether it is retained included. Raises Unmappable."""
+    """Return the same message as a subscriber has it, topic and whether it is retained included, or raise Unmappable."""
     return _message(publication, (publication.topic, publication.retain))
 
 

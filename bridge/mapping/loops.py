@@ -86,13 +86,13 @@ class _Node:
         self.destination = QUEUES if to.queue_manager in (None, origin) else None
 
     def takes(self, place: str, name: str) -> bool:
-        """Whether a message put or published there is one that it takes."""
+        """Return whether the mapping takes a message put or published to `name` at `place`."""
         if place != self.source:
             return False
         return self._pattern.matches(name) if self._pattern is not None else name == self._queue
 
     def feeds(self, other: _Node) -> bool:
-        """Whether it may write what the other takes."""
+        """Return whether the mapping may write what the other takes."""
         if self.destination is None or self.destination != other.source:
             return False
         if other._pattern is None:
@@ -100,7 +100,10 @@ class _Node:
         return overlaps(self._levels, other._pattern.levels)
 
     def surely_feeds(self, other: _Node) -> bool:
-        """Whether all that it takes it writes to where the other takes it from, and the other takes all of that."""
+        """Return whether all that the mapping takes surely comes to the other.
+
+        That is so where the mapping writes all of it to where the other takes it from, and the other takes all of that.
+        """
         literal = self._template.literal
         return self.destination is not None and literal is not None and other.takes(self.destination, literal)
 
@@ -117,7 +120,7 @@ class _Node:
 def loops(
     mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig] | None = None, origin: str = ""
 ) -> list[Loop]:
-    """The loops between mappings that are enabled: through each of them a shortest one. Raises RuleError.
+    """Return the loops between enabled mappings: for each mapping a shortest one through it, or raise RuleError.
 
     `links` say which links are to one and the same broker, and which carry hop marks; `origin` is the name of the queue
     manager. Whether values of properties close a loop cannot be seen here, so they count as closing it.
@@ -185,7 +188,7 @@ class LoopGuard:
         self._nodes = {name: _Node(name, config, origin, self._links) for name, config in mappings.items()}
 
     def closes(self, hops: tuple[str, ...], place: str, name: str) -> str | None:
-        """The mapping through which a message has come and which would take it again; None: it may go.
+        """Return the mapping through which a message has come and which would take it again; None: the message may go.
 
         `hops` are the message's as it is to go out, the mark of the mapping that made it last. `place` is QUEUES, LOCAL
         or a link's name, `name` the queue or topic there; a queue of another queue manager is taken by no mapping, and
@@ -209,6 +212,6 @@ class LoopGuard:
 
 
 def _place(link: str, links: Mapping[str, LinkConfig]) -> str:
-    """One name for one broker, however many links lead there."""
+    """Return one name for one broker, however many links lead there."""
     config = links.get(link)
     return link if config is None else f"{config.host.lower()}:{config.broker_port}"

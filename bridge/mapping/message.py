@@ -30,12 +30,12 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
 
     @property
     def put_data(self) -> bytes:
-        """What is handed to MQPUT."""
+        """Return the data that are handed to MQPUT."""
         return self.data
 
     @property
     def length(self) -> int:
-        """Length in bytes of the message data, as MAXMSGL counts it."""
+        """Return the length in bytes of the message data, as MAXMSGL counts it."""
         return len(self.data)
 
 
@@ -56,11 +56,11 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
 
     @property
     def data(self) -> bytes:
-        """RFH2 and payload, as an MQ application receives them."""
+        """Return RFH2 and payload, as an MQ application receives them."""
         return self.data_as()
 
     def data_as(self, *, retained: bool = False, user_data: str | None = None) -> bytes:
-        """RFH2 and payload of one delivery.
+        """Return RFH2 and payload of one delivery.
 
         `retained` says that the message is received as a retained publication (mqps.Ret); `user_data` is that of the
         subscription it is delivered for (mqps.Sud).
@@ -69,7 +69,10 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
 
     @property
     def put_data(self) -> bytes:
-        """What is handed to MQPUT: the mqps folder is the queue manager's to write, for each subscription."""
+        """Return the data that are handed to MQPUT.
+
+        The mqps folder is the queue manager's to write, for each subscription.
+        """
         return self._with(self._mqtt())
 
     def _mqtt(self) -> Folder:
@@ -87,7 +90,10 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
 
     @property
     def length(self) -> int:
-        """Length in bytes of the message data without its RFH2 (message properties do not count against MAXMSGL)."""
+        """Return the length in bytes of the message data without its RFH2.
+
+        Message properties do not count against MAXMSGL.
+        """
         return len(self.payload)
 
 

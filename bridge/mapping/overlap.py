@@ -15,7 +15,7 @@ _ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
 
 
 def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
-    """Whether a topic of the first pattern is one that the second, a topic filter, matches.
+    """Return whether the second pattern, a topic filter, matches a topic of the first.
 
     A topic that begins with `$` is none for a filter that begins with a wildcard (MQTT-4.7.2-1).
     """
@@ -48,7 +48,10 @@ def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
 
 
 def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, ...]:
-    """The pattern of the topics that a template makes; `one_level` are the captures that stand for a single level."""
+    """Return the pattern of the topics that a template makes.
+
+    `one_level` are the captures that stand for a single level.
+    """
     levels: list[str] = []
     #: of the level at hand: its literal text, and whether a name is in it whose value is one level, or any number
     literal, one, many = "", False, False
@@ -69,7 +72,7 @@ def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, .
 
 
 def name_pattern(template: Template) -> re.Pattern[str]:
-    """The names that a template makes, of which nothing is known but their literal parts."""
+    """Return the pattern of the names that a template makes, of which nothing is known but their literal parts."""
     return re.compile(
         "".join(".*" if isinstance(piece, Placeholder) else re.escape(piece) for piece in template.pieces), re.DOTALL
     )

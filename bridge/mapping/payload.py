@@ -17,7 +17,7 @@ _SHOWN = 40
 
 
 def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
-    """The text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
+    """Decode text in a CCSID, or raise Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
     characters = character_set(ccsid, encoding)
     if characters is None:
         raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid}, which the message says it has, is not known here")
@@ -29,13 +29,16 @@ def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
 
 
 def utf_8(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> bytes:
-    """Text in a CCSID as UTF-8; what is UTF-8 already stays the very bytes. Raises Unmappable as `text_of`."""
+    """Convert text in a CCSID to UTF-8, or raise Unmappable as `text_of`.
+
+    Text that is UTF-8 already stays the very bytes.
+    """
     text = text_of(data, ccsid, encoding)
     return data if ccsid == CCSID_UTF8 else text.encode()
 
 
 def in_ccsid(data: bytes, ccsid: int) -> bytes:
-    """Text in UTF-8 in another CCSID. Raises Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
+    """Convert text in UTF-8 to another CCSID, or raise Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
     text = text_of(data, CCSID_UTF8)
     if ccsid == CCSID_UTF8:
         return data
@@ -49,7 +52,7 @@ def in_ccsid(data: bytes, ccsid: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def target(ccsid: int) -> CharacterSet:
-    """The character set to convert to. Raises Unmappable."""
+    """Return the character set to convert to, or raise Unmappable."""
     characters = character_set(ccsid)
     if characters is None:
         raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid}, which the mapping asks for, is not known here")
@@ -57,7 +60,10 @@ def target(ccsid: int) -> CharacterSet:
 
 
 def document_of(data: bytes) -> Any:
-    """The JSON document in UTF-8 (RFC 8259; no NaN, and no number beyond those of a double). Raises Unmappable."""
+    """Parse the JSON document in UTF-8, or raise Unmappable.
+
+    The JSON is that of RFC 8259, with no NaN, and no number beyond those of a double.
+    """
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -66,7 +72,7 @@ def document_of(data: bytes) -> Any:
 
 
 def json_object(members: dict[str, str]) -> bytes:
-    """A JSON object of strings, compact, in the order given."""
+    """Encode a JSON object of strings, compact, in the order given."""
     return msgspec.json.encode(members)
 
 

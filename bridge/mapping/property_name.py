@@ -18,7 +18,7 @@ _TO_ESCAPE = re.compile(r"_(?=x(?:[0-9A-F]{4}|[0-9A-F]{8})_)|^[0-9$]|[^A-Za-z0-9
 
 @remembered(1024)
 def property_name(name: str) -> str:
-    """The name of the element in the usr folder; `_x0000_` for an empty name."""
+    """Return the name of the element in the usr folder; `_x0000_` for an empty name."""
     if not name:
         return _NOTHING
     if _PLAIN.fullmatch(name) and "_x" not in name:
@@ -28,7 +28,7 @@ def property_name(name: str) -> str:
 
 @remembered(1024)
 def user_name(element: str) -> str:
-    """The name that an element of the usr folder stands for."""
+    """Return the name that an element of the usr folder stands for."""
     if "_x" not in element:
         return element
     return "" if element == _NOTHING else _ESCAPE.sub(_character, element)

@@ -21,7 +21,7 @@ _MQTT_STRING_LENGTH = 65_535
 
 
 def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NAME_ERROR) -> str:
-    """The name of a queue: 1 to 48 of MQ's characters."""
+    """Check and return the name of a queue: 1 to 48 of MQ's characters."""
     if not _OBJECT_NAME.fullmatch(text):
         rule = "1 to 48 of the characters A-Z a-z 0-9 . _ / %"
         raise Unmappable(reason, f"{_cut(text)} is no name for a {what}, which has {rule}")
@@ -29,7 +29,7 @@ def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NA
 
 
 def queue_manager_name(text: str) -> str:
-    """The name of a queue manager, or a client identifier: 1 to 48 bytes."""
+    """Check and return the name of a queue manager, or a client identifier: 1 to 48 bytes."""
     if not text or "\0" in text or len(text.encode()) > _QUEUE_MANAGER_LENGTH:
         why = f"{_cut(text)} is no name for a queue manager or client, which has 1 to {_QUEUE_MANAGER_LENGTH} bytes"
         raise Unmappable(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, why)
@@ -37,7 +37,7 @@ def queue_manager_name(text: str) -> str:
 
 
 def topic_string(text: str) -> str:
-    """A topic string to publish to on MQ."""
+    """Check and return a topic string to publish to on MQ."""
     if not text or _WILDCARD.search(text):
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
     if len(text) > MQ_TOPIC_STR_LENGTH:
@@ -47,14 +47,14 @@ def topic_string(text: str) -> str:
 
 
 def topic_name(text: str) -> str:
-    """A topic name to publish to on MQTT (MQTT-3.3.2-2, MQTT-4.7.3)."""
+    """Check and return a topic name to publish to on MQTT (MQTT-3.3.2-2, MQTT-4.7.3)."""
     if not text or _WILDCARD.search(text):
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
     return mqtt_string(text, "topic name", cmqc.MQRC_TOPIC_STRING_ERROR)
 
 
 def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
-    """Text that fits a UTF-8 string of MQTT."""
+    """Check and return text that fits a UTF-8 string of MQTT."""
     if "\0" in text or len(text) > _MQTT_STRING_LENGTH or len(text.encode()) > _MQTT_STRING_LENGTH:
         why = f"{_cut(text)} is no {what}, which has at most {_MQTT_STRING_LENGTH} bytes and no U+0000"
         raise Unmappable(reason, why)
@@ -62,7 +62,7 @@ def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> 
 
 
 def identifier(text: str, field: str, reason: int) -> bytes:
-    """A MsgId or CorrelId: 48 hexadecimal digits, or text of at most 24 bytes."""
+    """Return the bytes of a MsgId or CorrelId: from 48 hexadecimal digits, or from text of at most 24 bytes."""
     if _HEXADECIMAL.fullmatch(text):
         return bytes.fromhex(text)
     encoded = text.encode()
@@ -73,14 +73,14 @@ def identifier(text: str, field: str, reason: int) -> bytes:
 
 
 def correlation(text: str) -> bytes:
-    """Correlation Data: hexadecimal digits of a CorrelId, or text."""
+    """Return the bytes of Correlation Data: from hexadecimal digits of a CorrelId, or from text."""
     if _HEXADECIMAL.fullmatch(text):
         return bytes.fromhex(text)
     return mqtt_string(text, "Correlation Data").encode()
 
 
 def user_identifier(text: str) -> bytes:
-    """MQMD.UserIdentifier: at most 12 bytes."""
+    """Return the bytes of MQMD.UserIdentifier: at most 12."""
     encoded = text.encode()
     if len(encoded) > USER_IDENTIFIER_LENGTH or b"\0" in encoded:
         why = f"{_cut(text)} is no UserIdentifier, which has at most {USER_IDENTIFIER_LENGTH} bytes"

@@ -15,5 +15,5 @@ Rule = ToMqRule | ToMqttRule
 
 
 def rule_of(name: str, config: ToMqMapping | ToMqttMapping, origin: str) -> Rule:
-    """The rule of a mapping; `origin` is the name of the queue manager. Raises RuleError."""
+    """Make the rule of a mapping, or raise RuleError; `origin` is the name of the queue manager."""
     return ToMqRule(name, config, origin) if isinstance(config, ToMqMapping) else ToMqttRule(name, config, origin)

@@ -18,7 +18,7 @@ class RuleError(ValueError):
 
     @classmethod
     def at(cls, where: str, sentence: str) -> RuleError:
-        """The error of a part of the mapping."""
+        """Make the error of a part of the mapping."""
         error = cls(sentence)
         error.where = where
         return error

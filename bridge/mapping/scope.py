@@ -46,22 +46,22 @@ class PublicationScope:
 
     @property
     def qos(self) -> int:
-        """The QoS that it was published with."""
+        """Return the QoS that the publication was published with."""
         return self.publication.qos
 
     @property
     def retained(self) -> bool:
-        """Whether it was published with RETAIN."""
+        """Return whether the publication was published with RETAIN."""
         return self.publication.retain
 
     @property
     def size(self) -> int:
-        """Bytes of payload."""
+        """Return the size of the payload in bytes."""
         return len(self.publication.payload)
 
     @property
     def document(self) -> Any:
-        """The payload as JSON, parsed once. Raises Unmappable."""
+        """Return the payload as JSON, parsed once, or raise Unmappable."""
         if self._document is _UNREAD:
             self._document = document_of(self.publication.payload)
         return self._document
@@ -100,31 +100,34 @@ class MessageScope:
 
     @property
     def retained(self) -> bool:
-        """Whether it is a retained publication."""
+        """Return whether the message is a retained publication."""
         return self.envelope.retained
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """Return the size of the body in bytes."""
         return len(self.envelope.body)
 
     @property
     def text(self) -> str:
-        """The body as text, decoded once. Raises Unmappable."""
+        """Return the body as text, decoded once, or raise Unmappable."""
         if self._text is None:
             self._text = text_of(self.envelope.body, self.ccsid, self.envelope.encoding)
         return self._text
 
     @property
     def document(self) -> Any:
-        """The body as JSON, parsed once. Raises Unmappable."""
+        """Return the body as JSON, parsed once, or raise Unmappable."""
         if self._document is _UNREAD:
             self._document = document_of(utf_8(self.envelope.body, self.ccsid, self.envelope.encoding))
         return self._document
 
 
 def field_text(md: MQMD, field: str) -> str:
-    """A field of an MQMD: bytes as hexadecimal, characters without the blanks and NULs at their end, numbers decimal."""
+    """Return a field of an MQMD as text.
+
+    Bytes are hexadecimal, characters without the blanks and NULs at their end, numbers decimal.
+    """
     value = getattr(md, field)
     if field in BYTE_FIELDS:
         return str(value.hex().upper())

@@ -45,7 +45,7 @@ _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._%]")
 
 
 def check_name(name: str, column: int | None = None) -> None:
-    """Raises TemplateError for a name that no message can have."""
+    """Raise TemplateError for a name that no message can have."""
     folder, dot, field = name.partition(".")
     if folder == "md" and dot and field not in MD_FIELDS:
         near = [known for known in MQMD.__struct_fields__ if known.lower() == field.lower()]
@@ -101,16 +101,19 @@ class Template:
 
     @property
     def literal(self) -> str | None:
-        """The text of a template that refers to nothing; None for any other."""
+        """Return the text of a template that refers to nothing; None for any other template."""
         return self._literal
 
     @property
     def pieces(self) -> tuple[str | Placeholder, ...]:
-        """Literal text, and what stands between."""
+        """Return the literal text, and the placeholders that stand between."""
         return self._pieces
 
     def render(self, scope: Scope) -> str:
-        """The text, filled. Raises Unmappable when a name has no value, or a filter cannot take the one it has."""
+        """Return the filled text.
+
+        Raises Unmappable when a name has no value, or a filter cannot take the value it has.
+        """
         if self._literal is not None:
             return self._literal
         rendered = []
@@ -132,7 +135,7 @@ class Template:
 
 
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
-    """The placeholder that begins there, and where it ends."""
+    """Read the placeholder that begins at `start`, and return it with the position where it ends."""
     found = _NAME.match(text, start + 1)
     if found is None:
         raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
@@ -183,12 +186,12 @@ def _trim(value: str | None) -> str | None:
 
 
 def _mqname(value: str | None) -> str | None:
-    """The value in the characters of MQ's object names ("Rules for naming IBM MQ objects")."""
+    """Return the value in the characters of MQ's object names ("Rules for naming IBM MQ objects")."""
     return value and _NOT_OF_A_NAME.sub("_", value.replace("/", "."))
 
 
 def _text(value: str | None) -> str | None:
-    """The text that the hexadecimal digits of a byte field stand for."""
+    """Return the text that the hexadecimal digits of a byte field stand for."""
     if value is None:
         return None
     try:

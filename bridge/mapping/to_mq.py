@@ -17,7 +17,7 @@ PERSISTENCE_FROM_QOS = (cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT, cmqc.M
 def user_identifier(
     client_id: str, user_name: str | None = None, *, mcauser: str | None = None, use_client_id: bool = False
 ) -> bytes:
-    """The identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
+    """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
 
     In this order (facts.md; DEFINE CHANNEL CHLTYPE(MQTT)): USECLTID(YES) takes the client identifier; else the channel's
     MCAUSER; else the user name of the CONNECT. Where none is given the field stays blank. A longer name is cut, never in
@@ -50,7 +50,10 @@ class ClientIdentity:
 
 
 def to_mq(publication: Publish, identity: ClientIdentity) -> PublicationMessage:
-    """The MQ message that a PUBLISH of this client becomes; the payload is taken over as it is, zero length included."""
+    """Return the MQ message that a PUBLISH of this client becomes.
+
+    The payload is taken over as it is, zero length included.
+    """
     qos = publication.qos
     return PublicationMessage(
         identity.descriptors[qos],

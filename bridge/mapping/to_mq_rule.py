@@ -110,7 +110,7 @@ class ToMqRule:
         }
 
     def map(self, publication: Publication) -> MappedMessage | None:
-        """The message to put; None where the mapping does not take the publication. Raises Unmappable."""
+        """Return the message to put, None where the mapping does not take the publication, or raise Unmappable."""
         kind = self._likeness.kind(publication)
         if kind is None:
             return self._map(publication)
@@ -180,7 +180,7 @@ class ToMqRule:
         )
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
-        """What is to be kept of a request."""
+        """Return the part of a request that is to be kept; None where the mapping keeps none."""
         if self._requests_queue is None:
             return None
         md = descriptor(b"", self._persistence[publication.qos], expiry)
@@ -216,7 +216,10 @@ _KEYS = {
 
 
 def _requested(fields: dict[str, bytes]) -> dict[str, bytes | int]:
-    """With a ReplyToQ it is a request; who answers keeps its CorrelId where there is one to keep (MQMD.Report)."""
+    """Return `fields`, which with a ReplyToQ become those of a request.
+
+    The application that answers keeps the CorrelId of the request where there is one to keep (MQMD.Report).
+    """
     if "ReplyToQ" not in fields:
         return dict(fields)
     report = cmqc.MQRO_PASS_CORREL_ID if "CorrelId" in fields else cmqc.MQRO_NONE

@@ -91,10 +91,10 @@ class ToMqttRule:
     def map(
         self, message: Message, *, topic: str | None = None, request: Message | None = None
     ) -> Publication | None:
-        """The publication; None where the mapping does not take the message. Raises Unmappable.
+        """Return the publication, None where the mapping does not take the message, or raise Unmappable.
 
-        `topic` is the topic string that it was published to, where that is known from elsewhere than its RFH2; `request`
-        what is kept of the request that it answers.
+        `topic` is the topic string that the message was published to, where that is known from elsewhere than its RFH2;
+        `request` is what is kept of the request that the message answers.
         """
         kind = self._likeness.kind(message, topic) if request is None else None
         if kind is None:
@@ -148,7 +148,7 @@ class ToMqttRule:
         )
 
     def _asks_at(self, scope: MessageScope) -> str:
-        """The Response Topic; an answer asks for none itself."""
+        """Return the Response Topic; an answer asks for none itself."""
         if self._response_topic is not None:
             return self._response_topic.of(scope)
         return "" if scope.envelope.is_answer else scope.envelope.response_topic

@@ -28,7 +28,7 @@ def topic_string_error(topic: str) -> str | None:
 
 
 def topic_filter_error(topic_filter: str) -> str | None:
-    """Why an MQTT client cannot subscribe to `topic_filter`, or None when it can (MQTT-4.7.1-2, MQTT-4.7.1-3)."""
+    """Return why an MQTT client cannot subscribe to `topic_filter`, or None when it can (MQTT-4.7.1-2, MQTT-4.7.1-3)."""
     if not topic_filter:
         return "a topic filter has at least one character"
     if "\0" in topic_filter:
@@ -46,12 +46,12 @@ def topic_filter_error(topic_filter: str) -> str | None:
 
 
 def is_wildcard(topic_filter: str) -> bool:
-    """Whether a filter has a level that is `+` or `#`."""
+    """Return whether a filter has a level that is `+` or `#`."""
     return any(level in ("+", "#") for level in topic_filter.split("/"))
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Whether a topic string is one that the filter names.
+    """Return whether a topic filter matches a topic string.
 
     `#` stands for any number of levels, its parent included (MQTT-4.7.1-2), also inside the filter (IBM MQ). A filter
     that begins with a wildcard does not match a topic that begins with `$` (MQTT-4.7.2-1).
@@ -62,7 +62,10 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def _levels_match(pattern: list[str], levels: list[str]) -> bool:
-    """Glob matching with one point to come back to: linear in memory, at worst the product of both lengths in time."""
+    """Return whether a pattern matches levels, by glob matching with one point to come back to.
+
+    The matching is linear in memory, at worst the product of both lengths in time.
+    """
     at, position, hash_at, retry = 0, 0, -1, 0
     while position < len(levels):
         if at < len(pattern) and pattern[at] == "#":

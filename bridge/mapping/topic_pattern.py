@@ -98,7 +98,7 @@ class TopicPattern:
         self._expression = re.compile(guard + "".join(expressions), re.DOTALL)
 
     def captures(self, topic: str) -> dict[str, str] | None:
-        """What the captures stand for in a topic; None for a topic that the filter does not match."""
+        """Return the values of the captures in a topic; None for a topic that the filter does not match."""
         if self._literal is not None:
             return {} if topic == self._literal else None
         found = self._expression.fullmatch(topic)
@@ -107,7 +107,7 @@ class TopicPattern:
         return dict(zip(self.names, found.groups(), strict=True))
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is one that the filter names."""
+        """Return whether the filter matches a topic."""
         return self.captures(topic) is not None
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class TopicPattern:
 
 
 def _level(level: str, column: int) -> tuple[str, str]:
-    """(a literal level, "+", "#" or "..."; name) of a level that begins in a column."""
+    """Return (a literal level, "+", "#" or "..."; name) of a level that begins in a column."""
     if level in ("+", "#"):
         return level, ""
     capture = _CAPTURE.fullmatch(level)

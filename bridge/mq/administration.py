@@ -76,7 +76,10 @@ class Administration:
         return responses
 
     def clear_retained(self, topic: str) -> None:
-        """CLEAR TOPICSTR(topic) CLRTYPE(RETAINED); a topic that has none, or is not known, is no error."""
+        """Clear the retained publication of a topic: CLEAR TOPICSTR(topic) CLRTYPE(RETAINED).
+
+        A topic that has none, or is not known, is no error.
+        """
         try:
             self.run(
                 cmqcfc.MQCMD_CLEAR_TOPIC_STRING,
@@ -88,7 +91,7 @@ class Administration:
                 raise
 
     def subscriptions(self, name: str = "*") -> list[tuple[str, str, str, bool]]:
-        """The subscriptions of a name, which may end in `*`: name, topic string, user data, durable."""
+        """Return the subscriptions of a name, which may end in `*`: name, topic string, user data, durable."""
         try:
             responses = self.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, name.encode()))
         except MQError as error:

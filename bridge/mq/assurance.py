@@ -20,7 +20,7 @@ class Assurance:
 
     @property
     def losses(self) -> int:
-        """Losses so far. Read it before the look that `assure` tells of."""
+        """Return the number of losses so far. Read it before the look that `assure` tells of."""
         with self._changed:
             return self._losses
 

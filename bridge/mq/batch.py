@@ -50,27 +50,27 @@ class BatchConnection(Protocol):
     """A connection that has the functions of this module as verbs of its own."""
 
     def get_many(self, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE) -> list[Got]:
-        """As the function `get_many`."""
+        """Get messages as the function `get_many` does."""
 
     def get_each(
         self, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
     ) -> list[Got | None]:
-        """As the function `get_each`."""
+        """Get messages by MsgId as the function `get_each` does."""
 
     def look_many(self, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
-        """As the function `look_many`."""
+        """Look at messages as the function `look_many` does."""
 
     def take_each(self, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
-        """As the function `take_each`."""
+        """Take messages by MsgId as the function `take_each` does."""
 
     def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
-        """As the function `put_many`."""
+        """Put messages as the function `put_many` does."""
 
 
 def get_many(
     connection: Connection, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE
 ) -> list[Got]:
-    """MQGETs until there are `messages`, or `size` bytes of data, or no more to get; one message at least.
+    """Call MQGET until there are `messages`, or `size` bytes of data, or no more to get; get one message at least.
 
     With MQGMO_BROWSE_FIRST all but the first are MQGMO_BROWSE_NEXT, and with MQGMO_WAIT only the first waits. That it ends
     early says nothing, an embedded queue manager has bounds of its own. Raises MQError as the first MQGET does:
@@ -84,7 +84,7 @@ def get_many(
 def get_each(
     connection: Connection, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
 ) -> list[Got | None]:
-    """An MQGET for each MsgId, None where that is MQRC_NO_MSG_AVAILABLE; it ends early as `get_many` does.
+    """Call MQGET for each MsgId and return the messages, None for MQRC_NO_MSG_AVAILABLE; end early as `get_many` does.
 
     `options` say all else, with MQMO_MATCH_MSG_ID in MatchOptions; none waits. Raises MQError as the first MQGET does.
     """
@@ -94,9 +94,9 @@ def get_each(
 
 
 def look_many(connection: Connection, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
-    """`get_many` of what browses and wants no data; the options of `GLANCE` and MaxLength 0 need not be said.
+    """Browse messages as `get_many` does, but without their data.
 
-    Raises MQError as the first MQGET does.
+    The options of `GLANCE` and MaxLength 0 need not be given. Raises MQError as the first MQGET does.
     """
     if isinstance(connection, BatchConnection):
         return connection.look_many(handle, options, messages)
@@ -104,14 +104,20 @@ def look_many(connection: Connection, handle: int, options: GetOptions, messages
 
 
 def take_each(connection: Connection, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
-    """`get_each` of what takes and wants no data, as `look_many` says: whether each message was there."""
+    """Take messages as `get_each` does, but without their data, and return for each whether it was there.
+
+    As with `look_many`, the options of `GLANCE` and MaxLength 0 need not be given.
+    """
     if isinstance(connection, BatchConnection):
         return connection.take_each(handle, options, msg_ids)
     return took_each(connection.get, handle, glance(options), msg_ids)
 
 
 def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
-    """MQPUTs; the MQMDs of those that were done, as the queue manager filled them in. Raises MQError as the first does."""
+    """Call MQPUT for each message and return the MQMDs of those that were put, as the queue manager filled them in.
+
+    Raises MQError as the first MQPUT does.
+    """
     if isinstance(connection, BatchConnection):
         return connection.put_many(puts)
     return put_each(connection.put, puts)
@@ -123,7 +129,7 @@ def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
 def got_many(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, messages: int, size: int
 ) -> list[Got]:
-    """`get_many` by an MQGET that is given."""
+    """Do as `get_many` does, by the MQGET that is given."""
     found = [get(handle, options)]
     size -= len(found[0].data)
     options = following(options)
@@ -142,7 +148,7 @@ def got_many(
 def got_each(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, msg_ids: Iterable[bytes], size: int
 ) -> list[Got | None]:
-    """`get_each` by an MQGET that is given."""
+    """Do as `get_each` does, by the MQGET that is given."""
     found: list[Got | None] = []
     wanted = msgspec.structs.replace(options, Options=options.Options & ~cmqc.MQGMO_WAIT)
     for msg_id in msg_ids:
@@ -164,7 +170,7 @@ def got_each(
 
 
 def looked_many(get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, messages: int) -> list[Seen]:
-    """`look_many` by an MQGET that is given, with the options of a glance."""
+    """Do as `look_many` does, by the MQGET that is given, with the options of a glance."""
     found = got_many(get, handle, options, messages, 1)
     return [Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength) for got in found]
 
@@ -172,12 +178,12 @@ def looked_many(get: Callable[[int, GetOptions], Got], handle: int, options: Get
 def took_each(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, msg_ids: Iterable[bytes]
 ) -> list[bool]:
-    """`take_each` by an MQGET that is given, with the options of a glance."""
+    """Do as `take_each` does, by the MQGET that is given, with the options of a glance."""
     return [got is not None for got in got_each(get, handle, options, msg_ids, 1)]
 
 
 def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -> list[MQMD]:
-    """`put_many` by an MQPUT that is given."""
+    """Do as `put_many` does, by the MQPUT that is given."""
     done: list[MQMD] = []
     for handle, message, options in puts:
         try:
@@ -190,12 +196,12 @@ def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -
 
 
 def glance(options: GetOptions) -> GetOptions:
-    """Those of a get that wants no data."""
+    """Return the options of a get that wants no data."""
     return msgspec.structs.replace(options, Options=options.Options | GLANCE, MaxLength=0)
 
 
 def following(options: GetOptions) -> GetOptions:
-    """Those of the gets behind the first."""
+    """Return the options of the gets behind the first."""
     flags = options.Options & ~cmqc.MQGMO_WAIT
     if flags & cmqc.MQGMO_BROWSE_FIRST:
         flags = flags & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT

@@ -48,7 +48,7 @@ _MQDMHO = struct.Struct("<4s2i")
 
 
 def client_status(library: Any, connection: int, type: int) -> MQSTS:
-    """MQSTAT. Raises MQError; MQRC_FUNCTION_NOT_SUPPORTED where the call cannot be found."""
+    """Call MQSTAT and return the status. Raises MQError; MQRC_FUNCTION_NOT_SUPPORTED where the call cannot be found."""
     names = (b"",) * 4
     buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
     _call(library, "MQSTAT", ctypes.c_int32(connection), ctypes.c_int32(type), buffer)
@@ -69,7 +69,7 @@ def client_status(library: Any, connection: int, type: int) -> MQSTS:
 
 
 def client_subscription_request(library: Any, connection: int, subscription: int, action: int, options: int) -> int:
-    """MQSUBRQ: the number of publications. Raises MQError."""
+    """Call MQSUBRQ and return the number of publications. Raises MQError."""
     buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
     handles = ctypes.c_int32(connection), ctypes.c_int32(subscription)
     _call(library, "MQSUBRQ", *handles, ctypes.c_int32(action), buffer)
@@ -78,7 +78,7 @@ def client_subscription_request(library: Any, connection: int, subscription: int
 
 
 def client_delete_message_handle(library: Any, connection: int, handle: int) -> None:
-    """MQDLTMH. Raises MQError."""
+    """Call MQDLTMH. Raises MQError."""
     buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
     _call(library, "MQDLTMH", ctypes.c_int32(connection), ctypes.byref(ctypes.c_int64(handle)), buffer)
 

@@ -28,7 +28,7 @@ _UTF_8 = 1208
 
 @lru_cache(maxsize=4)
 def _packed(base: type) -> type:
-    """A class of the packages' MD or PMO whose bytes were made beforehand; what comes back is not looked at."""
+    """Return a subclass of the packages' MD or PMO whose bytes were made beforehand; it ignores the bytes that come back."""
 
     def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
         self.__dict__.update(source=source, packed=packed)
@@ -53,7 +53,7 @@ class Structures:
         self._packed_options: dict[int, Any] = {}
 
     def od(self, od: MQOD, *, results: bool = False) -> Any:
-        """An OD; with `results` it has room for what `read_od` reads."""
+        """Make an OD; with `results` it has room for the fields that `read_od` reads."""
         made = self._library.OD()
         made.Version = cmqc.MQOD_VERSION_4
         made.ObjectType = od.ObjectType
@@ -89,7 +89,7 @@ class Structures:
         return decode_mqmd(made.pack()[: _MQMD_2 if made.Version >= cmqc.MQMD_VERSION_2 else _MQMD_1])
 
     def pmo(self, options: MQPMO, context: int = 0, message_handle: int = 0) -> Any:
-        """A PMO; `context` and `message_handle` are the queue manager's handles."""
+        """Make a PMO; `context` and `message_handle` are the queue manager's handles."""
         made = self._library.PMO()
         made.Version = cmqc.MQPMO_VERSION_3
         made.Options = options.Options
@@ -107,7 +107,7 @@ class Structures:
         options.InvalidDestCount = made.InvalidDestCount
 
     def unanswered(self, md: MQMD, options: int) -> tuple[Any, Any]:
-        """MD and PMO of a put that returns nothing of interest: packed once for all messages that share them."""
+        """Return the MD and PMO of a put that returns nothing of interest, packed once for all messages that share them."""
         packed = self._packed_descriptors.get(id(md))
         if packed is None or packed.source is not md:
             if len(self._packed_descriptors) >= PACKED_DESCRIPTORS:
@@ -120,7 +120,7 @@ class Structures:
         return packed, pmo
 
     def get(self, options: GetOptions) -> tuple[Any, Any]:
-        """MD and GMO of a get."""
+        """Make the MD and GMO of a get."""
         md, gmo = self._library.MD(), self._library.GMO()
         md.Version = cmqc.MQMD_VERSION_2
         self.match(md, options)
@@ -182,13 +182,16 @@ class Structures:
 
 
 def text(field: bytes | str) -> str:
-    """A character field without what fills it."""
+    """Return the text of a character field without the blanks and zero bytes that fill it."""
     found = field if isinstance(field, str) else field.decode("utf-8", "replace")
     return found.rstrip(" \0")
 
 
 def _name(name: str) -> bytes:
-    """The name of an object. A longer one, cut by the packages, would be the name of another."""
+    """Return the name of an object, encoded. Raises MQError for a name that is too long.
+
+    Cut by the packages, it would be the name of another object.
+    """
     encoded = name.encode()
     if len(encoded) > _NAME_LENGTH:
         raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"{name}: a name has at most {_NAME_LENGTH} characters")
@@ -205,5 +208,5 @@ def _set_string(made: Any, field: str, value: str, room: int = 0) -> None:
 
 
 def _string(made: Any, field: str) -> str:
-    """What came back in an MQCHARV."""
+    """Return the string that came back in an MQCHARV."""
     return text((made.get_vs(field) or b"")[: max(made[field + "VSLength"], 0)])

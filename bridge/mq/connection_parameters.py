@@ -41,7 +41,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def place(self) -> str:
-        """The queue manager in words, for messages."""
+        """Return the queue manager in words, for messages."""
         how = f" at {self.connections}, channel {self.channel}" if self.connections else ""
         how = f" by way of {without_password(self.ccdt_url)}" if self.ccdt_url else how
         return f"queue manager {self.queue_manager}{how}"
@@ -51,7 +51,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def parameters(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> ConnectionParameters:
-    """How to connect as `config` says, its password read.
+    """Return the parameters to connect as `config` says, with the password read.
 
     Raises NoPassword.
     """

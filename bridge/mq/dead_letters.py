@@ -35,12 +35,12 @@ class Origin(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, md: MQMD) -> Origin:
-        """The origin that an MQMD tells."""
+        """Return the origin that an MQMD tells."""
         return cls(md.PutApplType, md.PutApplName, md.PutDate, md.PutTime)
 
     @classmethod
     def now(cls, application: str) -> Origin:
-        """An application, at this moment."""
+        """Return an application as the origin, at this moment."""
         now = time.time()
         seconds = time.gmtime(now)
         clock = time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}"
@@ -48,7 +48,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: Origin) -> Message:
-    """A message behind an MQDLH; `queue` and `queue_manager` say where it was to go."""
+    """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go."""
     header = MQDLH(
         Reason=reason,
         DestQName=_name(queue),
@@ -71,7 +71,7 @@ def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: s
 
 
 def _name(name: str) -> bytes:
-    """What a field of 48 bytes holds of a name; a topic string may be longer. No character is cut in two."""
+    """Return as much of a name as a field of 48 bytes holds; a topic string may be longer. No character is cut in two."""
     return name.encode()[:_NAME_LENGTH].decode(errors="ignore").encode()
 
 
@@ -85,10 +85,11 @@ class DeadLetters:
     def __init__(
         self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
     ) -> None:
-        """`queue` is its name; "" is the one that the queue manager names (DEADQ). Nothing is opened yet.
+        """Note the name of the dead-letter queue; nothing is opened yet.
 
-        `source` is where the mapping takes messages from: the MQDLH names it where a message has no destination;
-        `taken_from` is it where it is a queue.
+        `queue` is that name; "" is the one that the queue manager names (DEADQ). `source` is where the mapping takes
+        messages from: the MQDLH names it where a message has no destination. `taken_from` is the source where that is a
+        queue.
         """
         self._taken_from = taken_from
         self._connection = connection
@@ -152,7 +153,7 @@ class DeadLetters:
         )
 
     def _length_of(self, od: MQOD) -> int:
-        """MAXMSGL of a queue or of the queue manager."""
+        """Return the MAXMSGL of a queue or of the queue manager."""
         handle = self._connection.open(od, cmqc.MQOO_INQUIRE)
         try:
             (length,), _ = self._connection.inquire(handle, (cmqc.MQIA_MAX_MSG_LENGTH,))

@@ -19,7 +19,7 @@ class MQError(Exception):
 
     @property
     def name(self) -> str:
-        """Name of the reason code, such as MQRC_Q_FULL."""
+        """Return the name of the reason code, such as MQRC_Q_FULL."""
         return cmqc.reason_name(self.reason)
 
     def __str__(self) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bridge.config import Configuration
 from bridge.mq.agent import Agent
 from bridge.mq.interface import Connection
 
@@ -39,7 +37,7 @@ class Host(Protocol):
 
     @property
     def agent(self) -> Agent:
-        """What runs units of work for the service."""
+        """Return the agent, which runs units of work for the service."""
 
     async def start(self, events: Events) -> list[str]:
         """Bring it up; lines that tell a person what it is. Raises HostError."""
@@ -48,24 +46,16 @@ class Host(Protocol):
         """Let MQ applications in, where that is the bridge's business; lines that say where. Raises HostError."""
 
     def connect(self, purpose: str) -> Connection:
-        """A connection of its own for a thread of the bridge that does `purpose`; callable on any thread.
+        """Make a connection of its own for a thread of the bridge that does `purpose`; callable on any thread.
 
-        Whoever has one disconnects it before `stop`. Raises MQError.
+        The thread disconnects it before `stop`. Raises MQError.
         """
 
     async def stop(self) -> None:
         """End in order, once every unit of work given to the agent has ended."""
 
     def hint(self, file: Path | None) -> str:
-        """Options by which `mqbridge mq` finds it; `file` is the configuration file, None where there is none."""
+        """Return the options by which `mqbridge mq` finds the queue manager.
 
-
-def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
-    """The queue manager that a configuration names. Raises HostError."""
-    if configuration.queue_manager.type == "embedded":
-        from bridge.mq.embedded.host import EmbeddedHost
-
-        return EmbeddedHost(configuration, loop)
-    from bridge.mq.ibm_host import IbmHost
-
-    return IbmHost(configuration, loop)
+        `file` is the configuration file, None where there is none.
+        """

@@ -60,7 +60,7 @@ class IbmConnection:
 
     @contextmanager
     def _saying(self, what: str) -> Iterator[None]:
-        """Errors of the package as those of the interface."""
+        """Raise errors of the package as those of the interface."""
         try:
             self._manager.get_handle()  # without a connection the package's verbs raise TypeError
             yield
@@ -211,7 +211,7 @@ class IbmConnection:
 
     @contextmanager
     def _message_handle(self, properties: Sequence[Property]) -> Iterator[int]:
-        """A message handle with these properties, for one put; 0 without properties."""
+        """Yield a message handle with these properties, for one put; yield 0 without properties."""
         if not properties:
             yield 0
             return

@@ -50,7 +50,10 @@ class IbmHost:
         )
 
     def _examine(self) -> list[Missing]:
-        """What the queue manager lacks that no waiting brings; one that is away is examined by who waits for it."""
+        """Return the requirements that the queue manager does not meet and that no waiting mends.
+
+        A queue manager that is away is examined by whoever waits for it.
+        """
         try:
             connection = self.connect("examination")
         except MQError as error:

@@ -117,7 +117,7 @@ class Intake:
 
     @property
     def _held(self) -> list[MappingSubscription]:
-        """The subscriptions that are open, in the order to empty them."""
+        """Return the subscriptions that are open, in the order to empty them."""
         return [*self._former] if self._subscription is None else [*self._former, self._subscription]
 
     def _arrange(self) -> None:
@@ -207,18 +207,18 @@ class Intake:
         return Message(got.md, got.data)
 
     def ended(self) -> None:
-        """The unit of work in which messages were taken is committed or backed out."""
+        """Note that the unit of work in which messages were taken is committed or backed out."""
         self._unsettled = False
 
     @property
     def depth(self) -> int:
-        """Messages that wait (CURDEPTH). Raises MQError."""
+        """Return the number of messages that wait (CURDEPTH). Raises MQError."""
         return sum(depth(self._connection, queue) for queue in self._queues)
 
     # A change of the topic filter ------------------------------------------------------------------------------------
 
     def _once(self, taken: list[Got]) -> list[Got]:
-        """What is taken during a change, without what the former subscription has delivered already."""
+        """Return the messages taken during a change, without those that the former subscription has delivered already."""
         if not taken:
             if not self._former and not self._unsettled:
                 self._overlap = None  # whatever came by both has come
@@ -232,10 +232,10 @@ class Intake:
         return self._overlap.fresh(taken)
 
     def _succeed(self) -> bool:
-        """Nothing waits for a former subscription: make the one that takes its place, or let it go. False: not yet.
+        """Make the subscription that takes a former one's place, or end the former; return False where it is too early.
 
-        From the one step to the other, publications come by both. Those that were put before the first and not committed
-        come by the former only: the depth counts them.
+        Called when nothing waits for the former subscription. From the one step to the other, publications come by both.
+        Those that were put before the first and not committed come by the former only: the depth counts them.
         """
         former = self._former[0]
         if self._subscription is None and len(self._former) == 1:

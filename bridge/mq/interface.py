@@ -177,10 +177,10 @@ class Connection(Protocol):
     """An MQ connection: what MQCONN returns and the other verbs take."""
 
     def open(self, od: MQOD, options: int) -> int:
-        """MQOPEN: a handle for the object."""
+        """Open an object (MQOPEN) and return a handle for it."""
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
-        """MQCLOSE; with MQCO_REMOVE_SUB a subscription is removed."""
+        """Close a handle (MQCLOSE); with MQCO_REMOVE_SUB a subscription is removed."""
 
     def put(
         self,
@@ -189,7 +189,7 @@ class Connection(Protocol):
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        """MQPUT to a queue or topic; returns the MQMD as the queue manager filled it in."""
+        """Put a message to a queue or topic (MQPUT); return the MQMD as the queue manager filled it in."""
 
     def put1(
         self,
@@ -198,19 +198,19 @@ class Connection(Protocol):
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        """MQPUT1: open, put, close."""
+        """Open an object, put a message to it, and close it (MQPUT1)."""
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        """MQGET: take or browse a message. Raises TruncatedMessage when it does not fit and may not be cut."""
+        """Take or browse a message (MQGET). Raises TruncatedMessage when it does not fit and may not be cut."""
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        """MQINQ: the values of the MQIA_ selectors and those of the MQCA_ selectors, each in the order asked for."""
+        """Return the values of the MQIA_ selectors and those of the MQCA_ selectors, each in the order asked for (MQINQ)."""
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        """MQSET: give attributes of a queue other values."""
+        """Give attributes of a queue other values (MQSET)."""
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        """MQSUB: (handle of the subscription, handle of the queue it puts to).
+        """Subscribe (MQSUB) and return the handles of the subscription and of the queue that it puts to.
 
         `handle` is a queue opened by the caller as destination; None with MQSO_MANAGED makes one.
         """
@@ -218,22 +218,22 @@ class Connection(Protocol):
     def subscription_request(
         self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> int:
-        """MQSUBRQ: have the retained publications of a subscription sent; their number."""
+        """Have the retained publications of a subscription sent (MQSUBRQ) and return their number."""
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        """MQSTAT."""
+        """Return the status that MQSTAT tells."""
 
     def commit(self) -> None:
-        """MQCMIT."""
+        """Commit the unit of work (MQCMIT)."""
 
     def backout(self) -> None:
-        """MQBACK."""
+        """Back the unit of work out (MQBACK)."""
 
     def command(self, text: str) -> list[CommandResponse]:
         """Run MQSC commands, one response for each."""
 
     def disconnect(self) -> None:
-        """MQDISC: commits the unit of work that is open, closes all handles."""
+        """Disconnect (MQDISC): commit the unit of work that is open, and close all handles."""
 
 
 class CommandResponse(msgspec.Struct, kw_only=True):

@@ -73,7 +73,7 @@ class Identifiers:
         self._numbers = itertools.count(1)
 
     def next(self) -> bytes:
-        """A MsgId, 24 bytes."""
+        """Return a new MsgId, 24 bytes."""
         return self.prefix + next(self._numbers).to_bytes(8, "big")
 
 
@@ -196,7 +196,7 @@ class Ledger:
             how = cmqc.MQGMO_BROWSE_NEXT
 
     def holds(self, msg_id: bytes) -> bool:
-        """Whether a message with this MsgId is on the queue, committed."""
+        """Return whether a message with this MsgId is on the queue, committed."""
         try:
             self._connection.get(
                 self._handle,
@@ -211,11 +211,11 @@ class Ledger:
         return True
 
     def was_committed(self, receipt: bytes, before: bytes, lost: float) -> bool:
-        """Whether the unit of work that puts `receipt` and takes `before` away was committed.
+        """Return whether the unit of work that puts `receipt` and takes `before` away was committed.
 
-        Its connection is lost, since `lost` (time.monotonic()), but the queue manager may be at it still. Then neither is
-        to be seen: MQError, look later. After `LONGEST_DOUBT` the queue manager is through with it, and somebody else has
-        taken `before` away: it was backed out, or its receipt would be there.
+        Its connection is lost, since `lost` (time.monotonic()), but the queue manager may still be at work on it. Then
+        neither message is to be seen: MQError, look later. After `LONGEST_DOUBT` the queue manager is through with it, and
+        somebody else has taken `before` away: the unit of work was backed out, or its receipt would be there.
         """
         if self.holds(receipt):
             return True
@@ -230,7 +230,7 @@ class Ledger:
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
     def read(self) -> tuple[dict[StateKey, tuple[bytes, Entry]], list[bytes]]:
-        """All records, by session and side, with their MsgIds; and the MsgIds of messages that are not needed."""
+        """Return all records, by session and side, with their MsgIds, and the MsgIds of messages that are not needed."""
         records: dict[StateKey, tuple[bytes, Entry]] = {}
         needless: list[bytes] = []
         how = cmqc.MQGMO_BROWSE_FIRST

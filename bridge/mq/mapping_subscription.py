@@ -41,7 +41,7 @@ class MappingSubscription(msgspec.Struct, eq=False, frozen=True):
 
 
 def names(mapping: str) -> tuple[str, str]:
-    """The names that a mapping's subscription has: in turns, whenever its topic filter changes."""
+    """Return the two names of a mapping's subscription: it has them in turns, whenever its topic filter changes."""
     return PREFIX + mapping, PREFIX + mapping + _SECOND
 
 
@@ -78,7 +78,7 @@ def create(connection: Connection, name: str, topic_filter: str, owner: str = ""
 
 
 def depth(connection: Connection, queue: int) -> int:
-    """Messages on a queue that is open for inquiry (CURDEPTH). Raises MQError."""
+    """Return the number of messages on a queue that is open for inquiry (CURDEPTH). Raises MQError."""
     (number,), _ = connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH,))
     return number
 
@@ -111,7 +111,7 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
 
 
 def mapping_subscriptions(connection: Connection, owner: str = "") -> set[str]:
-    """Names of the mappings of a bridge that the queue manager holds subscriptions for. Raises MQError."""
+    """Return the names of a bridge's mappings that the queue manager holds subscriptions for. Raises MQError."""
     administration = Administration(connection)
     try:
         found = administration.subscriptions(PREFIX + "*")

@@ -58,7 +58,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     mapping_queues: tuple[MappingQueue, ...] = ()
 
     def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
-        """The local queues needed, beside those of the command server.
+        """Return the local queues that are needed, beside those of the command server.
 
         `dead_letter_queue` is the queue manager's own, blank for none.
         """
@@ -85,12 +85,12 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def client_destination(user: str = "") -> MQOD:
-    """Where the publications of a client's subscription go, opened as `user`."""
+    """Return the destination that the publications of a client's subscription go to, opened as `user`."""
     return MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=PROBE_CLIENT, AlternateUserId=user)
 
 
 def requirements_of(configuration: Configuration) -> Requirements:
-    """What the bridge of a configuration needs."""
+    """Return the requirements of the bridge of a configuration."""
     settings = configuration.queue_manager
     mappings = configuration.mappings.values()
     exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
@@ -135,7 +135,7 @@ def mapping_queues_of(configuration: Configuration) -> Iterator[MappingQueue]:
 
 
 def _user() -> str:
-    """The user of this process; by its number where that has no name."""
+    """Return the user of this process, by its number where it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -180,7 +180,7 @@ class QueueRequirement(msgspec.Struct, frozen=True):
 
     @property
     def definition(self) -> str:
-        """The MQSC that defines it."""
+        """Return the MQSC that defines the queue."""
         words = [one.mqsc for one in self.attributes if not one.mqsc.endswith("(ENABLED)")]
         return " ".join([f"DEFINE QLOCAL('{self.name}')", *words, "MAXDEPTH(10000000) MAXMSGL(104857600)"])
 

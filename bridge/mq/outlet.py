@@ -102,11 +102,11 @@ class Outlet:
         return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId))
 
     def backed_out(self) -> None:
-        """The unit of work is backed out: nothing of it is to be cleared."""
+        """Note that the unit of work is backed out: nothing of it is to be cleared."""
         self._cleared.clear()
 
     def committed(self) -> None:
-        """The unit of work is committed: clear what it clears. Raises MQError when the connection is lost.
+        """Clear what the unit of work clears, now that it is committed. Raises MQError when the connection is lost.
 
         MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that.
         """
@@ -145,7 +145,7 @@ class Outlet:
 
 
 def name_of(destination: Destination) -> str:
-    """A destination in words."""
+    """Return a destination in words."""
     if destination.is_topic:
         return f"topic {destination.name!r}"
     at = f" at queue manager {destination.queue_manager}" if destination.queue_manager else ""

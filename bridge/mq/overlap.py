@@ -24,12 +24,12 @@ class Overlap:
         self._alike: Counter[bytes] | None = None
 
     def note(self, taken: Iterable[Got]) -> None:
-        """The former subscription delivers these."""
+        """Note the messages that the former subscription delivers."""
         for got in taken:
             self._delivered[got.md.MsgId] = _likeness(got)
 
     def fresh(self, taken: Iterable[Got]) -> list[Got]:
-        """Of what the new subscription delivers, in its order: all that the former one has not delivered already."""
+        """Return the messages of the new subscription, in its order, that the former one has not delivered already."""
         if self._alike is None:
             self._alike = Counter(self._delivered.values())
         found = []

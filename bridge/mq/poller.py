@@ -68,18 +68,18 @@ class QueuedMessage(msgspec.Struct, eq=False):
 
     @property
     def expired(self) -> bool:
-        """It was browsed in time, but may have waited for its client since."""
+        """Return whether the message has expired: it was browsed in time, but may have waited for its client since."""
         return time.monotonic() >= self.expires
 
     @property
     def undelivered(self) -> tuple[MQMD, bytes]:
-        """Descriptor and data as whoever put it had them, properties in an RFH2."""
+        """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)
         return header.MsgDesc, self.got.data[_MQXQH:]
 
 
 def read_transmission(got: Got) -> QueuedMessage:
-    """A message of the transmission queue, its headers read. Raises MalformedHeader when there is no MQXQH in front."""
+    """Read a message of the transmission queue and its headers. Raises MalformedHeader when there is no MQXQH in front."""
     if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
@@ -139,7 +139,7 @@ class Browser(Worker[None]):
             self._passing.append(call)
 
     def forget(self, msg_ids: Sequence[bytes]) -> None:
-        """These messages are off the queue."""
+        """Forget these messages, which are off the queue."""
         with self._known_lock:
             self._known.difference_update(msg_ids)
 
@@ -253,7 +253,10 @@ class Remover(Worker[Removal]):
         self._standing_by = False
 
     def is_temporary(self, error: BaseException) -> bool:
-        """In use by another bridge: stand by. Before the first success, what cannot heal ends the start."""
+        """Return whether to try again; stand by where another bridge has the queue in use.
+
+        Before the first success, an error that cannot heal ends the start.
+        """
         if not isinstance(error, MQError):
             return False
         if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:

@@ -36,7 +36,7 @@ class Progress:
         self._handle = connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), _OPTIONS)
 
     def _get(self, options: int, room: int | None = None) -> bytes | None:
-        """A record of this mapping; None when there is none, or no further one."""
+        """Return a record of this mapping; None when there is none, or no further one."""
         wanted = GetOptions(
             Options=options | cmqc.MQGMO_FAIL_IF_QUIESCING,
             MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
@@ -51,9 +51,10 @@ class Progress:
             raise
 
     def load(self) -> bytes | None:
-        """The record that was committed last; None without one. Not called within a unit of work: it may commit one.
+        """Return the record that was committed last; None without one.
 
-        Raises MQError; with MQRC_UOW_IN_PROGRESS another connection, which may be lost, is just replacing the record.
+        Not called within a unit of work: it may commit one. Raises MQError; with MQRC_UOW_IN_PROGRESS another connection,
+        which may be lost, is just replacing the record.
         """
         found = []
         how = cmqc.MQGMO_BROWSE_FIRST

@@ -70,7 +70,7 @@ class Records:
         return changes
 
     def accept(self, changes: dict[StateKey, bytes | None]) -> None:
-        """These changes are committed."""
+        """Note that these changes are committed."""
         for key, msg_id in changes.items():
             if msg_id is None:
                 self.current.pop(key, None)
@@ -126,7 +126,7 @@ class Publisher(Worker[Part]):
         self.batch_sizes: dict[int, int] = {}
 
     def summary(self) -> str:
-        """How the publications were spread over units of work, in words."""
+        """Return in words how the publications were spread over units of work."""
         sizes = sorted(size for size, times in self.batch_sizes.items() for _ in range(times) if size)
         if not sizes:
             return "no publications"
@@ -174,7 +174,7 @@ class Publisher(Worker[Part]):
             self.give_back(batch.parts)
 
     def failed(self, error: MQError) -> None:
-        """A commit or a record failed for good: try once more one by one, then let the clients know."""
+        """Try a batch once more, part by part, after a commit or a record failed for good; then let the clients know."""
         batch = self._batch
         if batch is None:
             log.error("%s: %s", self.name, error)
@@ -232,9 +232,10 @@ class Publisher(Worker[Part]):
 
     @staticmethod
     def _check_unanswered(connection: Connection) -> None:
-        """Puts without an answer of their own are answered for by MQSTAT: one that failed fails the unit of work.
+        """Ask MQSTAT about puts without an answer of their own, and raise MQError where one failed.
 
-        It is then put again with an answer for each, which tells which publication the queue manager refuses.
+        That fails the unit of work. It is then put again with an answer for each, which tells which publication the queue
+        manager refuses.
         """
         status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
         if status.PutFailureCount:
@@ -254,7 +255,10 @@ class Publisher(Worker[Part]):
             part.done(cmqc.MQRC_NONE)
 
     def _clear(self, topic: str) -> None:
-        """MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that."""
+        """Clear the retained publication of a topic.
+
+        MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that.
+        """
         if self._administration is None:
             self._administration = Administration(self._present)
         try:

@@ -44,12 +44,15 @@ _TYPES = {
 
 
 def missing(connection: Connection, requirements: Requirements) -> list[Missing]:
-    """What the queue manager lacks; empty when the bridge can run. Raises MQError when the connection is lost."""
+    """Return the requirements that the queue manager does not meet, none when the bridge can run.
+
+    Raises MQError when the connection is lost.
+    """
     return _Examination(connection, requirements).run()
 
 
 def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing:
-    """A connection that cannot be made: what to do about it, where that is known."""
+    """Describe a connection that cannot be made, with what to do about it where that is known."""
     what = f"no connection to queue manager {queue_manager}: {error}"
     if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
         return Missing(what, f"{_grant('', 'QMGR', user, 'CONNECT,INQ')} (and see CHLAUTH, CONNAUTH and the password)")
@@ -94,7 +97,7 @@ class _Examination:
         return cmqc.MQRC_NONE
 
     def _inquire(self, od: MQOD, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        """MQINQ of an object. Raises MQError."""
+        """Inquire attributes of an object (MQINQ). Raises MQError."""
         handle = self._connection.open(msgspec.structs.replace(od), _INQUIRE)
         try:
             return self._connection.inquire(handle, selectors)
@@ -200,7 +203,7 @@ class _Examination:
                 self._lacks(f"{shown} cannot be opened: {cmqc.reason_name(reason)} ({reason})")
 
     def _alternate_user(self) -> None:
-        """Clients' authorities are asked for as an alternate user, which itself takes an authority."""
+        """Check the authority to open objects as an alternate user, as whom clients' authorities are asked for."""
         needs = self._requirements
         if self._reason(client_destination(), _OUTPUT):
             return
@@ -212,7 +215,7 @@ class _Examination:
             )
 
     def _command_server(self) -> None:
-        """The command server clears retained publications, and tells of the subscriptions that there are."""
+        """Check the command server, which clears retained publications and tells of the subscriptions that there are."""
         needs = self._requirements
         ready = True
         for name, options, authorities, definition in (
@@ -268,7 +271,7 @@ class _Examination:
                 administration.close()
 
     def _client(self, identity: str) -> None:
-        """Whether an identity of clients may publish and subscribe below the root of the topic tree."""
+        """Check whether an identity of clients may publish and subscribe below the root of the topic tree."""
         user = identity or self._requirements.user
         alternate = cmqc.MQOO_ALTERNATE_USER_AUTHORITY if identity else 0
         topic = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=PROBE_TOPIC, AlternateUserId=identity)

@@ -45,7 +45,7 @@ ANSWER_KEPT = 1.0
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:
-    """Name of an MQTT client's subscription: `ClientIdentifier:Topic name` (seed 004)."""
+    """Return the name of an MQTT client's subscription: `ClientIdentifier:Topic name` (seed 004)."""
     return f"{client_id}:{topic_filter}"
 
 
@@ -233,7 +233,7 @@ class Subscriber(Worker[Request]):
                 request.done(found)
 
     def _roomy(self) -> int:
-        """Index of a connection with room for one more handle; made where there is none."""
+        """Return the index of a connection with room for one more handle; make one where there is none."""
         for index in range(len(self._connections)):
             if self._load.get(index, 0) < HELD:
                 return index
@@ -249,9 +249,10 @@ class Subscriber(Worker[Request]):
         return connection.open(od, options | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0))
 
     def _admit(self, connection: Connection, request: Admit) -> int:
-        """What the queue manager says, or has said a moment ago: clients come in crowds, many of them as one user.
+        """Return the reason that the queue manager gives for a user, or has given a moment ago.
 
-        The authority is that for the transmission queue, whichever the client.
+        Clients come in crowds, many of them as one user. The authority is that for the transmission queue, whichever the
+        client.
         """
         now = time.monotonic()
         if now - self._asked > ANSWER_KEPT:
@@ -340,7 +341,10 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _request_retained(connection: Connection, handle: int) -> None:
-        """MQTT-3.8.4-3: who subscribes again gets the retained publications again; altering does not send them."""
+        """Request the retained publications for a subscription that is altered.
+
+        MQTT-3.8.4-3: a client that subscribes again gets the retained publications again; altering does not send them.
+        """
         try:
             connection.subscription_request(handle)
         except MQError as error:

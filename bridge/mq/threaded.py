@@ -306,7 +306,7 @@ class ThreadedAgent:
         self._subscriber.submit(Unsubscribe(client_id, filters, removed))
 
     def _lift(self, client_id: str) -> None:
-        """The queue holds no message any more for subscriptions of a session that has ended."""
+        """Lift a fence: the queue holds no message any more for subscriptions of a session that has ended."""
         self._fences[client_id] -= 1
         if self._fences[client_id]:
             return

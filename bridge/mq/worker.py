@@ -160,7 +160,7 @@ class Worker(ABC, Generic[Job]):
 
     @abstractmethod
     def opened(self, connection: Connection) -> None:
-        """A connection is there: open what is needed."""
+        """Open what is needed on a new connection."""
 
     @abstractmethod
     def serve(self, connection: Connection) -> None:
@@ -168,14 +168,14 @@ class Worker(ABC, Generic[Job]):
 
     @abstractmethod
     def failed(self, error: MQError) -> None:
-        """An error that no reconnect heals ended a round; what the round was about has to be answered."""
+        """Handle an error that ended a round and that no reconnect heals; the jobs of the round have to be answered."""
 
     def lost(self) -> None:
-        """The connection is gone, and with it every handle."""
+        """Note that the connection is gone, and every handle with it."""
 
     @property
     def ending(self) -> bool:
-        """Whether the worker is to end, and nothing is left to do."""
+        """Return whether the worker is to end, and nothing is left to do."""
         with self._changed:
             return self._ending and not self._jobs
 
@@ -276,7 +276,7 @@ class Worker(ABC, Generic[Job]):
         return connection
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Whether to try again after a failed attempt."""
+        """Return whether to try again after a failed attempt."""
         return isinstance(error, MQError)
 
     def _attempt(self) -> Connection:

@@ -35,19 +35,19 @@ class Gateway(Protocol):
     """What a connection hands its packets to."""
 
     def connect(self, connection: Connection, packet: Connect) -> None:
-        """The first packet of a connection, always a CONNECT."""
+        """Take the first packet of a connection, always a CONNECT."""
 
     def received(self, connection: Connection, packets: Sequence[Packet]) -> None:
-        """Packets of a connected client."""
+        """Take packets of a connected client."""
 
     def writable(self, connection: Connection) -> None:
-        """A client that was slow has read what was written."""
+        """Go on with a client that was slow and has read what was written."""
 
     def sweep(self, connection: Connection, now: float) -> None:
-        """Time passes (about every half second)."""
+        """Do what is due as time passes (called about every half second)."""
 
     def lost(self, connection: Connection) -> None:
-        """The connection of a connected client is gone."""
+        """Note that the connection of a connected client is gone."""
 
 
 class Connection(asyncio.Protocol):
@@ -255,8 +255,11 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again, unless there is a reason left not to: the channel stops, this client has not read what was sent to it,
-        has sent more than is committed, or something of it is still to be worked on."""
+        """Read again, unless there is a reason left not to.
+
+        Such a reason is that the channel stops, or that this client has not read what was sent to it, has sent more than is
+        committed, or something of it is still to be worked on.
+        """
         if not self.paused or self._transport is None or self.closing or self.channel.stopping:
             return
         if self._later or self._unfed or self.pending > self.channel.pending_publications:
@@ -416,7 +419,7 @@ class Channel:
         return True
 
     def discard(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Forget a connection that is gone."""
         if connection in self.connections:
             self.connections.discard(connection)
             self.room.taken -= 1

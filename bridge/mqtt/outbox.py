@@ -31,7 +31,7 @@ _topic_fields: dict[str, bytes] = {}
 
 
 def topic_field(topic: str) -> bytes:
-    """A topic name as PUBLISH carries it, remembered. Raises MalformedPacket for one that MQTT cannot carry."""
+    """Return a topic name as PUBLISH carries it, and remember it. Raises MalformedPacket for one that MQTT cannot carry."""
     field = _topic_fields.get(topic)
     if field is None:
         field = encode_topic(topic)
@@ -242,7 +242,10 @@ class Outbox:
         return True
 
     def _qos(self, transmission: Transmission) -> int:
-        """QoS that a waiting message would go with; anything that cannot be told is treated as reliable."""
+        """Return the QoS that a waiting message would go with.
+
+        A message of which it cannot be told is treated as reliable.
+        """
         requested = subscription_qos(transmission.user_data)
         if requested is None:
             return self.direct_qos
@@ -273,10 +276,10 @@ class Outbox:
         return transmission
 
     def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
-        """PUBREC: (what to release, the message to remove). The PUBREL goes out when both are committed.
+        """Take a PUBREC; return the delivery to release and the message to remove.
 
-        (None, None) says that PUBREL can be sent at once: the message id is unknown, or was released before. Raises
-        WrongAcknowledgement.
+        The PUBREL goes out when both are committed. (None, None) says that PUBREL can be sent at once: the message id is
+        unknown, or was released before. Raises WrongAcknowledgement.
         """
         outgoing = self._acknowledged(message_id, "PUBREC", 2)
         if outgoing is None or outgoing.phase is Phase.RELEASED:
@@ -291,7 +294,10 @@ class Outbox:
         return outgoing, transmission
 
     def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
-        """Acknowledgements of the client could not be committed: its messages are still there, and go out again."""
+        """Take back messages whose acknowledgements by the client could not be committed.
+
+        They are still there, and go out again.
+        """
         again: list[Transmission] = []
         for message_id, transmission in acknowledged:
             del self.in_flight[message_id]
@@ -302,7 +308,7 @@ class Outbox:
         self.backlog.extendleft(reversed(again))
 
     def complete(self, message_id: int) -> bool:
-        """PUBCOMP: the handshake is over. True when the message id is free only once that is committed.
+        """End a handshake at PUBCOMP; return True when the message id is free only once that is committed.
 
         Raises WrongAcknowledgement, also for one that comes before PUBREL was sent.
         """
@@ -331,12 +337,12 @@ class Outbox:
         return outgoing
 
     def free(self, message_ids: Iterable[int]) -> None:
-        """The ends of these deliveries are committed: their message ids may be used again."""
+        """Let these message ids be used again: the ends of their deliveries are committed."""
         for message_id in message_ids:
             self.in_flight.pop(message_id, None)
 
     def recorded(self, out: list[bytes], now: float) -> None:
-        """The record of unusual message ids is committed: the messages that waited for it are sent."""
+        """Send the messages that waited for the record of unusual message ids, which is committed."""
         self.recording = None
         for message_id, outgoing in self.in_flight.items():
             if outgoing.phase is Phase.RECORDING:
@@ -373,6 +379,6 @@ class Outbox:
         )
 
     def pending(self) -> list[Transmission]:
-        """Everything that is still on the transmission queue for this client."""
+        """Return all messages for this client that are still on the transmission queue."""
         held = [one.transmission for one in self.in_flight.values() if one.transmission is not None]
         return held + list(self.backlog)

@@ -113,7 +113,7 @@ class Work:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """Return whether there is nothing to commit."""
         return not (
             self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
         )
@@ -153,7 +153,7 @@ class Session:
         self.connection: Any = None
 
     def attach(self, connection: Any, identity: ClientIdentity, byte_order: ByteOrder) -> None:
-        """The client is connected."""
+        """Attach the connection over which the client is connected."""
         self.connection = connection
         self.arriving = None
         self.begun = True
@@ -163,7 +163,7 @@ class Session:
         self.outbox.uncertain = False
 
     def detach(self) -> None:
-        """The connection is gone; a durable session lives on."""
+        """Detach the connection, which is gone; a durable session lives on."""
         self.connection = self.arriving = None
         self.outbox.connected = self.outbox.open = False
 
@@ -218,7 +218,7 @@ class Session:
         return stop
 
     def _receive_once(self, publish: Publish, work: Work) -> bool:
-        """PUBLISH with QoS 2; False for one too many that is not released."""
+        """Take a PUBLISH with QoS 2; return False for one too many that is not released."""
         message_id = publish.message_id
         if message_id not in self.received:
             if len(self.received) >= self.unreleased:
@@ -244,7 +244,10 @@ class Session:
             work.released.append((message_id, outgoing, transmission))
 
     def committed(self, work: Work, refused: Sequence[int], now: float) -> list[bytes]:
-        """What to send now that `work` is committed; `refused` are indices of publications that were not taken."""
+        """Return the packets to send now that `work` is committed.
+
+        `refused` are indices of publications that were not taken.
+        """
         for _, outgoing, _ in work.released:
             outgoing.phase = Phase.RELEASED
             outgoing.payload = b""
@@ -273,7 +276,10 @@ class Session:
         return replies
 
     def failed(self, work: Work) -> None:
-        """Nothing of `work` took effect: what the client sent is unknown to MQ, what it acknowledged is still there."""
+        """Take back what `work` did to the session: nothing of it took effect.
+
+        What the client sent is unknown to MQ, what it acknowledged is still there.
+        """
         unknown = {message.message_id for message, _ in work.publications if message.qos == 2}
         self.received -= unknown - (work.refused or set())
         self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
@@ -282,13 +288,16 @@ class Session:
         self.record = self.outbox.record = self.durable
 
     def refuse(self, work: Work, refused: Iterable[int]) -> None:
-        """Publications of `work`, by index, are not taken: the client will send them again, and they are new then."""
+        """Forget publications of `work`, by index, that are not taken.
+
+        The client will send them again, and they are new then.
+        """
         work.refused = work.qos_2(refused)
         self.received -= work.refused
         self.record = self.durable
 
     def _without(self, work: Work, refused: Sequence[int], replies: list[bytes]) -> list[bytes]:
-        """The answers to a batch without those to publications that were refused: these are not acknowledged."""
+        """Return the answers to a batch without those to publications that were refused: these are not acknowledged."""
         withheld = set()
         for index in refused:
             message = work.publications[index][0]
@@ -299,12 +308,12 @@ class Session:
         return [reply for reply in replies if reply not in withheld]
 
     def received_record(self) -> bytes:
-        """The receiving side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+        """Return the record of the receiving side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
         self.record = False
         return msgspec.json.encode(ReceivedRecord(self.client_id, sorted(self.received)))
 
     def sent_record(self) -> bytes:
-        """The sending side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+        """Return the record of the sending side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
         outbox = self.outbox
         outbox.record = False
         released, sent = [], []

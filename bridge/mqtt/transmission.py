@@ -20,4 +20,4 @@ class Transmission(Protocol):
 
     @property
     def expired(self) -> bool:
-        """Whether the MQMD.Expiry of the message has run down."""
+        """Return whether the MQMD.Expiry of the message has run down."""

@@ -25,14 +25,14 @@ class NoRows(Exception):
 
 
 def moment(microseconds: int) -> datetime:
-    """A time of a row."""
+    """Return a time of a row as a datetime in UTC."""
     return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
 
 
 def read(
     spark: SparkSession, directories: Sequence[Path], start: datetime | None = None, end: datetime | None = None
 ) -> DataFrame:
-    """The rows of archives that were written from the hour of `start` to the hour of `end`; times as numbers.
+    """Return the rows of archives that were written from the hour of `start` to the hour of `end`; times as numbers.
 
     Raises NoRows where there are none.
     """

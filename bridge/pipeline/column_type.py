@@ -24,12 +24,12 @@ WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
 
 
 def of(expected: str, *types: type[DataType]) -> ColumnType:
-    """One of Spark's types."""
+    """Return the ColumnType of columns that are of one of Spark's types."""
     return expected, lambda found: isinstance(found, types)
 
 
 def is_text_map(found: DataType) -> bool:
-    """Whether a type is map<string, string>."""
+    """Return whether a type is map<string, string>."""
     return (
         isinstance(found, MapType) and isinstance(found.keyType, StringType) and isinstance(found.valueType, StringType)
     )

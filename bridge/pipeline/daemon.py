@@ -40,7 +40,7 @@ _THREADS: Final = Path("/proc/self/task")
 
 
 def import_all(worker: str) -> bool:
-    """Import what workers of a module of Spark do; whether this process still has one thread."""
+    """Import what workers of a module of Spark do; return whether this process still has one thread."""
     if worker != _LOOKUP:
         for name in (worker, *_SOURCES, *(_TASKS if worker == _TASK else ())):
             importlib.import_module(name)

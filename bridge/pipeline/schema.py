@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 def _field_type(code: str) -> Any:
-    """Arrow's type of a field of an MQ structure: MQLONG, MQCHARn or MQBYTEn."""
+    """Return Arrow's type of a field of an MQ structure: MQLONG, MQCHARn or MQBYTEn."""
     if code == LONG:
         return pa.int32()
     return pa.string() if code.endswith("s") else pa.binary()
@@ -110,7 +110,7 @@ def _spark(columns: tuple[Column, ...]) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """The Arrow schema in which Spark takes record batches of a Spark schema."""
+    """Return the Arrow schema in which Spark takes record batches of a Spark schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 

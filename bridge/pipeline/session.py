@@ -66,7 +66,7 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 def session(
     name: str = "mqbridge", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session with the data sources of this package; the one that runs already, where there is one.
+    """Return a Spark session with the data sources of this package; the one that runs already, where there is one.
 
     `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
     properties, and win over those of this module. Sets JAVA_HOME and what Python workers need in the environment of this
@@ -127,8 +127,10 @@ def _kill() -> None:
 
 
 def _launch(conf: SparkConf) -> None:
-    """Start the JVM in a process group of its own, if there is none yet: what ends this process in order, Ctrl-C or a
-    SIGTERM for the group, is not to take the JVM away from it meanwhile. It ends with this process, whose pipe it reads.
+    """Start the JVM in a process group of its own, if there is none yet.
+
+    What ends this process in order, Ctrl-C or a SIGTERM for the group, is not to take the JVM away from it meanwhile. It
+    ends with this process, whose pipe it reads.
     """
     from pyspark import SparkContext, java_gateway
 
@@ -138,7 +140,7 @@ def _launch(conf: SparkConf) -> None:
 
 
 def has_ended(spark: SparkSession, wait: float = 0) -> bool:
-    """Whether the JVM of a session is gone, or is within so many seconds: all that is asked of it fails, then."""
+    """Return whether the JVM of a session is gone, or is within so many seconds: all that is asked of it fails, then."""
     process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
     if process is None:
         return False
@@ -148,7 +150,10 @@ def has_ended(spark: SparkSession, wait: float = 0) -> bool:
 
 
 def memory(most: int) -> str:
-    """`spark.driver.memory`: a part of this machine's memory, and at most so many GiB; the JVM takes what it may take."""
+    """Return `spark.driver.memory`: a part of this machine's memory, and at most so many GiB.
+
+    The JVM takes what it may take.
+    """
     gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_PART // 1024**3
     return f"{max(1, min(gibibytes, most))}g"
 

@@ -8,7 +8,10 @@ from bridge.pipeline.mq.marker import Identity
 
 
 def identity(role: str = "") -> Identity:
-    """The identity of this task's rows in a streaming query; `role` tells apart what one query writes to several places."""
+    """Return the identity of this task's rows in a streaming query.
+
+    `role` tells apart what one query writes to several places.
+    """
     task = _task()
     query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
     if query is None or batch is None:
@@ -17,7 +20,7 @@ def identity(role: str = "") -> Identity:
 
 
 def partition() -> int:
-    """The number of this task's partition."""
+    """Return the number of this task's partition."""
     return int(_task().partitionId())
 
 

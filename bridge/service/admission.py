@@ -21,7 +21,7 @@ CLIENT_ID_BYTES = 48
 
 
 def refusal_of(packet: Connect, config: ChannelConfig, queue_manager_name: str) -> tuple[ConnackCode, str] | None:
-    """The CONNACK code that refuses a client, and why in words; None for one that may come in."""
+    """Return the CONNACK code that refuses a client, and the reason in words; None for a client that may come in."""
     if (packet.protocol_name, packet.protocol_level) not in {PROTOCOLS[word] for word in config.protocols}:
         return (
             ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
@@ -47,7 +47,7 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
 
 
 def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
-    """The client as MQ knows it; one that gave no identifier gets one (MQTT-3.1.3-6)."""
+    """Return the identity of a client as MQ knows it; a client that gave no identifier gets one (MQTT-3.1.3-6)."""
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
     user = user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
     return ClientIdentity(client_id, user)

@@ -7,7 +7,6 @@ first, so that a client that is refused does no harm to another of its client id
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from bridge.mapping.to_mq import ClientIdentity
 from bridge.mq.agent import UnitOfWork
@@ -16,16 +15,14 @@ from bridge.mqtt.outbox import Outgoing
 from bridge.mqtt.peer import Peer
 from bridge.mqtt.session import Session
 from bridge.service.admission import identity_of, refusal_of, refuse
+from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import ConnackCode, Connect
-
-if TYPE_CHECKING:
-    from bridge.service.telemetry import TelemetryService
 
 log = logging.getLogger(__name__)
 
 
-def connect(service: TelemetryService, connection: Connection, packet: Connect) -> None:
+def connect(service: Sessions, connection: Connection, packet: Connect) -> None:
     """Refuse a client, or have the queue manager asked for its authority."""
     config = connection.channel.config
     connection.level = packet.protocol_level
@@ -52,7 +49,7 @@ def connect(service: TelemetryService, connection: Connection, packet: Connect) 
     service.agent.admit(identity.client_id, user, admitted)
 
 
-def _arrive(service: TelemetryService, connection: Connection, identity: ClientIdentity, packet: Connect) -> None:
+def _arrive(service: Sessions, connection: Connection, identity: ClientIdentity, packet: Connect) -> None:
     """Take a session over, or begin one; the client is answered when that is on record."""
     client_id = identity.client_id
     existing = service.sessions.get(client_id)
@@ -101,7 +98,7 @@ def _arrive(service: TelemetryService, connection: Connection, identity: ClientI
 
 
 def _begin(
-    service: TelemetryService,
+    service: Sessions,
     connection: Connection,
     session: Session,
     identity: ClientIdentity,

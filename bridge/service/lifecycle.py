@@ -18,7 +18,7 @@ from bridge import __version__
 from bridge.archive.recorder import Recorder
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
-from bridge.mq.host import Events, Host, HostError, host_of
+from bridge.mq.host import Events, Host, HostError
 from bridge.mqtt.channel import Channel, Room
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
@@ -137,7 +137,7 @@ class Bridge:
             return await self.reload()
 
     def _hang_up(self) -> None:
-        """SIGHUP: before the bridge has started, it is remembered."""
+        """Reload the configuration at SIGHUP; before the bridge has started, remember the signal."""
         if not self._started and not self._hung_up:
             self._hung_up = True
             return
@@ -146,13 +146,13 @@ class Bridge:
         task.add_done_callback(self._reloads.discard)
 
     def _failed(self, why: str) -> None:
-        """The queue manager's side cannot go on: stop, and let systemd start the bridge again."""
+        """Stop, and let systemd start the bridge again: the queue manager's side cannot go on."""
         log.critical("the bridge stops: %s", why)
         self.status = 1
         self._ended.set()
 
     def _fenced(self, why: str) -> None:
-        """Another bridge has taken over: let go of everything, and stand by."""
+        """Let go of everything, and stand by: another bridge has taken over."""
         if not self._ended.is_set():
             log.critical("%s; this bridge lets go of its clients and stands by", why)
             self.status = STAND_BY
@@ -284,6 +284,16 @@ class Bridge:
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
         command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
         self.announce(f"  {command} mq pub demo/hello 'hello from MQ' {hint}")
+
+def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
+    """Return the host of the queue manager that a configuration names. Raises HostError."""
+    if configuration.queue_manager.type == "embedded":
+        from bridge.mq.embedded.host import EmbeddedHost
+
+        return EmbeddedHost(configuration, loop)
+    from bridge.mq.ibm_host import IbmHost
+
+    return IbmHost(configuration, loop)
 
 
 def run(configuration: Configuration, source: ConfigurationSource | None = None) -> int:

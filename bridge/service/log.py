@@ -30,7 +30,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def printable(text: str) -> str:
-    """One line: control characters as escapes, cut where it is long."""
+    """Return a text as one line: control characters as escapes, cut where it is long."""
     if len(text) > LINE_LENGTH:
         text = f"{text[:LINE_LENGTH]} … ({len(text)} characters)"
     return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)

@@ -36,7 +36,7 @@ class Reload:
         self._mappings = mappings
 
     async def __call__(self) -> tuple[bool, list[str]]:
-        """Whether the file was taken over, and lines that say what has changed, or why nothing has."""
+        """Read the file again; return whether it was taken over, and lines that say what has changed, or why nothing has."""
         source = self._source
         if source is None:
             return self._told(False, ["the bridge was started without a configuration file; nothing is reloaded"])

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from bridge.archive.recorder import now_us
 from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
 from bridge.mapping.topic import topic_filter_error
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session
+from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import SUBACK_FAILURE, Suback, Subscribe, Unsuback, Unsubscribe, encode
-
-if TYPE_CHECKING:
-    from bridge.service.telemetry import TelemetryService
 
 log = logging.getLogger(__name__)
 
 
-def subscribe(service: TelemetryService, connection: Connection, session: Session, packet: Subscribe) -> None:
-    """SUBSCRIBE (MQTT 3.1.1 section 3.8): SUBACK when the queue manager has the subscriptions, 0x80 for a refusal."""
+def subscribe(service: Sessions, connection: Connection, session: Session, packet: Subscribe) -> None:
+    """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK when the queue manager has the subscriptions.
+
+    0x80 stands for a refusal.
+    """
     user = session.identity.user.decode("utf-8", "replace")
     received = now_us()
     codes: list[int] = []
@@ -75,8 +75,8 @@ def subscribe(service: TelemetryService, connection: Connection, session: Sessio
     )
 
 
-def unsubscribe(service: TelemetryService, connection: Connection, session: Session, packet: Unsubscribe) -> None:
-    """UNSUBSCRIBE (seed 001; MQTT 3.1.1 section 3.10): UNSUBACK when the subscriptions are gone."""
+def unsubscribe(service: Sessions, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+    """Answer UNSUBSCRIBE (seed 001; MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
     session.filters.difference_update(packet.topics)
     received = now_us()
 

@@ -37,7 +37,7 @@ class Supervisor:
             log.warning("systemd cannot be told %r: %s", state.split("\n")[0], error)
 
     def ready(self, status: str) -> None:
-        """The channels listen and the queue manager answers."""
+        """Tell that the channels listen and the queue manager answers."""
         self._is_ready = True
         self._tell(f"READY=1\nSTATUS={status}")
 
@@ -51,7 +51,7 @@ class Supervisor:
             self._tell("READY=1\nSTATUS=running")
 
     def stopping(self) -> None:
-        """The service ends in order."""
+        """Tell that the service ends in order."""
         self._tell("STOPPING=1\nSTATUS=finishing what is in flight")
 
     @contextlib.contextmanager

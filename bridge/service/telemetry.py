@@ -96,7 +96,7 @@ class TelemetryService:
         return session
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
-        """A session of a client that has none, from now on."""
+        """Make a session for a client that has none, from now on."""
         session = Session(
             identity,
             durable=durable,
@@ -108,13 +108,13 @@ class TelemetryService:
         return session
 
     def connect(self, connection: Connection, packet: Connect) -> None:
-        """CONNECT, the first packet of a connection."""
+        """Take CONNECT, the first packet of a connection."""
         connect(self, connection, packet)
 
     # Packets ---------------------------------------------------------------------------------------------------------
 
     def received(self, connection: Connection, packets: Sequence[Packet]) -> None:
-        """Packets of a connected client, in the order they came."""
+        """Work on packets of a connected client, in the order they came."""
         session = connection.session
         assert session is not None
         index, count, left = 0, len(packets), PACKETS_AT_A_TURN
@@ -181,7 +181,7 @@ class TelemetryService:
 
     @staticmethod
     def _amend(unit: UnitOfWork, refusals: Mapping[int, int]) -> dict[StateKey, bytes | None]:
-        """Publications are refused: the record that is committed with the unit must not say that they were received."""
+        """Return the records of a unit whose publications are refused: they must not say that these were received."""
         session, work = cast("tuple[Session, Work]", unit.owner)
         key = StateKey(Side.RECEIVED, session.client_id)
         record = unit.states.get(key)
@@ -189,12 +189,12 @@ class TelemetryService:
 
     @staticmethod
     def _note_refusals(unit: UnitOfWork) -> None:
-        """Publications are refused, and the unit is not committed yet: units given from now on know of it."""
+        """Note that publications are refused before the unit is committed: units given from now on know of it."""
         session, work = cast("tuple[Session, Work]", unit.owner)
         session.refuse(work, unit.refusals)
 
     def _committed(self, unit: UnitOfWork) -> None:
-        """A unit of work of one session has ended: answer its client."""
+        """Answer the client of a session whose unit of work has ended."""
         session, work = cast("tuple[Session, Work]", unit.owner)
         connection: Connection = work.connection
         if work.publications:
@@ -219,7 +219,7 @@ class TelemetryService:
             self._refused(session, work, unit)
 
     def _refused(self, session: Session, work: Work, unit: UnitOfWork) -> None:
-        """MQTT 3.1.1 has no negative PUBACK: publications that MQ refuses stay unacknowledged, the connection is closed."""
+        """Close the connection where MQ refuses publications: they stay unacknowledged, MQTT 3.1.1 has no negative PUBACK."""
         index, reason = next(iter(unit.refusals.items()))
         message = work.publications[index][0]
         self._save(session)
@@ -239,7 +239,10 @@ class TelemetryService:
             session.connection.close(why)
 
     def _dropped(self, client_id: str, topic_filter: str, reason: int) -> None:
-        """A subscription is lost for good: a client that is connected and gets nothing would be the worst outcome."""
+        """Disconnect a client that has lost a subscription for good.
+
+        A client that is connected and gets nothing would be the worst outcome.
+        """
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None and topic_filter in session.filters:
             session.connection.close(
@@ -267,7 +270,7 @@ class TelemetryService:
         return session.outbox.recording
 
     def _control(self, connection: Connection, session: Session, packet: Packet) -> int:
-        """A packet that is not about messages; returns the part of the client's turn that it takes."""
+        """Handle a packet that is not about messages; return the part of the client's turn that it takes."""
         if isinstance(packet, Subscribe):
             subscribe(self, connection, session, packet)
             return FILTER_PACKETS * len(packet.topics)
@@ -286,7 +289,7 @@ class TelemetryService:
     # Disconnecting ---------------------------------------------------------------------------------------------------
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone: publish its will unless it said DISCONNECT, end a clean session."""
+        """Publish the will of a connection that is gone, unless it said DISCONNECT; end a clean session."""
         session = connection.session
         connection.session = None
         if self.retired:
@@ -304,7 +307,7 @@ class TelemetryService:
         self.leave(session)
 
     def leave(self, session: Session) -> None:
-        """The client of a session is away: a durable session is on record, a clean one ends."""
+        """Put a durable session on record whose client is away; end a clean one."""
         if session.durable:
             session.outbox.record = True
             self._save(session)
@@ -329,7 +332,7 @@ class TelemetryService:
     # Delivering ------------------------------------------------------------------------------------------------------
 
     def deliver(self, batch: Sequence[QueuedTransmission]) -> None:
-        """Messages that the transmit-queue poller found: each to its session."""
+        """Hand each message that the transmit-queue poller found to its session."""
         if self.retired:
             return
         sessions = self.sessions
@@ -372,7 +375,7 @@ class TelemetryService:
             self.agent.execute(unit)
 
     def _sent(self, unit: UnitOfWork) -> None:
-        """A unit of work with records of sessions, but no packets to answer, has ended."""
+        """Finish a unit of work with records of sessions, but no packets to answer."""
         for session, recording in cast("list[tuple[Session, Outgoing | None]]", unit.owner):
             if unit.failure:
                 session.record = session.outbox.record = session.durable
@@ -380,7 +383,7 @@ class TelemetryService:
                 self.recorded(session, recording)
 
     def recorded(self, session: Session, recording: Outgoing) -> None:
-        """The record of an unusual message id is committed: send the message that waited for it, and those behind."""
+        """Send the message that waited for the record of its unusual message id, which is committed, and those behind."""
         if session.outbox.recording is not recording:
             return
         out: list[bytes] = []
@@ -390,7 +393,7 @@ class TelemetryService:
             self.pump(session)
 
     def _unclaimed(self, session: Session | None, transmission: QueuedTransmission, unit: UnitOfWork) -> None:
-        """A message for a client that has no session, or one that has only just begun."""
+        """Handle a message for a client that has no session, or one that has only just begun."""
         if transmission.user_data is not None:
             # It came for a subscription of a session that has ended: it ended with it.
             unit.removals.append(transmission)
@@ -425,12 +428,12 @@ class TelemetryService:
         self._submit(session, work)
 
     def writable(self, connection: Connection) -> None:
-        """A slow client has read what it was sent."""
+        """Go on with a slow client that has read what it was sent."""
         if connection.session is not None:
             self.pump(connection.session)
 
     def sweep(self, connection: Connection, now: float) -> None:
-        """Clients of MQTT 3.1 get unacknowledged messages again after a time (facts.md, "MQTT in the wild")."""
+        """Send unacknowledged messages again after a time to a client of MQTT 3.1 (facts.md, "MQTT in the wild")."""
         session = connection.session
         if connection.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
             return

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from bridge.archive.recorder import now_us
 from bridge.mapping.to_mq import to_mq
 from bridge.mq.agent import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session
+from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Publish
-
-if TYPE_CHECKING:
-    from bridge.service.telemetry import TelemetryService
 
 log = logging.getLogger(__name__)
 
 
-def publish_will(service: TelemetryService, connection: Connection, session: Session) -> None:
+def publish_will(service: Sessions, connection: Connection, session: Session) -> None:
     """Publish the will of a client whose connection ended without DISCONNECT (MQTT-3.1.2-8)."""
     will = connection.will
     assert will is not None

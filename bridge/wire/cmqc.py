@@ -1618,7 +1618,7 @@ MQCA_LAST: Final = 4000
 
 
 def _names(constants: Mapping[str, object], prefix: str) -> dict[int, str]:
-    """Number -> name of the constants with the prefix; of two names for one number, the first above."""
+    """Return number -> name of the constants with the prefix; of two names for one number, the first above."""
     names: dict[int, str] = {}
     for name, value in constants.items():
         if name.startswith(prefix) and isinstance(value, int):
@@ -1640,7 +1640,7 @@ def _completion_names() -> dict[int, str]:
 
 
 def reason_name(code: int) -> str:
-    """The name of a reason code: ``reason_name(2053) == "MQRC_Q_FULL"``.
+    """Return the name of a reason code: ``reason_name(2053) == "MQRC_Q_FULL"``.
 
     The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. Any other
     number gives ``"MQRC_<number>"``, so that a log line always says which code it was.
@@ -1649,5 +1649,8 @@ def reason_name(code: int) -> str:
 
 
 def completion_name(code: int) -> str:
-    """The name of a completion code: ``completion_name(2) == "MQCC_FAILED"``; unknown: ``"MQCC_<number>"``."""
+    """Return the name of a completion code: ``completion_name(2) == "MQCC_FAILED"``.
+
+    An unknown code gives ``"MQCC_<number>"``.
+    """
     return _completion_names().get(code) or f"MQCC_{code}"

@@ -234,9 +234,10 @@ class LocalAgent:
         done(cmqc.MQRC_NONE if self._queue_manager.authorization is None else self._may_receive(user))
 
     def _may_receive(self, user: str, topic_filter: str | None = None) -> int:
-        """Whether messages may be put on the transmission queue for a client, of a subscription where one is named.
+        """Return MQRC_NONE where messages may be put on the transmission queue for a client, else the reason.
 
-        MQRC_NONE, or the reason; the log of the authorization service has the rest.
+        Where `topic_filter` is given, the messages are those of a subscription with it. The log of the authorization
+        service has the rest.
         """
         queue_manager = self._queue_manager
         with queue_manager.lock:

@@ -36,18 +36,18 @@ class Selector:
     listed: bool = False
 
     def integer(self, value: Value) -> int:
-        """The number of a value."""
+        """Return the number of a value."""
         return self.words[value] if isinstance(value, str) else value
 
     def characters(self, value: Value) -> bytes:
-        """The characters of a text, or of each name, with blanks up to its length."""
+        """Return the characters of a text, or of each name, with blanks up to the length of the attribute."""
         if self.listed:
             return b"".join(name.ljust(self.length) for name in _names(value))
         encoded = str(value).encode()
         return encoded if self.length == VARIABLE else encoded[: self.length].ljust(self.length)
 
     def parameter(self, value: Value) -> PCFParameter:
-        """A value as PCF parameter."""
+        """Return a value as a PCF parameter."""
         if self.listed:
             return string_list(self.number, _names(value), self.length)
         if self.binary:
@@ -57,7 +57,7 @@ class Selector:
         return MQCFIN(self.number, self.integer(value))
 
     def word(self, number: int) -> str:
-        """A number as MQSC writes it. Raises AttributeRefused for one that is no value of the attribute."""
+        """Return a number as MQSC writes it. Raises AttributeRefused for a number that is no value of the attribute."""
         for word, value in self.words.items():
             if value == number:
                 return word
@@ -338,12 +338,12 @@ _BY_NUMBER = {kind: {one.number: one for one in row} for kind, row in SELECTORS.
 
 
 def selector(kind: str, number: int) -> Selector | None:
-    """The attribute of a kind of object (QLOCAL, QMGR, TOPIC …) that a number names; None where it has none such."""
+    """Return the attribute with a number, of a kind of object (QLOCAL, QMGR, TOPIC …); None where the kind has none such."""
     return _BY_NUMBER[kind].get(number)
 
 
 def values(kind: str, shown: Mapping[str, Value], *, wanted: Iterable[int] | None = None) -> dict[int, PCFParameter]:
-    """The attributes that an object shows under their MQSC keywords, as PCF parameters by number.
+    """Return the attributes that an object shows under their MQSC keywords, as PCF parameters by number.
 
     `wanted` restricts them; an attribute that the object has not (CURDEPTH of an alias) is left out.
     """

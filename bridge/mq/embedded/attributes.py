@@ -94,7 +94,7 @@ MQ_OBJECT_NAME_LENGTH = 48
 
 
 def invalid_name_character(name: str) -> str | None:
-    """The first character of `name` that no MQ object name has, or None."""
+    """Return the first character of `name` that no MQ object name has, or None."""
     return next((character for character in name if character not in NAME_CHARACTERS), None)
 
 
@@ -306,19 +306,19 @@ STAMPS = ("CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
 
 
 def stamps(seconds: float) -> dict[str, Value]:
-    """The STAMPS of an object made at a time, in seconds since the epoch."""
+    """Return the STAMPS of an object made at a time, in seconds since the epoch."""
     made = time.localtime(seconds)
     date, clock = time.strftime("%Y-%m-%d", made), time.strftime("%H.%M.%S", made)
     return {"CRDATE": date, "CRTIME": clock, "ALTDATE": date, "ALTTIME": clock}
 
 
 def defaults(kind: str) -> dict[str, Value]:
-    """Attributes of a new object of a kind (QLOCAL, TOPIC …)."""
+    """Return the attributes of a new object of a kind (QLOCAL, TOPIC …)."""
     return {keyword: attribute.default for keyword, attribute in ATTRIBUTES[kind].items()}
 
 
 def read(kind: str, keyword: str, text: str) -> Value:
-    """The value of an attribute from its MQSC text. Raises AttributeRefused."""
+    """Return the value of an attribute from its MQSC text. Raises AttributeRefused."""
     attribute = ATTRIBUTES[kind].get(keyword)
     if attribute is None:
         raise AttributeRefused(f"{keyword} is no attribute of {kind} that this queue manager has")

@@ -31,7 +31,7 @@ def undelivered(
     persistent: bool,
     now: float,
 ) -> int:
-    """A subscription's destination cannot take its copy: dead-letter it, drop it, or refuse the publication."""
+    """Dead-letter or drop a copy that a subscription's destination cannot take, or refuse the publication."""
     queue = subscription.queue
     reason = queue.refusal(message.length)
     if route.dead_letters:

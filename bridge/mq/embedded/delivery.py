@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def delivery(
     queue_manager: QueueManager, subscription: Subscription, publication: StoredMessage
 ) -> StoredMessage | None:
-    """The message to put to a subscription's destination; None when its selector passes the publication over.
+    """Return the message to put to a subscription's destination; None when its selector passes the publication over.
 
     `publication` says how it was published, or how it is retained. Source: IBM MQ documentation, PubPriority,
     PubAccountingToken, PubApplIdentityData and SelectionString of MQSD.

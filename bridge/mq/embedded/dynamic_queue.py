@@ -26,7 +26,7 @@ _LONGEST_PREFIX = 33
 def dynamic_queue(
     queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
 ) -> Queue:
-    """A new dynamic queue of a model's attributes, there at once. Raises MQError.
+    """Make a dynamic queue with the attributes of a model queue, there at once. Raises MQError.
 
     Its creator has all authorities for it, those for a permanent one on record.
     """
@@ -59,7 +59,7 @@ def _name(queue_manager: QueueManager, wanted: str) -> str:
 
 
 def check_closing(queue: Queue, options: int, creator: bool) -> None:
-    """Whether MQCO_DELETE or MQCO_DELETE_PURGE may be said of a queue. Raises MQError."""
+    """Check that MQCO_DELETE or MQCO_DELETE_PURGE may be given for a queue. Raises MQError."""
     kind = queue.attributes.get("DEFTYPE")
     if kind not in (TEMPORARY, PERMANENT) or (kind == TEMPORARY and not creator):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"queue {queue.name} is not deleted by this handle")

@@ -56,7 +56,7 @@ class Objects:
         self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
 
     def held(self, kind: str) -> dict[str, dict[str, Value]]:
-        """The attributes of all objects of a kind, by name; of local queues a copy."""
+        """Return the attributes of all objects of a kind, by name; of local queues a copy."""
         if kind == "QLOCAL":
             return {name: queue.attributes for name, queue in self.queues.items()}
         kinds = {
@@ -69,7 +69,7 @@ class Objects:
         return kinds[kind]
 
     def resolve(self, name: str, manager: str = "") -> Destination:
-        """Queue name resolution (IBM MQ documentation, "Queue name resolution"). Raises MQError."""
+        """Resolve a queue name (IBM MQ documentation, "Queue name resolution"). Raises MQError."""
         if manager and manager != self.name:
             return self._resolve_remote(name, manager)
         queue = self.queues.get(name)
@@ -105,7 +105,7 @@ class Objects:
 
     @staticmethod
     def _opened_as(destination: Destination, name: str, attributes: dict[str, Value]) -> Destination:
-        """A destination under the name it was opened by, whose DEFPRTY, DEFPSIST and PUT apply."""
+        """Return a destination under the name it was opened by, whose DEFPRTY, DEFPSIST and PUT apply."""
         destination.name = name
         destination.priority = int(attributes["DEFPRTY"])
         destination.persistent = attributes["DEFPSIST"] == "YES"
@@ -162,7 +162,7 @@ class Objects:
         )
 
     def topic_string(self, object_name: str, object_string: str) -> str:
-        """The full topic string of a topic object's name and a string (IBM MQ, "Combining topic strings")."""
+        """Return the full topic string of a topic object's name and a string (IBM MQ, "Combining topic strings")."""
         if not object_name:
             return object_string
         attributes = self.topics.objects.get(object_name)
@@ -174,7 +174,7 @@ class Objects:
         return f"{base}/{object_string}" if base else object_string
 
     def make_subscription(self, name: str, attributes: dict[str, Any], *, stored: bool = False) -> Subscription:
-        """A subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them).
+        """Make a subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them).
 
         Raises MQError; the destination of a stored one may be missing, though, as it may when a queue is deleted.
         """
@@ -219,7 +219,7 @@ class Objects:
         )
 
     def subscription_row(self, subscription: Subscription) -> tuple[str, str, str | None]:
-        """A durable subscription as a row of the object table."""
+        """Return a durable subscription as a row of the object table."""
         attributes: dict[str, Value | float | bool] = {
             "TOPICSTR": subscription.topic_filter,
             "OBJECT": subscription.topic_object,
@@ -247,5 +247,5 @@ class Objects:
 
 
 def _identity(written: object) -> tuple[bytes, str] | None:
-    """PubAccountingToken and PubApplIdentityData as a row has them: 64 hexadecimal digits, and text."""
+    """Read PubAccountingToken and PubApplIdentityData as a row has them: 64 hexadecimal digits, and text."""
     return (bytes.fromhex(written[:64]), written[64:]) if isinstance(written, str) and written else None

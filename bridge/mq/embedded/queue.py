@@ -159,7 +159,7 @@ class Queue:
         self.is_transmission = attributes["USAGE"] == "XMITQ"
 
     def refusal(self, length: int) -> int:
-        """The reason code for which a message of `length` bytes cannot be put, or MQRC_NONE."""
+        """Return the reason code for which a message of `length` bytes cannot be put, or MQRC_NONE."""
         if self.deleted:
             return cmqc.MQRC_UNKNOWN_OBJECT_NAME
         if not self.put_enabled:
@@ -203,7 +203,7 @@ class Queue:
         self._chain(stored).restore(stored)
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Available messages in the order that gets take them. Messages may be taken while iterating."""
+        """Yield available messages in the order that gets take them. Messages may be taken while iterating."""
         for chain in list(self.chains.values()):
             stored = chain.first
             while stored is not None:
@@ -212,7 +212,7 @@ class Queue:
                 stored = following
 
     def after(self, cursor: StoredMessage | None) -> Iterator[StoredMessage]:
-        """Available messages behind a browse cursor (None: from the first)."""
+        """Yield available messages behind a browse cursor (None: from the first)."""
         if cursor is None:
             yield from self.messages()
             return

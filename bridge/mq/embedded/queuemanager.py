@@ -174,14 +174,14 @@ class QueueManager(Objects):
         self._held.close()
 
     def connection_id(self) -> bytes:
-        """An identifier for a connection: unique, as MsgIds are, over restarts."""
+        """Return an identifier for a connection: unique, as MsgIds are, over restarts."""
         number = (self._starts << 40) + next(self._connections)
         return b"AMQC" + self.name.encode()[:12].ljust(12) + number.to_bytes(8, "big")
 
     def next_number(self) -> int:
-        """A number for a message, never used before by this queue manager.
+        """Return a number for a message, never used before by this queue manager.
 
-        None ends in sixteen zero bits: the number's last two bytes serve as MQTT message id, which is never 0.
+        No number ends in sixteen zero bits: the last two bytes serve as MQTT message id, which is never 0.
         """
         number = self._next
         self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
@@ -413,7 +413,7 @@ class QueueManager(Objects):
         self.queues.pop(queue.name, None)
 
     def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
-        """A queue for a managed subscription."""
+        """Make a queue for a managed subscription."""
         kind = "DURABLE" if durable else "NDURABLE"
         name = f"SYSTEM.MANAGED.{kind}.{self.next_number():016X}"
         queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})

@@ -47,7 +47,7 @@ _FIRST_BYTES = 100
 
 
 def check_report(options: int) -> None:
-    """Raises MQError for report options that are unknown, or ask for a part of the data that there is not."""
+    """Raise MQError for report options that are unknown, or ask for a part of the data that there is not."""
     wrong = options & ~_KNOWN & ~cmqc.MQRO_ACCEPT_UNSUP_MASK
     for kind in _KINDS:
         wrong |= (options & kind[2]) not in (0, *kind)

@@ -79,7 +79,7 @@ class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
 
     @property
     def expired(self) -> bool:
-        """Whether its MQMD.Expiry has run down."""
+        """Return whether the MQMD.Expiry of the message has run down."""
         return bool(self.expires_at) and time.time() >= self.expires_at
 
 
@@ -90,9 +90,10 @@ class Appearance:
         self._prefix = b"AMQ " + queue_manager_name.encode("ascii")[:12].ljust(12)
 
     def msg_id(self, stored: StoredMessage) -> bytes:
-        """MQMD.MsgId: the putter's, or `AMQ `, twelve characters of the queue manager's name and eight unique bytes.
+        """Return MQMD.MsgId: the putter's, or one that the queue manager makes.
 
-        On a transmission queue it is that of the MQMD in the MQXQH; the one before the MQXQH has another.
+        That is `AMQ `, twelve characters of the queue manager's name and eight unique bytes. On a transmission queue the
+        result is that of the MQMD in the MQXQH; the one before the MQXQH has another.
         """
         if stored.msg_id is not None:
             return stored.msg_id
@@ -100,11 +101,11 @@ class Appearance:
         return self.generated(stored.msg_number | _EMBEDDED if embedded else stored.msg_number)
 
     def generated(self, number: int) -> bytes:
-        """The identifier that the queue manager makes of a message number."""
+        """Return the identifier that the queue manager makes of a message number."""
         return self._prefix + number.to_bytes(8, "big")
 
     def is_matched(self, stored: StoredMessage, msg_id: bytes, correl_id: bytes) -> bool:
-        """Whether a message has the MsgId and CorrelId asked for; all zero asks for any."""
+        """Return whether a message has the MsgId and CorrelId asked for; all zero asks for any."""
         if stored.client_id and stored.queue.is_transmission:
             own_id, own_correlation = self.generated(stored.msg_number), self.msg_id(stored)
         else:
@@ -113,7 +114,7 @@ class Appearance:
         return msg_id in (cmqc.MQMI_NONE, own_id) and correl_id in (cmqc.MQCI_NONE, own_correlation)
 
     def has_msg_id(self, msg_id: bytes) -> Callable[[StoredMessage], bool]:
-        """What `is_matched` says of a MsgId alone; a search for one looks at many messages."""
+        """Return a predicate that does what `is_matched` does for a MsgId alone; a search for one looks at many messages."""
         number = int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
 
         def has_it(stored: StoredMessage) -> bool:
@@ -124,7 +125,7 @@ class Appearance:
         return has_it
 
     def descriptor(self, stored: StoredMessage) -> MQMD:
-        """The MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""
+        """Return the MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""
         expiry = cmqc.MQEI_UNLIMITED
         if stored.expires_at:
             expiry = max(1, int((stored.expires_at - time.time()) * 10))
@@ -145,17 +146,17 @@ class Appearance:
         )
 
     def published(self, md: MQMD, msg_id: bytes, put_time: float, application: str | None) -> MQMD:
-        """The MQMD of a publication as it comes back to its publisher."""
+        """Return the MQMD of a publication as it comes back to its publisher."""
         if application is not None:
             md = _with_origin(md, put_time, application)
         return msgspec.structs.replace(md, MsgId=msg_id)
 
     def whole(self, stored: StoredMessage) -> tuple[MQMD, bytes]:
-        """MQMD and data with all properties as an RFH2, and without the MQXQH of a transmission queue."""
+        """Return MQMD and data with all properties as an RFH2, and without the MQXQH of a transmission queue."""
         return _with_properties(stored, self.descriptor(stored), True)
 
     def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
-        """MQMD and data as a get returns them.
+        """Return MQMD and data as a get returns them.
 
         `properties` asks for the properties of a publication as an RFH2 also where its putter wrote none
         (MQGMO_PROPERTIES_FORCE_MQRFH2).
@@ -187,7 +188,10 @@ class Appearance:
 
 
 def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
-    """A message behind an MQXQH, whose MQMD has version 1: what version 2 says more stands in an MQMDE before the data."""
+    """Return a message as it stands behind an MQXQH, whose MQMD has version 1.
+
+    What version 2 says more stands in an MQMDE before the data.
+    """
     if md.Version == cmqc.MQMD_VERSION_1:
         return md, data
     own = {name: getattr(md, name) for name in ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")}
@@ -201,7 +205,7 @@ def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
 
 
 def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
-    """An MQMD with origin context: who put the message, and when."""
+    """Return an MQMD with origin context: the application that put the message, and the time."""
     date, clock = _clock(int(put_time))
     return msgspec.structs.replace(
         md,
@@ -214,7 +218,7 @@ def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
 
 @lru_cache(maxsize=16)
 def _clock(seconds: int) -> tuple[bytes, bytes]:
-    """Seconds since the epoch as `YYYYMMDD` and `HHMMSS`, GMT."""
+    """Return seconds since the epoch as `YYYYMMDD` and `HHMMSS`, GMT."""
     at = time.gmtime(seconds)
     return time.strftime("%Y%m%d", at).encode(), time.strftime("%H%M%S", at).encode()
 
@@ -251,7 +255,10 @@ def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQM
 
 
 def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
-    """The RFH2 that the putter wrote, and what follows it; None where it cannot be read (the message goes as it is)."""
+    """Return the RFH2 that the putter wrote, and what follows it.
+
+    The result is None where the RFH2 cannot be read (the message goes as it is).
+    """
     try:
         header = decode_rfh2(message.data, 0, byte_order=byte_order_of(message.md.Encoding, "MQRFH2"))
     except MalformedHeader:

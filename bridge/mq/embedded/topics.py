@@ -85,14 +85,14 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     owner: Any = None
 
     def names(self, topic: str) -> bool:
-        """Whether it is for a topic string."""
+        """Return whether the subscription is for a topic string."""
         if self.characters:
             return character_wildcards.matches(self.topic_filter, topic)
         return matches(self.topic_filter, topic)
 
     @property
     def selective(self) -> bool:
-        """Whether it does not take every publication just as it was published."""
+        """Return whether the subscription does not take every publication just as it was published."""
         return (
             self.selection is not None or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED or self.identity is not None
         )
@@ -127,7 +127,7 @@ class Route:
         self.dead_letters = attributes["USEDLQ"] == "YES"
 
     def without(self, left_out: Callable[[Subscription], bool]) -> Route:
-        """The route for a publication that some subscriptions do not get."""
+        """Return the route for a publication that some subscriptions do not get."""
         route = copy.copy(self)
         route.subscriptions = tuple(one for one in self.subscriptions if not left_out(one))
         route.selective = tuple(one for one in self.selective if not left_out(one))
@@ -293,11 +293,11 @@ class TopicTree:
                 yield str(attributes["TOPICSTR"])
 
     def nearest(self, topic: str) -> str:
-        """Name of the administrative topic object that a topic string belongs to."""
+        """Return the name of the administrative topic object that a topic string belongs to."""
         return next(self.above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
 
     def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
-        """Topic objects at or above a topic string, the nearest first."""
+        """Yield the topic objects at or above a topic string, the nearest first."""
         level: _ObjectLevel | None = self._objects_by_level()
         found: list[str] = []
         for word in topic.split("/"):
@@ -327,7 +327,7 @@ class TopicTree:
         return self._object_root
 
     def attributes(self, topic: str) -> dict[str, Value]:
-        """The attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
+        """Return the attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
         effective = dict(BASE_TOPIC)
         for _, attributes in reversed(list(self.above(topic))):
             for keyword in effective:
@@ -344,7 +344,7 @@ def check_topic_string(topic: str) -> None:
 
 
 def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:
-    """Subscriptions without those of a group (MQSO_GROUP_SUB) that another of the group stands for."""
+    """Return subscriptions without those of a group (MQSO_GROUP_SUB) that another of the group stands for."""
     chosen: dict[object, Subscription] = {}
     for one in found:
         group = (id(one.queue), one.remote_queue, one.client_id, one.correl_id) if one.grouped else id(one)
@@ -353,7 +353,7 @@ def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:
 
 
 def _is_blocked(subscription: Subscription, block: str) -> bool:
-    """Whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
+    """Return whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
     topic_filter = subscription.topic_filter
     if subscription.characters:
         before = character_wildcards.literal(topic_filter)

@@ -50,7 +50,7 @@ class Unit:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """Return whether there is nothing to commit."""
         return not (self.puts or self.gets or self.definitions or self.latest or self.effects)
 
 

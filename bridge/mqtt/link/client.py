@@ -109,7 +109,7 @@ class LinkClient(Client):
         self._packet_queue(PUBLISH, memoryview(packets), 0, 1)  # type: ignore[arg-type]
 
     def forgive_silence(self) -> None:
-        """While nothing is read PINGRESP cannot come; go on sending PINGREQ without waiting for it."""
+        """Go on sending PINGREQ without waiting for PINGRESP, which cannot come while nothing is read."""
         self._ping_t = 0.0
 
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
@@ -197,7 +197,7 @@ class LinkClient(Client):
             stream.close()
 
     def write_error(self) -> str:
-        """What the last write failed with; "" where none did."""
+        """Return the error that the last write failed with, in words; "" where none did."""
         stream = self._stream
         return "" if stream is None or stream.error is None else f"the connection broke: {stream.error}"
 
@@ -220,7 +220,7 @@ _OTHER_NAMES = {
 
 
 def reason_name(packet_type: int, reason: int) -> str:
-    """The name that MQTT 5 has for a reason code, as far as paho knows it for this packet."""
+    """Return the name that MQTT 5 has for a reason code, as far as paho knows it for this packet."""
     try:
         return ReasonCode(packet_type, identifier=reason).getName()
     except (KeyError, ValueError, AssertionError):

@@ -73,7 +73,7 @@ class LinkConnection:
 
     @property
     def subscribed(self) -> bool:
-        """Whether the session has its own subscription, and no other."""
+        """Return whether the session has its own subscription, and no other."""
         return self._network.subscribed
 
     def start(self) -> None:
@@ -86,37 +86,40 @@ class LinkConnection:
 
     @property
     def name(self) -> str:
-        """Name of the link."""
+        """Return the name of the link."""
         return self._network.name
 
     @property
     def state(self) -> LinkState:
-        """The state at this moment."""
+        """Return the state at this moment."""
         return self._network.state
 
     @property
     def counters(self) -> LinkCounters:
-        """Counters since the start; they go on counting."""
+        """Return the counters since the start; they go on counting."""
         return self._network.counters
 
     @property
     def session_present(self) -> bool | None:
-        """Whether the broker still had the session at the last CONNACK; None before the first."""
+        """Return whether the broker still had the session at the last CONNACK; None before the first."""
         return self._inbox.session_present
 
     @property
     def generation(self) -> int:
-        """Number of the last connection that was accepted; 0 before the first."""
+        """Return the number of the last connection that was accepted; 0 before the first."""
         return self._inbox.generation
 
     @property
     def granted_qos(self) -> int | None:
-        """QoS that the broker granted to the subscription; None before the first SUBACK."""
+        """Return the QoS that the broker granted to the subscription; None before the first SUBACK."""
         return self._network.granted_qos
 
     @property
     def limits(self) -> Limits:
-        """What the broker and the configuration allow to be sent; before the first CONNACK, what the configuration does."""
+        """Return the limits that the broker and the configuration set for sending.
+
+        Before the first CONNACK, they are the configuration's alone.
+        """
         return self._outbox.limits
 
     def wait_connected(self, wait: float) -> bool:
@@ -126,7 +129,7 @@ class LinkConnection:
     # Receiving -------------------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:
-        """Publications that came, in their order.
+        """Take publications that came, in their order.
 
         Waits at most `wait` seconds for the first one, then takes what is there: at most `messages`, with payloads of
         `size` bytes in all (one alone may be larger). Returns early, and perhaps with nothing, when PUBRELs have come,
@@ -148,7 +151,10 @@ class LinkConnection:
             self._network.counters.acknowledged += len(packets)
 
     def released(self) -> list[int]:
-        """Message ids whose PUBREL has come since the last call, also such as nothing is known of (after a restart)."""
+        """Return the message ids whose PUBREL has come since the last call.
+
+        After a restart there are also such as nothing is known of.
+        """
         return self._inbox.released()
 
     def complete(self, mids: Sequence[int]) -> None:
@@ -161,7 +167,7 @@ class LinkConnection:
 
     @property
     def in_flight_limit(self) -> int:
-        """Publications with QoS 1 and 2 that may be unanswered at once: of the configuration and of the broker."""
+        """Return how many publications with QoS 1 and 2 may be unanswered at once, by the configuration and the broker."""
         return self._outbox.in_flight_limit
 
     def publish(

@@ -97,14 +97,14 @@ class Handshake:
         self._client.unsubscribe(list(topic_filters))
 
     def granted_qos(self, topic_filter: str) -> int:
-        """The QoS that SUBACK grants. Raises LinkRefused where it grants none."""
+        """Return the QoS that SUBACK grants. Raises LinkRefused where it grants none."""
         reason = self.granted[0] if self.granted else None
         if reason is None or reason.is_failure:
             raise LinkRefused(f"the broker refused the subscription to {topic_filter}: {reason}")
         return reason.value
 
     def lost(self) -> LinkLost:
-        """Why the connection is over, as well as it is known."""
+        """Return the reason why the connection is over, as well as it is known."""
         client = self._client
         return self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
 
@@ -146,6 +146,6 @@ class Handshake:
 
 
 def _explained(reason: ReasonCode, properties: Properties | None) -> str:
-    """The name of a reason code, with the broker's Reason String where there is one."""
+    """Return the name of a reason code, with the broker's Reason String where there is one."""
     explanation = getattr(properties, "ReasonString", "")
     return f"{reason} ({explanation})" if explanation else str(reason)

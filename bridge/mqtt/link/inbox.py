@@ -39,7 +39,7 @@ class Inbox:
     # On the network thread -------------------------------------------------------------------------------------------
 
     def begin(self, generation: int, session_present: bool) -> None:
-        """A connection is accepted: answers to the one before are no longer asked for.
+        """Begin with a connection that is accepted: answers to the one before are no longer asked for.
 
         With the session still there, what is not taken comes again. Without it, it never does: it stays, and nothing is
         owed for it.
@@ -65,7 +65,7 @@ class Inbox:
             self._changed.notify_all()
 
     def put(self, received: list[Received]) -> None:
-        """Publications have come."""
+        """Queue publications that have come."""
         with self._changed:
             self._queue.extend(received)
             for one in received:
@@ -77,21 +77,21 @@ class Inbox:
             self._changed.notify()
 
     def put_released(self, mids: list[int]) -> None:
-        """PUBRELs have come."""
+        """Queue the message ids of PUBRELs that have come."""
         with self._changed:
             self._released += mids
             self._completing.update(mids)
             self._changed.notify()
 
     def room(self) -> int:
-        """How many more publications may be read."""
+        """Return how many more publications may be read."""
         with self._changed:
             if self._bytes >= QUEUED_BYTES:
                 return 0
             return max(self._limit - self._unconfirmed - len(self._owed), 0)
 
     def end(self) -> None:
-        """Nothing is taken any more."""
+        """End: nothing is taken any more."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -99,7 +99,7 @@ class Inbox:
     # On the worker's thread ------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:
-        """See LinkConnection.take."""
+        """Take publications as LinkConnection.take does."""
         with self._changed:
             if not self._ready():
                 self._changed.wait_for(self._ready, wait)
@@ -131,13 +131,13 @@ class Inbox:
             self._changed.notify_all()
 
     def released(self) -> list[int]:
-        """See LinkConnection.released."""
+        """Return the message ids of PUBRELs as LinkConnection.released does."""
         with self._changed:
             released, self._released = self._released, []
             return released
 
     def acknowledge(self, received: Sequence[Received]) -> tuple[int, list[bytes]]:
-        """The packets that answer publications of this connection, and its generation."""
+        """Return the generation of this connection, and the packets that answer its publications."""
         packets = []
         with self._changed:
             for one in received:
@@ -147,7 +147,7 @@ class Inbox:
             return self.generation, packets
 
     def complete(self, mids: Sequence[int]) -> tuple[int, list[bytes]]:
-        """The PUBCOMP packets for those PUBRELs that came on this connection, and its generation."""
+        """Return the generation of this connection, and the PUBCOMP packets for those PUBRELs that came on it."""
         with self._changed:
             known = [mid for mid in mids if mid in self._completing]
             self._completing.difference_update(known)

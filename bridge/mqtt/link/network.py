@@ -93,7 +93,7 @@ class Network:
 
     @property
     def place(self) -> str:
-        """Host and port of the broker, for a person."""
+        """Return the host and port of the broker, for a person."""
         return f"{self.config.host}:{self.config.broker_port}"
 
     # From other threads ----------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Network:
                 self._bell.send(b"\0")
 
     def taken(self) -> None:
-        """There is room in the inbox."""
+        """Wake the thread where reading is paused: there is room in the inbox."""
         if self._paused:
             self.wake()
 

@@ -73,18 +73,18 @@ class Outbox:
 
     @property
     def in_flight_limit(self) -> int:
-        """See LinkConnection.in_flight_limit."""
+        """Return the limit that LinkConnection.in_flight_limit tells."""
         return min(self._limit, self.limits.receive_maximum)
 
     @property
     def waiting(self) -> bool:
-        """Whether a call waits for the broker."""
+        """Return whether a call waits for the broker."""
         return bool(self._waiting)
 
     # On the network thread -------------------------------------------------------------------------------------------
 
     def begin(self, generation: int, limits: Limits, session_present: bool) -> None:
-        """A connection is ready."""
+        """Begin with a connection that is ready."""
         with self._changed:
             self._generation = generation
             self.limits = msgspec.structs.replace(
@@ -104,7 +104,7 @@ class Outbox:
             self._submit(generation, _releases(stale))
 
     def lost(self, error: str) -> None:
-        """The connection is gone."""
+        """End the call that waits for answers: the connection is gone."""
         with self._changed:
             self._generation, self._error = 0, error
             self._stale.update(
@@ -124,7 +124,7 @@ class Outbox:
                 self._changed.notify_all()
 
     def answered(self, answers: Iterable[Answer]) -> None:
-        """PUBACKs, PUBRECs and PUBCOMPs have come."""
+        """Take PUBACKs, PUBRECs and PUBCOMPs that have come."""
         releases = []
         with self._changed:
             waiting = self._waiting
@@ -171,7 +171,7 @@ class Outbox:
         held: bool,
         timeout: float,
     ) -> dict[int, Refusal]:
-        """See LinkConnection.publish and, with `held`, publish_exactly."""
+        """Send publications as LinkConnection.publish does and, with `held`, as publish_exactly does."""
         if mids is not None:
             _check_mids(mids, len(publications))
         deadline = time.monotonic() + timeout
@@ -203,7 +203,7 @@ class Outbox:
                 return refusals
 
     def release(self, mids: Sequence[int], timeout: float) -> None:
-        """See LinkConnection.release."""
+        """Send PUBREL as LinkConnection.release does."""
         _check_mids(mids, len(mids))
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:

@@ -30,7 +30,7 @@ _NEVER = 0xFFFFFFFF
 
 
 def encode_properties(publication: Publication) -> bytes:
-    """The properties with their length in front.
+    """Encode the properties of a publication, with their length in front.
 
     The expiry is rounded up to whole seconds. Raises MalformedPacket for what has no room in a property: a string or
     correlation data of more than 65,535 bytes, or U+0000 in a string.

@@ -60,7 +60,7 @@ class Stream:
     # What paho calls -------------------------------------------------------------------------------------------------
 
     def recv(self, size: int) -> bytes:
-        """Bytes out of the buffer alone; BlockingIOError where it has none."""
+        """Return bytes out of the buffer alone. Raises BlockingIOError where it has none."""
         taken = self.buffer[self.offset : self.offset + size]
         if not taken:
             raise BlockingIOError
@@ -78,7 +78,7 @@ class Stream:
             raise
 
     def pending(self) -> int:
-        """Bytes that are here and that select does not know of."""
+        """Return the number of bytes that are here and that select does not know of."""
         return len(self.buffer) - self.offset
 
     def close(self) -> None:
@@ -86,9 +86,9 @@ class Stream:
         self._socket.close()
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return int(self._socket.fileno())
 
     def setblocking(self, flag: bool) -> None:
-        """Whether calls wait for the network."""
+        """Set whether calls wait for the network."""
         self._socket.setblocking(flag)

@@ -9,7 +9,7 @@ from bridge.config.link import LinkTlsConfig
 
 
 def tls_context(config: LinkTlsConfig) -> ssl.SSLContext:
-    """The context for a connection.
+    """Make the context for a connection.
 
     Made anew for each connection, so that renewed certificates count without a restart. Raises OSError (SSLError is
     one) where a file cannot be read or is no certificate or key, or the variable of the key's password is not set.

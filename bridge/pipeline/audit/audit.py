@@ -71,7 +71,7 @@ class Audit(msgspec.Struct):
 
     @property
     def is_empty(self) -> bool:
-        """No client had to get a message, and none got one."""
+        """Return whether no client had to get a message, and none got one."""
         return self.totals == Counts()
 
 
@@ -126,7 +126,7 @@ def _history(rows: DataFrame) -> History:
 
 
 def _topics(rows: DataFrame) -> tuple[list[str], dict[int, str], int, int]:
-    """Topics published to; topic by hash, of deliveries as well; when the archive ends; number of rows."""
+    """Return topics published to; topic by hash, of deliveries as well; when the archive ends; number of rows."""
     messages = rows.where(f.col("direction").isin(str(Direction.IN), str(Direction.OUT)))
     grouped = messages.groupBy("topic", hash_of("topic").alias("hash")).agg(
         f.max(f.col("direction") == Direction.IN).alias("published"),
@@ -140,7 +140,7 @@ def _topics(rows: DataFrame) -> tuple[list[str], dict[int, str], int, int]:
 
 
 def _clients(spark: SparkSession, rows: DataFrame, history: History) -> dict[str, int]:
-    """Client identifiers that subscribed or got something, with what stands for them."""
+    """Return the client identifiers that subscribed or got something, with the hashes that stand for them."""
     subscribers = spark.createDataFrame(pa.table({"client_id": pa.array(list(history.clients), pa.string())}))
     receivers = rows.where(f.col("direction") == Direction.OUT).select("client_id").distinct()
     both = subscribers.union(receivers).distinct()

@@ -37,7 +37,10 @@ class MappingCounts(msgspec.Struct):
 
 
 def mapped(rows: DataFrame, *, start: int, end: int, late: float | None) -> list[MappingCounts]:
-    """The counts of what was put, or came, from `start` to before `end` (microseconds); `late` is a limit in seconds."""
+    """Return the counts of messages that were put, or came, from `start` to before `end`.
+
+    `start` and `end` are in microseconds; `late` is a limit in seconds.
+    """
     col = f.col
     taken = rows.where((col("direction") == Direction.MAPPED) & col("received").between(start, end - 1))
     by_id = col("msg_id").isNotNull()

@@ -39,14 +39,14 @@ _SAME: Final = ("client", "key", "payload_hash")
 
 
 def hash_of(*columns: str) -> Column:
-    """What stands for strings."""
+    """Return the hash that stands for strings."""
     return f.xxhash64(*columns)
 
 
 def matches(
     spark: SparkSession, topics: Iterable[str], tree: FilterTree[Interval], clients: dict[str, int]
 ) -> DataFrame:
-    """Topic, client that subscribed to it at any time, and its subscriptions; each topic is looked up once."""
+    """Return topic, client that subscribed to it at any time, and its subscriptions; each topic is looked up once."""
     found: dict[str, list[Any]] = {name: [] for name in _MATCHES.names}
     for topic in topics:
         of_clients: dict[str, list[dict[str, int]]] = {}
@@ -64,7 +64,7 @@ def matches(
 
 
 def expected(rows: DataFrame, matched: DataFrame) -> DataFrame:
-    """One row for each delivery that the publications in `rows` allow; `required` where it has to take place.
+    """Return one row for each delivery that the publications in `rows` allow; `required` where it has to take place.
 
     A client with several subscriptions for a topic gets one delivery, and may get one for each (MQTT-3.3.5-1).
     """
@@ -107,7 +107,10 @@ def expected(rows: DataFrame, matched: DataFrame) -> DataFrame:
 
 
 def delivered(rows: DataFrame) -> DataFrame:
-    """What left for clients because of a publication of a client: acknowledged, written, or accounted for otherwise."""
+    """Return the deliveries that left for clients because of a publication of a client.
+
+    They are acknowledged, written, or accounted for otherwise.
+    """
     out = rows.where((f.col("direction") == Direction.OUT) & ~f.col("retain") & (f.col("publisher") != ""))
     return out.where(f.col("replayed").isNull()).select(
         hash_of("client_id").alias("client"),
@@ -130,7 +133,7 @@ def delivered(rows: DataFrame) -> DataFrame:
 
 
 def pairs(wanted: DataFrame, came: DataFrame) -> DataFrame:
-    """Expected and actual deliveries side by side, the k-th with the k-th; what has no partner stands alone.
+    """Return expected and actual deliveries side by side, the k-th with the k-th; what has no partner stands alone.
 
     Columns of the publication are called in_…, those of the delivery out_…. `overtaken_by` is the greatest sequence of a
     publication of the same publisher, topic and QoS that the client got before this one, `latest` of all that it got.

@@ -62,7 +62,7 @@ BROKEN: Final = ("lost", "doubled", "disordered")
 
 
 def client_frame(spark: SparkSession, history: History, ids: dict[str, int]) -> DataFrame:
-    """What is to be known of each client: column `client`, connects, ends, and since when it is connected."""
+    """Return what is to be known of each client: column `client`, connects, ends, and since when it is connected."""
     names = list(history.clients)
     table = pa.table(
         {
@@ -85,9 +85,10 @@ def classified(
     archive_end: int,
     late: float | None,
 ) -> DataFrame:
-    """One row for each client, topic and QoS with its `Counts`, the slowest delivery, and the first row of each breach.
+    """Return one row for each client, topic and QoS.
 
-    Judged is what was published from `start` to before `end`. Times in microseconds, `late` in seconds.
+    It has the `Counts`, the slowest delivery, and the first row of each breach. Judged is what was published from `start`
+    to before `end`. Times in microseconds, `late` in seconds.
     """
     col, when = f.col, f.when
     judged = f.coalesce(col("in_received"), col("out_received")).between(start, end - 1)

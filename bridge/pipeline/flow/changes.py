@@ -46,7 +46,7 @@ class Changes:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON keeps, and that is equal for equal values; null for what is not there."""
+    """Return a value that JSON keeps, and that is equal for equal values; null for what is not there."""
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool | str):
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 
 def only_changes(frame: DataFrame, config: ChangesConfig) -> DataFrame:
-    """The rows of a streaming frame that the section `changes` lets pass. Raises ColumnMissing."""
+    """Return the rows of a streaming frame that the section `changes` lets pass. Raises ColumnMissing."""
     for key, names in (("key", config.key), ("of", config.of), ("order", [config.order] if config.order else [])):
         for index, name in enumerate(names):
             if name not in frame.columns:

@@ -58,22 +58,22 @@ class ColumnMissing(Exception):
 
 
 def documents(frame: DataFrame) -> list[str]:
-    """The columns that are JSON documents (VARIANT)."""
+    """Return the columns that are JSON documents (VARIANT)."""
     return [one.name for one in frame.schema if isinstance(one.dataType, VariantType)]
 
 
 def as_text(frame: DataFrame, names: list[str]) -> DataFrame:
-    """A frame whose documents are text, which all that is not Spark takes."""
+    """Return a frame whose documents are text, which all that is not Spark takes."""
     return frame.withColumns({name: f.to_json(_quoted(name)) for name in names}) if names else frame
 
 
 def as_documents(frame: DataFrame, names: list[str]) -> DataFrame:
-    """A frame whose columns of these names are documents again."""
+    """Return a frame whose columns of these names are documents again."""
     return frame.withColumns({name: f.parse_json(_quoted(name)) for name in names}) if names else frame
 
 
 def routed(frame: DataFrame, to: PipelineDestination | None) -> DataFrame:
-    """A struct of each row for each destination; without any (a mapping says where) the rows as they are.
+    """Return a struct of each row for each destination; without any (a mapping says where) the rows as they are.
 
     Raises ColumnMissing, TemplateError.
     """
@@ -93,7 +93,7 @@ def routed(frame: DataFrame, to: PipelineDestination | None) -> DataFrame:
 
 
 def mapped(frame: DataFrame, name: str, mapping: ToMqMapping | ToMqttMapping, queue_manager: str) -> DataFrame:
-    """The struct of each row for the destination of a mapping: all that the mapping makes.
+    """Return the struct of each row for the destination of a mapping: all that the mapping makes.
 
     A row that a mapping to MQTT refuses has its message in the struct `original`, which is null in all others. (Of one to
     MQ the row has it itself.) Raises OptionError with what is wrong with the columns, RuleError.
@@ -112,7 +112,7 @@ def mapped(frame: DataFrame, name: str, mapping: ToMqMapping | ToMqttMapping, qu
 
 
 def _given(frame: DataFrame, payload: str) -> DataFrame:
-    """The columns of a SELECT that a mapping takes, the payload as `payload`. Raises OptionError."""
+    """Return the columns of a SELECT that a mapping takes, the payload as `payload`. Raises OptionError."""
     takes = set(OF_PUBLICATIONS if payload == PAYLOAD else (*OF_MESSAGES, *_OF_ORIGINAL)) - {BODY, PAYLOAD}
     wrong = [
         f"column {name} is none that a mapping takes ({', '.join(sorted(takes))}, and {payload})"
@@ -180,7 +180,7 @@ def _row(frame: DataFrame) -> list[Column]:
 
 
 def _body(frame: DataFrame) -> Column | None:
-    """The column that is the message itself."""
+    """Return the column that is the message itself."""
     for name in (BODY, PAYLOAD):
         if name in frame.columns and isinstance(frame.schema[name].dataType, BinaryType | StringType):
             return f.col(name)
@@ -188,7 +188,7 @@ def _body(frame: DataFrame) -> Column | None:
 
 
 def unknown_columns(frame: DataFrame, to: PipelineDestination) -> list[str]:
-    """Columns that stand beside a message which the SELECT says itself, and would be lost."""
+    """Return the columns that stand beside a message which the SELECT says itself, and would be lost."""
     if _body(frame) is None or to.archive is not None:
         return []
     used: set[str] = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN}
@@ -198,7 +198,7 @@ def unknown_columns(frame: DataFrame, to: PipelineDestination) -> list[str]:
 
 
 def _addresses(frame: DataFrame, to: PipelineDestination) -> set[str]:
-    """Columns that only say where a row goes."""
+    """Return the columns that only say where a row goes."""
     if to.mq is None or to.mq.queue is not None or to.mq.topic is not None:
         return set()
     return {"queue"} if "queue" in frame.columns else {"topic"}
@@ -210,7 +210,7 @@ def _json(frame: DataFrame, without: set[str]) -> Column:
 
 
 def _filled(frame: DataFrame, text: str, location: tuple[str | int, ...]) -> Column:
-    """A template whose names are columns, as a column. Raises ColumnMissing, TemplateError."""
+    """Return a template whose names are columns, as a column. Raises ColumnMissing, TemplateError."""
     parts: list[Any] = []
     for piece in Template(text).pieces:
         if not isinstance(piece, Placeholder):

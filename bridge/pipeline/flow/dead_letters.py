@@ -1,5 +1,6 @@
-"""Bad payloads, and rows that the SELECT cannot be made of, taken out of a stream and left where a person finds them;
-exactly once, as the rows that go on are.
+"""Bad payloads, and rows that the SELECT cannot be made of, taken out of a stream and left where a person finds them.
+
+That is done exactly once, as for the rows that go on.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class BadPayloads:
             self._leave(role, bad[role])
 
     def reasons(self, batch: Any) -> list[str | None]:
-        """Why each payload is bad. Spark is lenient about what stands behind a document, and about UTF-8."""
+        """Return why each payload is bad. Spark is lenient about what stands behind a document, and about UTF-8."""
         known: list[str | None] = batch.column(REASON).to_pylist()
         if self._kind == "bytes":
             return known
@@ -167,7 +168,7 @@ def _batches(queue: str, pipeline: str, letters: Iterable[Letter]) -> Iterator[A
 
 
 def _originals(batch: Any, queue: str) -> Iterator[Letter]:
-    """The message of each row, where it came from, and when. A publication is as the standard profile maps it."""
+    """Yield the message of each row, where it came from, and when. A publication is as the standard profile maps it."""
     times = next((batch.column(name).to_pylist() for name in _TIMES if name in batch.schema.names), [None] * batch.num_rows)
     if "headers" in batch.schema.names:
         sources = batch.column("queue").to_pylist()

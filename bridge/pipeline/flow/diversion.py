@@ -30,14 +30,17 @@ class Diversion(msgspec.Struct, frozen=True):
     rows: dict[str, Diverted] = {}
 
     def and_also(self, batch: int, found: dict[str, str]) -> Diversion:
-        """With rows that a further search has found (key: why). What counts for another batch is dropped."""
+        """Return a Diversion with rows that a further search has found, too (key: why).
+
+        What counts for another batch is dropped.
+        """
         known = self.rows if self.batch == batch else {}
         search = max((one.search for one in known.values()), default=0) + 1
         return Diversion(batch, known | {key: Diverted(search, why) for key, why in found.items()})
 
 
 def load(directory: Path) -> Diversion:
-    """What is written down for a pipeline. Raises OSError."""
+    """Return the Diversion that is written down for a pipeline. Raises OSError."""
     try:
         return msgspec.json.decode((directory / _FILE).read_bytes(), type=Diversion)
     except FileNotFoundError:
@@ -45,7 +48,7 @@ def load(directory: Path) -> Diversion:
 
 
 def save(directory: Path, diversion: Diversion) -> None:
-    """Write it down, durably. Raises OSError."""
+    """Write a Diversion down, durably. Raises OSError."""
     unfinished = directory / f".{_FILE}"
     with unfinished.open("wb") as file:
         file.write(msgspec.json.encode(diversion))
@@ -55,9 +58,10 @@ def save(directory: Path, diversion: Diversion) -> None:
 
 
 def keys_of(batch: Any) -> list[str]:
-    """What tells a row of a source from the others: of a message its MsgId, of a publication all that came with it.
+    """Return a key for each row of a source that tells it from the others.
 
-    Publications that agree in all of that are the same to a SELECT, too.
+    Of a message that is its MsgId, of a publication all that came with it. Publications that agree in all of that are the
+    same to a SELECT, too.
     """
     if "headers" in batch.schema.names:
         queues, msg_ids = batch.column("queue").to_pylist(), batch.column("md").field("MsgId").to_pylist()

@@ -46,7 +46,7 @@ class Mistake(Exception):
 
 @contextmanager
 def told(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
-    """What goes wrong in it is a Mistake at `location`; `text` is the SQL that Spark looks at."""
+    """Raise what goes wrong in the block as a Mistake at `location`; `text` is the SQL that Spark looks at."""
     try:
         yield
     except PySparkException as error:
@@ -62,7 +62,10 @@ def told(location: Location, expected: str, text: str | None = None) -> Iterator
 
 
 def sentence_of(error: BaseException) -> str:
-    """What Spark says, in one line, without its plan and stacks; what Python said in a worker, where that is the cause."""
+    """Return what Spark says, in one line, without its plan and stacks.
+
+    Where the cause is what Python said in a worker, that is returned.
+    """
     text = str(error).strip()
     _, traceback, behind = text.rpartition(_TRACEBACK)
     if traceback:
@@ -79,7 +82,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def position_of(error: PySparkException, text: str) -> int | None:
-    """The character of an SQL text that an error is about; None where it does not say."""
+    """Return the character of an SQL text that an error is about; None where it does not say."""
     starts = [context.startIndex() for context in error.getQueryContext() if hasattr(context, "startIndex")]
     if starts and 0 <= starts[0] < len(text):
         return int(starts[0])
@@ -92,6 +95,6 @@ def position_of(error: PySparkException, text: str) -> int | None:
 
 
 def _word(text: str, position: int) -> str:
-    """What stands at a character: a word, or the end."""
+    """Return what stands at a character: a word, or the end."""
     found = re.compile(r"\w+|\S").match(text, position)
     return found[0] if found else "the end"

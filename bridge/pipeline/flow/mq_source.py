@@ -1,4 +1,4 @@
-"""The source `mq` as pipelines have it: it can be told to end. (Its workers import nothing of MQTT.)"""
+"""The source `mq` as pipelines have it: it can be told to end. Its workers import nothing of MQTT."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class PipelineMqSource(PipelineSource):
     SCHEMA = MQ_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read. Raises OptionError."""
+        """Return the reader of a streaming read. Raises OptionError."""
         given = dict(self.options)
         return _MqReader(mq_origin(given), given[STOP])
 
 
 def mq_origin(given: dict[str, str]) -> Origin:
-    """What options of `mqbridge_mq` say is to be read. Raises OptionError."""
+    """Return what is to be read, as options of `mqbridge_mq` say. Raises OptionError."""
     return origin_of(options_of("from: mq", given, READ_OPTIONS))

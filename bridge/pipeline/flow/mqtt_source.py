@@ -36,11 +36,11 @@ class PipelineMqttSource(PipelineSource):
     SCHEMA = MQTT_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read. Raises OptionError."""
+        """Return the reader of a streaming read. Raises OptionError."""
         given = dict(self.options)
         return _MqttReader(mqtt_origin(given), given[STOP])
 
 
 def mqtt_origin(given: dict[str, str]) -> Origin:
-    """What options of `mqbridge_mqtt` say is to be read. Raises OptionError."""
+    """Return what is to be read, as options of `mqbridge_mqtt` say. Raises OptionError."""
     return origin_of(options_of("from: mqtt", given, READ_OPTIONS))

@@ -35,7 +35,7 @@ _SQL_NAMES: Final = {"integer": "int", "long": "bigint", "short": "smallint", "b
 
 
 def casts(plan: str) -> dict[tuple[str, str], None]:
-    """The (path, type) that an analysed plan casts fields of `payload` to, in the order of the plan."""
+    """Return the (path, type) that an analysed plan casts fields of `payload` to, in the order of the plan."""
     found: dict[tuple[str, str], None] = {}
     for pattern in (_CAST, _GET):
         for match in pattern.finditer(plan):
@@ -47,17 +47,17 @@ def casts(plan: str) -> dict[tuple[str, str], None]:
 
 
 def declared(fields: Mapping[str, str]) -> dict[tuple[str, str], None]:
-    """The same of the section `schema`."""
+    """Return the (path, type) of the fields that the section `schema` declares."""
     return {(f"$.{path}", kind): None for path, kind in fields.items()}
 
 
 def text_of(column: str) -> str:
-    """SQL: the text of a binary or string column."""
+    """Return the SQL of the text of a binary or string column."""
     return f"CAST({column} AS STRING)"
 
 
 def wrong_type(column: str, fields: Mapping[tuple[str, str], None]) -> str:
-    """SQL: what is wrong with the JSON in a column, or NULL."""
+    """Return the SQL of what is wrong with the JSON in a column, or NULL."""
     document = f"try_parse_json({text_of(column)})"
     cases = [f"WHEN {document} IS NULL THEN 'the payload is no JSON, or names a member twice'"]
     for path, kind in fields:
@@ -77,10 +77,11 @@ def _literal(text: str) -> str:
 
 
 def is_read(spark: SparkSession, source: DataFrame, column: str, select: str, view: str) -> bool:
-    """Whether a SELECT over `view` reads the column `payload` of a source, rather than `column` (as `body`) or neither.
+    """Return whether a SELECT over `view` reads the column `payload` of a source.
 
-    Spark's optimizer knows: it leaves out what nobody reads. Of a stream it gives no plan, so the plan is of rows that are
-    made up. Where there is none, for a SELECT with a mistake or columns that cannot be made up, it may be read.
+    Else it reads `column` (as `body`), or neither. Spark's optimizer knows: it leaves out what nobody reads. Of a stream
+    it gives no plan, so the plan is of rows that are made up. Where there is none, for a SELECT with a mistake or columns
+    that cannot be made up, it may be read.
     """
     document = f.expr(f"try_parse_json(concat({_literal(_MARK)}, {text_of(column)}))")
     try:

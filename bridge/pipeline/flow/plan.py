@@ -68,7 +68,7 @@ def register(spark: SparkSession) -> None:
 
 
 def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> Plan:
-    """A pipeline, analysed by Spark; nothing is connected or started. Raises Mistake."""
+    """Return the Plan of a pipeline, analysed by Spark; nothing is connected or started. Raises Mistake."""
     directory = site.directory_of(name, config)
     # Each pipeline has an `input`, and tables, of its own, but there is one session, and one of each name in it.
     with names(spark, config):
@@ -102,7 +102,10 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> 
 
 @contextmanager
 def names(spark: SparkSession, config: PipelineConfig) -> Iterator[None]:
-    """While in it, the names of `input` and of the tables are this pipeline's; a frame that was made needs them no more."""
+    """Have the names of `input` and of the tables be this pipeline's in the block.
+
+    A frame that was made needs them no more.
+    """
     with _planning:
         try:
             yield
@@ -115,14 +118,14 @@ def names(spark: SparkSession, config: PipelineConfig) -> Iterator[None]:
 
 
 def table_of(spark: SparkSession, path: Path) -> DataFrame:
-    """A reference table."""
+    """Return a reference table."""
     if path.suffix == ".csv":
         return spark.read.csv(str(path), header=True, inferSchema=True)
     return spark.read.json(str(path)) if path.suffix == ".json" else spark.read.parquet(str(path))
 
 
 def source_options(name: str, config: PipelineConfig, site: Site, directory: Path) -> dict[str, str]:
-    """Options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
+    """Return the options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
     source = config.source
     options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
     if source.mq is None:
@@ -133,7 +136,7 @@ def source_options(name: str, config: PipelineConfig, site: Site, directory: Pat
 
 
 def _source(spark: SparkSession, name: str, config: PipelineConfig, site: Site, directory: Path) -> DataFrame:
-    """The frame that is read."""
+    """Return the frame that is read."""
     source = config.source
     if source.archive is not None:
         with told(("from", "archive"), "a directory of Parquet files"):
@@ -149,7 +152,7 @@ def _source(spark: SparkSession, name: str, config: PipelineConfig, site: Site, 
 
 
 def _archive(spark: SparkSession, path: Path) -> DataFrame:
-    """Files of the archive of the bridge, or those that are there already say what they have."""
+    """Return a stream of Parquet files, with the schema of those that are there already, else of the bridge's archive."""
     if not path.is_dir():
         raise Mistake(("from", "archive"), "a directory that is there")
     found = any(path.glob("**/*.parquet"))
@@ -168,7 +171,7 @@ def _late(frame: DataFrame, config: PipelineConfig) -> DataFrame:
 
 
 def payload_column(frame: DataFrame) -> str | None:
-    """The column of a source that has payloads."""
+    """Return the column of a source that has payloads."""
     for name in (BODY, PAYLOAD):
         if name in frame.columns and isinstance(frame.schema[name].dataType, BinaryType | StringType):
             return name
@@ -176,7 +179,10 @@ def payload_column(frame: DataFrame) -> str | None:
 
 
 def _with_payload(spark: SparkSession, raw: DataFrame, config: PipelineConfig) -> PipelineConfig:
-    """A payload that nobody has called JSON, and that the SELECT does not read, may be anything."""
+    """Return the configuration, with payloads of bytes where they may be anything.
+
+    A payload that nobody has called JSON, and that the SELECT does not read, may be anything.
+    """
     column = payload_column(raw)
     said = config.model_fields_set & {"payload", "fields"}
     if column is None or said or is_read(spark, raw, column, config.select, INPUT):
@@ -187,7 +193,7 @@ def _with_payload(spark: SparkSession, raw: DataFrame, config: PipelineConfig) -
 def _checked(
     spark: SparkSession, raw: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
 ) -> DataFrame:
-    """What the SELECT has as `input`: the rows whose payload is good, `payload` as the section `payload` says."""
+    """Return what the SELECT has as `input`: the rows whose payload is good, `payload` as the section `payload` says."""
     column = payload_column(raw)
     diverted = diversion.load(directory)
     if column is None or (config.payload == "bytes" and not diverted.rows):
@@ -205,7 +211,7 @@ def _counted(frame: DataFrame, observation: str) -> DataFrame:
 
 
 def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
-    """The rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
+    """Return the rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
     reason = "CAST(NULL AS STRING)"
     if config.payload == "json":
         fields = declared(config.fields)
@@ -217,7 +223,9 @@ def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineCon
 
 
 def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
-    """`payload` as the section `payload` says it, and `body` with its bytes; a watermark on the time of each row.
+    """Return a frame with `payload` as the section `payload` says it, and `body` with its bytes.
+
+    There is a watermark on the time of each row.
 
     For a mapping, `client_id` is the link, as the service has it of publications that tell no other: not the session here.
     """
@@ -252,7 +260,7 @@ def _selected(spark: SparkSession, checked: DataFrame, config: PipelineConfig) -
 
 
 def _check_streaming(spark: SparkSession, frame: DataFrame) -> None:
-    """What Spark refuses of a stream only when it starts. Raises AnalysisException."""
+    """Check for what Spark refuses of a stream only when it starts. Raises AnalysisException."""
     jvm: Any = spark._jvm
     mode = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
     analyzed = frame._jdf.queryExecution().analyzed()
@@ -280,7 +288,7 @@ def _routes(
 def _by_mapping(
     made: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
 ) -> tuple[DataFrame, dict[str, dict[str, str]]]:
-    """The rows as the mapping of a pipeline makes them, and where it says that they go."""
+    """Return the rows as the mapping of a pipeline makes them, and where it says that they go."""
     mapping, queue_manager = _mapping(config, site)
     assert config.mapping is not None
     with told(("mapping",), "a mapping"):
@@ -303,7 +311,7 @@ def _by_mapping(
 
 
 def _mapping(config: PipelineConfig, site: Site) -> tuple[AnyMapping, str]:
-    """The mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
+    """Return the mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
     assert site.file is not None and config.mapping is not None  # a pipeline comes from a file
     try:
         configuration = load(site.file)
@@ -315,12 +323,12 @@ def _mapping(config: PipelineConfig, site: Site) -> tuple[AnyMapping, str]:
 
 
 def _refused(config: PipelineConfig, directory: Path) -> str:
-    """Where publications are left that the broker refuses."""
+    """Return the directory where publications are left that the broker refuses."""
     return str(config.dead_letters.archive or directory / "refused")
 
 
 def _letters(name: str, config: PipelineConfig, site: Site, *, named: bool) -> dict[str, str]:
-    """Where bad payloads and refused rows go, as `letters_of` has it; `named`: the rows name their destinations."""
+    """Return where bad payloads and refused rows go, as `letters_of` has it; `named`: the rows name their destinations."""
     own = {"pipeline": name, "named": str(named).lower()}
     if config.dead_letters.archive is not None:
         return own | {"archive": str(config.dead_letters.archive.absolute())}

@@ -31,7 +31,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def bad(self) -> int:
-        """Rows that are dead letters."""
+        """Return the number of rows that are dead letters."""
         return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.rows)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def batch_of(pipeline: str, progress: Any, refused: Refused | None) -> Batch:
-    """The batch that an event of Spark's (StreamingQueryProgress) is about, and what its sink has told."""
+    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what its sink has told."""
     rows = int(progress.numInputRows)
     observed = progress.observedMetrics
     return Batch(
@@ -70,7 +70,10 @@ def _observed(metrics: Any, name: str) -> int:
 
 
 def _waiting(source: Any, rows: int) -> int | None:
-    """Messages behind the batch: those on the queues that are not in it, or the rows of the spool behind its end."""
+    """Return how many messages are behind the batch.
+
+    Those are the messages on the queues that are not in it, or the rows of the spool behind its end.
+    """
     try:
         latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
     except (TypeError, ValueError):

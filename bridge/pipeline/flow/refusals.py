@@ -130,7 +130,7 @@ class RefusedRows:
 
 
 def file_of(directory: str, identity: Identity, role: str) -> Path:
-    """A file of dead letters."""
+    """Return the path of a file of dead letters."""
     name = f"{identity.query}-{identity.batch:08d}-{identity.partition:04d}-{role}.parquet"
     return Path(directory, name)
 
@@ -139,7 +139,7 @@ def file_of(directory: str, identity: Identity, role: str) -> Path:
 
 
 def unfit(target: Target, batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Record batches of the rows that make a message, and of the others, with a column `reason`."""
+    """Return record batches of the rows that make a message, and of the others, with a column `reason`."""
     good, bad = [], []
     for batch in batches:
         reasons = pa.array([_fault(target, batch.slice(index, 1)) for index in range(batch.num_rows)], pa.string())
@@ -159,7 +159,7 @@ def _fault(target: Target, row: Any) -> str | None:
 
 
 def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
-    """What is there of rows that make no message: the body; and where it was to go, as far as that is known.
+    """Yield what is there of rows that make no message: the body; and where it was to go, as far as that is known.
 
     `persistence` is the MQMD.Persistence that the messages of such rows have.
     """
@@ -175,8 +175,9 @@ def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]
 
 
 def unmapped(batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Record batches of the rows that their mapping has made something of, and of those that it refuses (column `refusal`),
-    these with a column `reason`.
+    """Return record batches of the rows that their mapping has made something of, and of those that it refuses.
+
+    The rows that it refuses (column `refusal`) have a column `reason`.
     """
     good, bad = [], []
     for batch in batches:
@@ -189,7 +190,7 @@ def unmapped(batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
-    """The messages that a mapping to MQTT refuses, where they came from, when, and why."""
+    """Yield the messages that a mapping to MQTT refuses, where they came from, when, and why."""
     for batch in batches:
         times = batch.column("put_time").to_pylist() if "put_time" in batch.schema.names else [None] * batch.num_rows
         for row, when in zip(rows_of(batch, persistence), times, strict=True):
@@ -201,7 +202,7 @@ def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Lett
 
 
 def refused_publications(path: Path, target: Target) -> Iterator[Letter]:
-    """The publications that `publish_all` has left in a file, as messages of the standard profile."""
+    """Yield the publications that `publish_all` has left in a file, as messages of the standard profile."""
     if not path.exists():
         return
     rule = StandardToMq(Destination(target.queue or ""))

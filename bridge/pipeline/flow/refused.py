@@ -19,13 +19,13 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def tell(directory: Path, refused: Refused) -> None:
-    """Write it down, once a batch is done. Raises OSError."""
+    """Write down what was refused, once a batch is done. Raises OSError."""
     with (directory / _FILE).open("ab") as file:
         file.write(msgspec.json.encode(refused) + b"\n")
 
 
 def told(directory: Path) -> dict[int, Refused]:
-    """What was written down, by batch. Raises OSError."""
+    """Return what was written down, by batch. Raises OSError."""
     try:
         lines = (directory / _FILE).read_bytes().splitlines()
     except FileNotFoundError:
@@ -34,5 +34,5 @@ def told(directory: Path) -> dict[int, Refused]:
 
 
 def forget(directory: Path) -> None:
-    """Before a run. Raises OSError."""
+    """Remove what was written down, before a run. Raises OSError."""
     (directory / _FILE).unlink(missing_ok=True)

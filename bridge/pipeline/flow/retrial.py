@@ -48,9 +48,10 @@ class Retrial:
         self._options: Callable[[], dict[str, str]] = lambda: source_options(name, config, site, self._directory)
 
     def divert(self, interrupted: Callable[[], bool]) -> Found | None:
-        """Find rows that fail alone, and write them down; None where there are none, or the source has no replay.
+        """Find rows that fail alone, and write them down.
 
-        Those that are found when it is `interrupted` count.
+        Return None where there are none, or the source has no replay. Rows that are found when the search is
+        `interrupted` count.
 
         Raises OSError, and errors of Spark, of the source and of the queue manager.
         """
@@ -91,7 +92,7 @@ class Retrial:
         return self._spark.createDataFrame(rows, schema)
 
     def _good(self, rows: Any, schema: Any, tables: Mapping[str, DataFrame]) -> list[int]:
-        """Numbers of the rows whose payload is good: the SELECT never sees the others."""
+        """Return the numbers of the rows whose payload is good: the SELECT never sees the others."""
         frame = self._frame(rows, schema)
         column = payload_column(frame)
         assert column is not None
@@ -102,7 +103,7 @@ class Retrial:
         return [index for index, reason in enumerate(reasons) if reason is None]
 
     def _made(self, rows: Any, schema: Any, tables: Mapping[str, DataFrame]) -> DataFrame:
-        """What the SELECT makes of rows, as it goes to the destinations."""
+        """Return what the SELECT makes of rows, as it goes to the destinations."""
         frame = self._frame(rows, schema)
         with self._names(tables):
             input_of(frame, payload_column(frame), self._config).createOrReplaceTempView(INPUT)

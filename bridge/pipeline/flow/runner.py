@@ -103,7 +103,7 @@ class Runner:
         self._stopping.set()
 
     def run(self) -> Sequence[str]:
-        """Run to the end; the names of the pipelines that were given up."""
+        """Run to the end; return the names of the pipelines that were given up."""
         failed: list[str] = []
         threads = [
             threading.Thread(target=self._supervise, args=(name, failed), name=name) for name in self._pipelines
@@ -155,7 +155,7 @@ class Runner:
         )
 
     def _run(self, name: str) -> bool:
-        """Run a pipeline once; whether it came to its end, rather than failing after some batches."""
+        """Run a pipeline once; return whether it came to its end, rather than failing after some batches."""
         if self._stopping.is_set():
             return True
         try:
@@ -202,7 +202,10 @@ class Runner:
             raise PipelineBusy(f"process {error.process} runs it already ({file}); end that first") from error
 
     def _diverts(self, plan: Plan) -> bool:
-        """Whether rows are found that a SELECT cannot be made of: they are dead letters when the batch is run again."""
+        """Return whether rows are found that a SELECT cannot be made of.
+
+        They are dead letters when the batch is run again.
+        """
         try:
             found = Retrial(self._spark, plan.name, plan.config, plan.site).divert(self._stopping.is_set)
         except Exception as error:  # of Spark, the source or the queue manager: the query would have it, too

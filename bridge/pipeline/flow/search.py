@@ -32,7 +32,7 @@ Trial = Callable[[Any], str | None]
 
 
 def data_error(error: BaseException) -> str | None:
-    """Spark's class and sentence of an error that the data of some row is the cause of; None for any other.
+    """Return Spark's class and sentence of an error that the data of some row is the cause of; None for any other.
 
     Where Spark says it: the line and column of the SELECT, too.
     """
@@ -46,10 +46,10 @@ def data_error(error: BaseException) -> str | None:
 def at_fault(
     table: Any, trial: Trial, patience: float = PATIENCE, interrupted: Callable[[], bool] = lambda: False
 ) -> dict[int, str]:
-    """The rows (number: why) of a table that fail by themselves, where all of them together do.
+    """Return the rows (number: why) of a table that fail by themselves, where all of them together do.
 
-    None where it takes several to fail, as with a sum that is too large. When `patience` (seconds) is at its end, or it is
-    `interrupted`, those that are found by then.
+    There are none where it takes several to fail, as with a sum that is too large. When `patience` (seconds) is at its
+    end, or the search is `interrupted`, return the rows that are found by then.
     """
     found: dict[int, str] = {}
     before = time.monotonic() + patience
@@ -72,7 +72,7 @@ def at_fault(
 
 
 def tried(frame: Any) -> str | None:
-    """Make all rows of a frame, for nobody: the data error that ends it, or None. Raises any other error of Spark."""
+    """Make all rows of a frame, for nobody; return the data error that ends it, or None. Raises any other error of Spark."""
     try:
         frame.write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JError) as error:
@@ -91,10 +91,10 @@ class Replay(NamedTuple):
 
 
 def last_batch(checkpoint: Path, reader: Any, schema: Any) -> Replay | None:
-    """The batch that a checkpoint has begun and not ended, read by a reader of the stream (pyspark's
-    DataSourceStreamReader), which is stopped.
+    """Return the batch that a checkpoint has begun and not ended.
 
-    None where there is none, or the query has several sources. Raises OSError, and what the reader raises.
+    It is read by a reader of the stream (pyspark's DataSourceStreamReader), which is stopped. Return None where there is
+    none, or the query has several sources. Raises OSError, and what the reader raises.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(reader.stop)
@@ -110,6 +110,6 @@ def last_batch(checkpoint: Path, reader: Any, schema: Any) -> Replay | None:
 
 
 def _offsets(checkpoint: Path, number: int) -> list[dict[str, Any]]:
-    """The offset of each source: behind a version and what Spark notes, a line for each."""
+    """Return the offset of each source: behind a version and what Spark notes, a line for each."""
     _, _, *offsets = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     return [msgspec.json.decode(one) for one in offsets]

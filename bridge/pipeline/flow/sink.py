@@ -67,12 +67,12 @@ ORIGINAL: Final = "original"
 
 
 def mq_target(options: dict[str, str], schema: StructType) -> MqTarget:
-    """A destination `mq`. Raises OptionError."""
+    """Return a destination `mq`. Raises OptionError."""
     return mq_target_of(Options("to: mq", options, MQ_OPTIONS), schema)
 
 
 def mqtt_target(options: dict[str, str], schema: StructType) -> MqttTarget:
-    """A destination `mqtt`. Raises OptionError."""
+    """Return a destination `mqtt`. Raises OptionError."""
     return mqtt_target_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
 
 
@@ -84,7 +84,7 @@ class Written(WriterCommitMessage):
         self.why = why
 
     def and_also(self, other: Written) -> Written:
-        """Both."""
+        """Return what both have written."""
         return Written(self.refused + other.refused, (self.why if self.refused else "") or other.why)
 
 
@@ -142,7 +142,7 @@ def _publish_mapped(
 
 
 def _counted(bad: list[Any]) -> Written:
-    """Rows that are refused, with a column `reason`."""
+    """Return the number of rows that are refused, and why the first is, of batches with a column `reason`."""
     return Written(sum(batch.num_rows for batch in bad), bad[0].column(REASON)[0].as_py() if bad else "")
 
 
@@ -216,7 +216,7 @@ class RouteWriter(DataSourceStreamArrowWriter):
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """All is written: tell what was refused."""
+        """Tell what was refused, since all is written."""
         everything = Written()
         for message in messages:
             if isinstance(message, Written):
@@ -233,11 +233,11 @@ class PipelineSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For `format`."""
+        """Return the name for `format`."""
         return "mqbridge_sink"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write. Raises OptionError."""
+        """Return the writer of a streaming write. Raises OptionError."""
         options = dict(self.options)
         given = msgspec.json.decode(options[ROUTES], type=dict[str, dict[str, str]])
         letters = letters_of(given[LETTERS]) if LETTERS in given else None
@@ -245,7 +245,7 @@ class PipelineSink(DataSource):
 
 
 def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Route, ...]:
-    """The destinations that options name, for rows of a schema. Raises OptionError."""
+    """Return the destinations that options name, for rows of a schema. Raises OptionError."""
     routes = []
     for kind in (MQ, ARCHIVE, MQTT):
         if (options := given.get(kind)) is None:
@@ -262,8 +262,10 @@ def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Rou
 
 
 def letters_of(given: dict[str, str]) -> DeadLetterSink:
-    """Where refused rows go: `pipeline`, `named` (the rows name their destinations), and `archive`, or options of the source
-    `mq` with the `queue`. Raises OptionError.
+    """Return where refused rows go. Raises OptionError.
+
+    Options are `pipeline`, `named` (the rows name their destinations), and `archive`, or options of the source `mq` with
+    the `queue`.
     """
     options = dict(given)
     pipeline, named = options.pop("pipeline"), options.pop("named") == "true"

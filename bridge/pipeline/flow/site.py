@@ -27,20 +27,20 @@ class Site(msgspec.Struct, frozen=True):
     patience: float
 
     def directory_of(self, name: str, config: PipelineConfig) -> Path:
-        """The directory of a pipeline: its checkpoint, its spool, what it could not write."""
+        """Return the directory of a pipeline: its checkpoint, its spool, what it could not write."""
         if config.checkpoint is not None:
             return config.checkpoint.absolute()
         assert self.directory is not None  # the configuration has seen to it
         return self.directory / name
 
     def broker(self, link: str) -> dict[str, str]:
-        """Options of the source `mqtt` that say where a broker is."""
+        """Return the options of the source `mqtt` that say where a broker is."""
         assert self.file is not None  # a pipeline comes from a file
         return {"config": str(self.file), "link": link}
 
 
 def site_of(configuration: Configuration, file: Path | None, data_directory: Path) -> Site:
-    """The site of a configuration; `data_directory` is that of an embedded queue manager."""
+    """Return the site of a configuration; `data_directory` is that of an embedded queue manager."""
     settings = configuration.queue_manager
     patience = configuration.limits.shutdown_timeout
     path = None if file is None else file.absolute()

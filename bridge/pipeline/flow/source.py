@@ -1,4 +1,4 @@
-"""What the sources of pipelines have in common. (It imports neither MQ nor MQTT: a worker needs one of them.)"""
+"""What the sources of pipelines have in common. It imports neither MQ nor MQTT: a worker needs one of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class PipelineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For `format`."""
+        """Return the name for `format`."""
         return cls.NAME
 
     def schema(self) -> StructType:
-        """The envelope of a message or publication."""
+        """Return the envelope of a message or publication."""
         return self.SCHEMA
 
 
 def options_of(place: str, given: Mapping[str, str], known: Iterable[str]) -> Options:
-    """The options that say what is to be read, without that by which the source is told to end. Raises OptionError."""
+    """Return the options that say what is to be read. Raises OptionError.
+
+    That by which the source is told to end is not among them.
+    """
     return Options(place, {name: one for name, one in given.items() if name != STOP}, known)

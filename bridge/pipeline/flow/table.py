@@ -24,7 +24,7 @@ HOUR: Final = "hour"
 
 
 def write_all(directory: str, identity: Identity, batches: Iterable[Any]) -> int:
-    """Write the rows of a partition, by their columns `date` and `hour`; how many there were. Raises OSError."""
+    """Write the rows of a partition, by their columns `date` and `hour`; return how many there were. Raises OSError."""
     found = list(batches)
     if not found or not (table := pa.Table.from_batches(found)).num_rows:
         return 0

@@ -56,7 +56,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """The trouble that an error of Spark, of a source or of a destination tells of."""
+    """Return the trouble that an error of Spark, of a source or of a destination tells of."""
     text, what = str(error), sentence_of(error)
     if (data := data_error(error)) is not None:
         remedy = "the SELECT cannot be made of some row: use the function with try_ that Spark names, or a WHERE"

@@ -24,16 +24,16 @@ class Valve:
 
     @property
     def closed(self) -> bool:
-        """Whether it is asked to end."""
+        """Return whether the pipeline is asked to end."""
         return (self.directory / ASKED).exists()
 
     @property
     def dry(self) -> bool:
-        """Whether all that was begun has come to its end."""
+        """Return whether all that was begun has come to its end."""
         return (self.directory / ANSWERED).exists()
 
     def open(self) -> None:
-        """Before a run. Raises OSError."""
+        """Make the directory, and remove the two files, before a run. Raises OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in (ASKED, ANSWERED):
             (self.directory / name).unlink(missing_ok=True)

@@ -25,7 +25,7 @@ class Alike:
         self._columns: list[Any] = []
 
     def add(self, column: Any) -> None:
-        """What a column has, null where there is none: an Arrow array or None, or an array of numpy."""
+        """Add what a column has, null where there is none: an Arrow array or None, or an array of numpy."""
         if isinstance(column, np.ndarray):
             self._columns.append(column)
             column = pa.array(column)
@@ -49,7 +49,7 @@ class Alike:
         self._radix *= size
 
     def groups(self) -> tuple[Any, Any, Sequence[tuple[Any, ...]]]:
-        """(first row of each group; group of each row; values of each group, None where null or not given)."""
+        """Return (first row of each group; group of each row; values of each group, None where null or not given)."""
         _, first, group = np.unique(self._codes, return_index=True, return_inverse=True)
         rows = pa.array(first)
         values = [
@@ -71,7 +71,7 @@ def _hashable(column: Any) -> list[Any]:
 
 
 def _numbered(column: Any) -> Any:
-    """A number for each map, since Arrow has no dictionaries of maps."""
+    """Return a number for each map, since Arrow has no dictionaries of maps."""
     if not len(column.items):
         return pa.nulls(len(column), pa.int32()).fill_null(0)
     numbers: dict[Any, int] = {}

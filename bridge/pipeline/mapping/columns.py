@@ -59,10 +59,10 @@ PUBLICATION_COLUMNS: Final = (
 
 
 def schema_of(columns: Sequence[Column], kept: Sequence[Any] = ()) -> Any:
-    """The Arrow schema of columns, and of fields that are passed through behind them."""
+    """Return the Arrow schema of columns, and of fields that are passed through behind them."""
     return pa.schema([*(pa.field(column.name, column.type) for column in columns), *kept])
 
 
 def refusal(error: Unmappable, source: str | None) -> dict[str, Any]:
-    """A value of the column `refusal`."""
+    """Return a value of the column `refusal`."""
     return {"reason": error.reason, "sentence": str(error), "source": source}

@@ -41,11 +41,12 @@ def to_messages(
     topic: str | None = None,
     keep: Sequence[str] = (),
 ) -> DataFrame:
-    """The MQ messages of publications: of a frame with columns of an MQTT envelope (`bridge.pipeline.schema.MQTT_COLUMNS`).
+    """Return the MQ messages of a frame of publications.
 
-    `topic` and `payload` are needed; what is missing of the others has no value. A column `user` is the publisher's
-    identity (MQMD.UserIdentifier). The rows of an archive are such, too. User properties `mqbridge-clientId` and
-    `mqbridge-hops`, which other bridges write, are read as the service reads them.
+    The frame has columns of an MQTT envelope (`bridge.pipeline.schema.MQTT_COLUMNS`). `topic` and `payload` are needed;
+    what is missing of the others has no value. A column `user` is the publisher's identity (MQMD.UserIdentifier). The
+    rows of an archive are such, too. User properties `mqbridge-clientId` and `mqbridge-hops`, which other bridges write,
+    are read as the service reads them.
 
     `profile` is "standard" (seed 004, tables 1 to 3), the name of a mapping in the configuration file `config`, or a
     mapping itself, which leaves its `name` and `queue_manager` (needed then) in the hop mark. With "standard" messages go
@@ -89,11 +90,12 @@ def to_publications(
     topic: str | None = None,
     keep: Sequence[str] = (),
 ) -> DataFrame:
-    """The MQTT publications of messages: of a frame with columns of an MQ envelope (`bridge.pipeline.schema.MQ_COLUMNS`).
+    """Return the MQTT publications of a frame of messages.
 
-    `body` is needed; the columns say the message as they do for the writer of the source `mq`
-    (`bridge.pipeline.mq.rows`). `profile`, `config`, `name`, `queue_manager` and `keep` are as in `to_messages`; "standard"
-    is seed 004, tables 4 and 5, to `topic` or to the topic that each message was published to.
+    The frame has columns of an MQ envelope (`bridge.pipeline.schema.MQ_COLUMNS`). `body` is needed; the columns say the
+    message as they do for the writer of the source `mq` (`bridge.pipeline.mq.rows`). `profile`, `config`, `name`,
+    `queue_manager` and `keep` are as in `to_messages`; "standard" is seed 004, tables 4 and 5, to `topic` or to the topic
+    that each message was published to.
 
     The result has the columns of an MQTT envelope that a publication has, and `refusal` as in `to_messages`. `properties`
     are the user properties that a link would publish.
@@ -125,7 +127,7 @@ def _mapped(what: str, frame: DataFrame, function: Messages | Publications) -> D
 
 
 def _selected(frame: DataFrame, types: Mapping[str, str | None], keep: Sequence[str]) -> tuple[DataFrame, list[Any]]:
-    """The columns that a mapping looks at, and those that are passed through; fields of the latter."""
+    """Return the columns that a mapping looks at, with those that are passed through; and the fields of the latter."""
     columns: list[Column] = []
     for column in frame.columns:
         type_ = types.get(column)
@@ -164,7 +166,7 @@ def _checked(what: str, option: str, check: Any, text: str) -> str:
 def _mapping(
     what: str, profile: Profile, config: str | Path | None, name: str | None, queue_manager: str | None
 ) -> ToMqRule | ToMqttRule:
-    """The rule of a mapping."""
+    """Return the rule of a mapping."""
     if not isinstance(profile, str):
         if name is None or queue_manager is None:
             raise OptionError(f"{what}: name and queue_manager are needed with a mapping: they stand in its hop mark")

@@ -100,7 +100,7 @@ class Messages:
             yield self.of(batch)
 
     def of(self, batch: Any) -> Any:
-        """The messages of a record batch, as one of `schema`; rows that the mapping passes by are not in it."""
+        """Return the messages of a record batch, as one of `schema`; rows that the mapping passes by are not in it."""
         rows = Rows(batch, self._by_column)
         if self._depends.payload:
             forms: list[Form] = []
@@ -114,7 +114,7 @@ class Messages:
     # Forms -----------------------------------------------------------------------------------------------------------
 
     def _alike(self, rows: Rows) -> tuple[list[Form], Any]:
-        """The forms of the rows, and which of them each row has."""
+        """Return the forms of the rows, and which of them each row has."""
         size = None
         if self._depends.size is not None:
             least, most = self._depends.size
@@ -132,7 +132,7 @@ class Messages:
         return forms, group
 
     def _form(self, rule: ToMq, rows: Rows, row: int, values: tuple[Any, ...]) -> tuple[Form, bytes | None]:
-        """The form of a row, and its body as the rule makes it."""
+        """Return the form of a row, and its body as the rule makes it."""
         publication: Publication | None = None
         try:
             publication = rows.publication(row, values)
@@ -151,7 +151,7 @@ class Messages:
         return Form(mapped, message.md, headers, _place(headers, publication)), message.data[length:]
 
     def _one_by_one(self, numbers: Iterable[int], rows: Rows, forms: list[Form], group: Any) -> dict[int, bytes]:
-        """Rows through the rule, each with a form of its own; the bodies of those that it maps."""
+        """Put rows through the rule, each with a form of its own; return the bodies of those that it maps."""
         bodies = {}
         for row in numbers:
             form, body = self._form(self.rule, rows, row, rows.values(row))
@@ -162,7 +162,7 @@ class Messages:
         return bodies
 
     def _converted(self, rows: Rows, forms: list[Form], group: Any) -> dict[int, bytes]:
-        """The bodies that are not the payload. What cannot be converted, or is refused, the rule itself tells of."""
+        """Return the bodies that are not the payload. What cannot be converted, or is refused, the rule itself tells of."""
         wanted = np.array([form.mapped is not None for form in forms], bool)[group]
         refused = np.array([form.refusal is not None for form in forms], bool)[group]
         bodies: dict[int, bytes] = {}
@@ -226,7 +226,7 @@ class Messages:
 
 @lru_cache(maxsize=16)
 def _made(travelled: bytes) -> Messages:
-    """One for all tasks of a worker: it knows the forms of the micro-batches before."""
+    """Return one Messages for all tasks of a worker: it knows the forms of the micro-batches before."""
     rule, by_column, kept = pickle.loads(travelled)
     return Messages(rule, by_column=by_column, kept=kept)
 
@@ -238,7 +238,7 @@ def _to_topic(rule: ToMqRule | StandardToMq) -> bool:
 
 
 def _refused(error: Unmappable, source: str | None, publication: Publication | None) -> Form:
-    """The form of a row that cannot be mapped."""
+    """Return the form of a row that cannot be mapped."""
     why = refusal(error, source)
     if publication is None:
         return Form(None, refusal=why)
@@ -251,19 +251,19 @@ def _refused(error: Unmappable, source: str | None, publication: Publication | N
 
 
 def _header_length(message: Message) -> int:
-    """Bytes of the MQRFH2 that a message begins with."""
+    """Return the length of the MQRFH2 that a message begins with, in bytes."""
     return int.from_bytes(message.data[_STRUC_LENGTH], "little")
 
 
 def _place(headers: bytes, publication: Publication) -> int:
-    """Where the digits of the message id stand; -1: nowhere."""
+    """Return where the digits of the message id stand; -1: nowhere."""
     if not headers or not publication.qos or not publication.message_id:
         return -1
     return headers.index(_BEFORE_MESSAGE_ID) + len(_BEFORE_MESSAGE_ID)
 
 
 def _kept(mapped: MappedMessage | None) -> dict[str, Any] | None:
-    """A value of the column `kept_request`."""
+    """Return a value of the column `kept_request`."""
     if mapped is None or mapped.kept is None:
         return None
     message = mapped.kept.message
@@ -276,14 +276,14 @@ def _text(value: str | int | bool) -> str:
 
 
 def _column(values: list[Any], type_: Any, chosen: Any) -> Any:
-    """A column of which each row has one of `values`."""
+    """Return a column of which each row has one of `values`."""
     if all(value is None for value in values):
         return pa.nulls(len(chosen), type_)
     return pa.array(values, type_).take(chosen)
 
 
 def _headers(forms: list[Form], group: Any, message_ids: Any) -> Any:
-    """The bytes of the headers, each with the digits of its own message id."""
+    """Return the bytes of the headers, each with the digits of its own message id."""
     headers = pa.array([form.headers for form in forms], pa.binary())
     headers = headers.take(pa.array(group))
     places = np.array([form.place for form in forms], np.int64)[group]
@@ -309,7 +309,7 @@ _NOTHING: Final = (b"", cmqc.MQMI_NONE)
 
 
 def _descriptors(mds: list[MQMD | None], group: Any) -> Any:
-    """MQMDs of forms, as a column of MAPPED_MD_TYPE. Few of them differ: those of one kind are one object."""
+    """Return MQMDs of forms, as a column of MAPPED_MD_TYPE. Few of them differ: those of one kind are one object."""
     numbers: dict[int, int] = {}
     distinct: list[MQMD | None] = []
     which = []

@@ -38,7 +38,7 @@ _WIDTHS: Final = np.array([1, 10, 100, 1_000, 10_000, NO_MESSAGE_ID])
 
 
 def widths_of(message_ids: Any) -> Any:
-    """How many digits each message id has: none for 0, 6 for NO_MESSAGE_ID."""
+    """Return how many digits each message id has: none for 0, 6 for NO_MESSAGE_ID."""
     return np.searchsorted(_WIDTHS, message_ids, side="right")
 
 
@@ -75,7 +75,7 @@ class Rows:
         self._lists: list[list[Any]] | None = None
 
     def groups(self, number: Any, size: Any) -> tuple[Any, Any, Sequence[tuple[Any, ...]]]:
-        """The rows that are alike; `number` and `size` say in what message ids and sizes differ."""
+        """Return the rows that are alike; `number` and `size` say in what message ids and sizes differ."""
         alike = Alike(self.count)
         for column in self._columns:
             alike.add(column)
@@ -87,7 +87,7 @@ class Rows:
         return alike.groups()
 
     def is_text(self) -> bool:
-        """Whether all payloads are UTF-8."""
+        """Return whether all payloads are UTF-8."""
         try:
             self.payloads.cast(pa.string())
         except pa.ArrowInvalid:
@@ -95,14 +95,14 @@ class Rows:
         return True
 
     def payload(self, row: int) -> bytes:
-        """The payload of a row; raises Unmappable where there is none."""
+        """Return the payload of a row. Raises Unmappable where there is none."""
         found: bytes | None = self.payloads[row].as_py()
         if found is None:
             raise Unmappable(cmqc.MQRC_DATA_LENGTH_ERROR, "the row has no payload: it is null (an empty one has 0 bytes)")
         return found
 
     def values(self, row: int) -> tuple[Any, ...]:
-        """The columns of one row, as `groups` gives them."""
+        """Return the columns of one row, as `groups` gives them."""
         if self._lists is None:
             columns = [*self._columns, self._queue]
             self._lists = [[None] * self.count if column is None else column.tolist() for column in columns]
@@ -110,7 +110,7 @@ class Rows:
         return (*values, None, None, None, queue)
 
     def publication(self, row: int, values: tuple[Any, ...]) -> Publication:
-        """The publication of a row whose columns have these values. Raises Unmappable for what is none."""
+        """Return the publication of a row whose columns have these values. Raises Unmappable for what is none."""
         (topic, client_id, qos, retain, user, expiry, response_topic, correlation_data, content_type, properties) = values[
             :10
         ]
@@ -141,7 +141,7 @@ class Rows:
 
 
 def _numbers(column: Any, count: int) -> Any:
-    """Numbers, 0 where there are none."""
+    """Return the numbers of a column, 0 where there are none."""
     if column is None or column.null_count == count:
         return np.zeros(count, np.int64)
     return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -74,7 +74,7 @@ class Publications:
             yield self.of(batch)
 
     def of(self, batch: Any) -> Any:
-        """The publications of a record batch, as one of `schema`; rows that the mapping passes by are not in it.
+        """Return the publications of a record batch, as one of `schema`; rows that the mapping passes by are not in it.
 
         Raises ValueError for a value that no field of a message takes.
         """
@@ -98,7 +98,7 @@ class Publications:
     # Forms -----------------------------------------------------------------------------------------------------------
 
     def _alike(self, batch: Any) -> tuple[list[Form], Any]:
-        """The forms of the rows, and which of them each row has."""
+        """Return the forms of the rows, and which of them each row has."""
         alike = Alike(batch.num_rows)
         names = set(batch.schema.names)
         for name in ("queue", "topic", "format", "ccsid", "encoding"):
@@ -125,7 +125,7 @@ class Publications:
         return forms, group.copy()  # type: ignore[return-value]
 
     def _one_by_one(self, batch: Any) -> Iterator[Form]:
-        """Each row through the rule."""
+        """Put each row through the rule, and yield its form."""
         sources = batch.column("queue").to_pylist() if "queue" in batch.schema.names else [None] * batch.num_rows
         for row, queue in zip(rows_of(batch), sources, strict=True):
             try:
@@ -170,13 +170,13 @@ class Publications:
 
 @lru_cache(maxsize=16)
 def _made(travelled: bytes) -> Publications:
-    """One for all tasks of a worker: it knows the forms of the micro-batches before."""
+    """Return one Publications for all tasks of a worker: it knows the forms of the micro-batches before."""
     rule, kept = pickle.loads(travelled)
     return Publications(rule, kept=kept)
 
 
 def _fields(batch: Any, names: frozenset[str]) -> list[Any]:
-    """Fields of the MQMD, in one order."""
+    """Return fields of the MQMD, in one order."""
     if "md" not in batch.schema.names:
         return []
     md = batch.column("md")
@@ -185,7 +185,7 @@ def _fields(batch: Any, names: frozenset[str]) -> list[Any]:
 
 
 def _ends(row: Row, headers: Any) -> bool:
-    """Whether the headers in the column are all that the message has."""
+    """Return whether the headers in the column are all that the message has."""
     written: bytes | None = headers.as_py()
     if written is None:
         return False
@@ -204,7 +204,7 @@ def _without_payload(form: Form) -> Form:
 
 
 def _properties(publication: Publication) -> list[tuple[str, str]]:
-    """The user properties that a link publishes: those of the bridge itself are behind the others."""
+    """Return the user properties that a link publishes: those of the bridge itself are behind the others."""
     properties = [(name, value) for name, value in publication.properties.items() if name not in (HOPS, CLIENT_ID)]
     if publication.client_id:
         properties.append((CLIENT_ID, publication.client_id))

@@ -18,14 +18,14 @@ class ToMq(Protocol):
     """What makes messages of publications: `ToMqRule`, and the standard profile."""
 
     def map(self, publication: Publication, /) -> MappedMessage | None:
-        """The message; None for a publication that is passed by. Raises Unmappable."""
+        """Return the message; None for a publication that is passed by. Raises Unmappable."""
 
 
 class ToMqtt(Protocol):
     """What makes publications of messages: `ToMqttRule`, and the standard profile."""
 
     def map(self, message: Message, /, *, topic: str | None = None) -> Publication | None:
-        """The publication; None for a message that is passed by. Raises Unmappable."""
+        """Return the publication; None for a message that is passed by. Raises Unmappable."""
 
 
 class StandardToMq:
@@ -39,7 +39,7 @@ class StandardToMq:
         self.destination = destination
 
     def map(self, publication: Publication) -> MappedMessage:
-        """The message. Raises Unmappable."""
+        """Return the message. Raises Unmappable."""
         to = self.destination or Destination(topic_string(publication.topic), True)
         made = message_of(publication)
         if to.is_topic:
@@ -62,7 +62,7 @@ class StandardToMqtt:
         self.topic = topic
 
     def map(self, message: Message, *, topic: str | None = None) -> Publication:
-        """The publication. Raises Unmappable, also for a message that says of no topic."""
+        """Return the publication. Raises Unmappable, also for a message that says of no topic."""
         made = publication_of(message, topic=self.topic if self.topic is not None else topic)
         topic_name(made.topic)
         return made

@@ -34,28 +34,28 @@ Found = TypeVar("Found")
 
 
 def open_for_browse(connection: Connection, queue: str) -> int:
-    """A handle to browse and inquire a queue."""
+    """Return a handle to browse and inquire a queue."""
     return connection.open(MQOD(ObjectName=queue), _BROWSE)
 
 
 def depth(connection: Connection, handle: int) -> int:
-    """CURDEPTH: messages on a queue, the uncommitted ones too."""
+    """Return CURDEPTH: messages on a queue, the uncommitted ones too."""
     return connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH])[0][0]
 
 
 def look(connection: Connection, handle: int) -> Iterator[Seen]:
-    """What can be got of a queue at present, in the order of gets."""
+    """Return what can be got of a queue at present, in the order of gets."""
     return _along(partial(look_many, connection, handle), GetOptions(Options=cmqc.MQGMO_FAIL_IF_QUIESCING))
 
 
 def browse_all(connection: Connection, handle: int) -> Iterator[MqMessage]:
-    """All messages of a queue, without end where some are always put behind."""
+    """Yield all messages of a queue, without end where some are always put behind."""
     for got in _along(partial(get_many, connection, handle), GetOptions(Options=GET)):
         yield got.md, got.data
 
 
 def _along(many: Callable[[GetOptions], list[Found]], options: GetOptions) -> Iterator[Found]:
-    """What browses find from the first message of a queue to the last."""
+    """Yield what browses find from the first message of a queue to the last."""
     how = cmqc.MQGMO_BROWSE_FIRST
     while True:
         try:
@@ -68,7 +68,7 @@ def _along(many: Callable[[GetOptions], list[Found]], options: GetOptions) -> It
 
 
 def present(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> list[bytes]:
-    """Those of some messages that are on a queue, in the order given; found in one pass over the queue."""
+    """Return those of some messages that are on a queue, in the order given; found in one pass over the queue."""
     if not msg_ids:
         return []
     try:
@@ -98,7 +98,7 @@ def remove(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> None
 
 
 def record_batches(queue: str, messages: Iterable[MqMessage]) -> Iterator[Any]:
-    """Envelopes of messages of one queue, in record batches of a bounded size."""
+    """Yield envelopes of messages of one queue, in record batches of a bounded size."""
     part: list[MqMessage] = []
     size = 0
     for message in messages:
@@ -112,9 +112,9 @@ def record_batches(queue: str, messages: Iterable[MqMessage]) -> Iterator[Any]:
 
 
 def managed_queue(connection: Connection, subscription: str, topic: str | None) -> str:
-    """The queue of a durable subscription, to which the queue manager puts what is published.
+    """Return the queue of a durable subscription, to which the queue manager puts what is published.
 
-    It is made where there is none of the name, if a topic string is given. Raises MQError.
+    The subscription is made where there is none of the name, if a topic string is given. Raises MQError.
     """
     options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_FAIL_IF_QUIESCING
     sd = MQSD(Options=options | (cmqc.MQSO_CREATE if topic else 0), SubName=subscription, ObjectString=topic or "")

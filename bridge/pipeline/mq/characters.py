@@ -18,7 +18,7 @@ _FROM_STANDIN: Final = {standin: surrogate for surrogate, standin in _TO_STANDIN
 
 @lru_cache(maxsize=65_536)
 def characters(field: bytes) -> str:
-    """The text of an MQCHAR field, without the blanks and NULs at its end."""
+    """Return the text of an MQCHAR field, without the blanks and NULs at its end."""
     field = field.rstrip(b" \0")
     try:
         text = field.decode()
@@ -33,7 +33,7 @@ def characters(field: bytes) -> str:
 
 @lru_cache(maxsize=65_536)
 def field_of(text: str) -> bytes:
-    """The bytes of a field, of which `characters` made the text; without padding."""
+    """Return the bytes of a field, of which `characters` made the text; without padding."""
     if _STANDINS.search(text) is None:
         return text.encode()
     return text.translate(_FROM_STANDIN).encode(errors="surrogateescape")

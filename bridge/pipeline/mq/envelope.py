@@ -48,7 +48,7 @@ _BODY_COLUMNS: Final = Body.__struct_fields__
 
 @lru_cache(maxsize=65_536)
 def put_time(date: bytes, time: bytes) -> datetime | None:
-    """MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) as a time; None where they are no time."""
+    """Return MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) as a time; None where they are no time."""
     digits = date + time
     if len(digits) != 16 or not digits.isdigit():
         return None
@@ -62,7 +62,7 @@ def put_time(date: bytes, time: bytes) -> datetime | None:
 
 
 def record_batch(queue: str, messages: Sequence[MqMessage]) -> Any:
-    """The envelopes of messages of one queue, as a pyarrow.RecordBatch of MQ_ARROW_SCHEMA, in their order."""
+    """Return the envelopes of messages of one queue, as a pyarrow.RecordBatch of MQ_ARROW_SCHEMA, in their order."""
     count = len(messages)
     mds = [md for md, _ in messages]
     columns: dict[str, Any] = {
@@ -80,7 +80,7 @@ def record_batch(queue: str, messages: Sequence[MqMessage]) -> Any:
 
 
 def _without_headers(md: Any, data: list[bytes]) -> dict[str, Any]:
-    """The columns of messages none of which has a header: the body is as the MQMD describes it."""
+    """Return the columns of messages none of which has a header: the body is as the MQMD describes it."""
     count = len(data)
     no_folders = pa.MapArray.from_arrays(
         pa.repeat(pa.scalar(0, pa.int32()), count + 1), pa.array([], pa.string()), pa.array([], _FOLDER_TYPE)
@@ -107,7 +107,7 @@ _MD_ROW: Final = attrgetter(*_MD_NAMES)
 
 
 def md_array(mds: Sequence[MQMD]) -> Any:
-    """MQMDs as an Arrow array of MD_TYPE."""
+    """Return MQMDs as an Arrow array of MD_TYPE."""
     if not mds:
         return pa.array([], MD_TYPE)
     columns = zip(*map(_MD_ROW, mds), strict=True)
@@ -119,7 +119,7 @@ def md_array(mds: Sequence[MQMD]) -> Any:
 
 
 def _plain(type_: Any) -> Callable[[Any], dict[str, Any]]:
-    """Makes of a structure what Arrow takes for one of `type_`."""
+    """Return a function that makes of a structure what Arrow takes for one of `type_`."""
     texts = {field.name: field.type == pa.string() for field in type_}
 
     def plain(structure: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ _plain_dlh = _plain(MQDLH_TYPE)
 
 
 def body_of(md: MQMD, data: bytes) -> Body:
-    """The message data taken apart. A header that cannot be read counts as body, with all that is behind it."""
+    """Take the message data apart. A header that cannot be read counts as body, with all that is behind it."""
     chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
     folders = folders_of(chain.headers)
     return Body(
@@ -163,7 +163,7 @@ def _plain_xqh(header: MQXQH) -> dict[str, Any]:
 
 
 def folders_of(headers: Sequence[Header]) -> dict[str, Text | None]:
-    """All folders of all MQRFH2 headers, by name; of several of one name the second is `name[2]`, and so on."""
+    """Return all folders of all MQRFH2 headers, by name; of several of one name the second is `name[2]`, and so on."""
     folders: dict[str, Text | None] = {}
     for header in headers:
         if isinstance(header, RFH2):

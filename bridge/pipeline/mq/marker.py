@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """It as one word."""
+        """Return the identity as one word."""
         return f"{self.query}/{self.batch}/{self.partition}"
 
 
@@ -71,7 +71,7 @@ class Superseded(Exception):
 
 
 def digest(message: Message, *beside: object) -> bytes:
-    """What tells one row of a batch from another: a message, and what more there is to say of it."""
+    """Return what tells one row of a batch from another: the digest of a message, and what more there is to say of it."""
     row = b"".join((_ENCODER.encode((beside, message.md)), message.data))
     return hashlib.blake2b(row, digest_size=_DIGEST).digest()
 
@@ -97,7 +97,10 @@ class Marker:
         self._taken: State | None = None
 
     def take(self) -> Counter[bytes] | None:
-        """Take the state in a unit of work: the rows of this batch that were put already; None when all of them were."""
+        """Take the state in a unit of work; return the rows of this batch that were put already.
+
+        Return None when all of them were.
+        """
         state = self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_WAIT, self._state_mark, PATIENCE)
         if state is None:
             raise MQError(
@@ -115,7 +118,7 @@ class Marker:
 
     @property
     def parts(self) -> int:
-        """Units of work that have put rows of this batch, as the state taken says it."""
+        """Return how many units of work have put rows of this batch, as the state taken says it."""
         taken = self._taken
         return taken.parts if taken is not None and taken.batch == self._identity.batch else 0
 
@@ -135,7 +138,7 @@ class Marker:
         self._put(self._state_mark, msgspec.msgpack.encode(self._taken), cmqc.MQPMO_SYNCPOINT)
 
     def discard(self) -> None:
-        """Take all of it away, in the unit of work: for a write that nobody runs again."""
+        """Take the anchor, the state and the tallies away, in the unit of work: for a write that nobody runs again."""
         how = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
         while (anchor := self._anchor(how)) is not None:
             state, tally = self._marks(anchor)
@@ -151,7 +154,7 @@ class Marker:
         return b"SPKS" + anchor[4:], b"SPKT" + anchor[4:]
 
     def _anchor(self, how: int = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG) -> bytes | None:
-        """MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
+        """Return the MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
         try:
             got = self._connection.get(
                 self._handle,
@@ -169,7 +172,7 @@ class Marker:
         return got.md.MsgId
 
     def _founded(self) -> bytes:
-        """The anchor, after one was put, and a state before it that says that nothing was put yet."""
+        """Put an anchor, and before it a state that says that nothing was put yet; return the anchor."""
         anchor = b"SPKA" + os.urandom(20)
         first = State(-1, True, 0, self._identity.query, self._identity.partition)
         # Both or none: there is no unit of work yet.

@@ -28,7 +28,7 @@ class Offset(msgspec.Struct, frozen=True):
     messages: Mapping[str, Sequence[Entry]] = {}
 
     def json(self) -> dict[str, Any]:
-        """The offset as Spark writes it into the checkpoint. Raises ValueError for a MsgId that is none."""
+        """Return the offset as Spark writes it into the checkpoint. Raises ValueError for a MsgId that is none."""
         return {
             "number": self.number,
             "partitions": self.partitions,
@@ -37,7 +37,7 @@ class Offset(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, json: Mapping[str, Any]) -> Offset:
-        """The offset that `json` wrote. Raises ValueError for a damaged one."""
+        """Return the offset that `json` wrote. Raises ValueError for a damaged one."""
         return cls(
             json["number"],
             json["partitions"],

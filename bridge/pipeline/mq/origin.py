@@ -42,14 +42,17 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     lenient: bool = False
 
     def queue_names(self, connection: Connection) -> tuple[str, ...]:
-        """The queues to read; that of a subscription is asked for, and the subscription made where it is not there."""
+        """Return the queues to read.
+
+        The queue of a subscription is asked for, and the subscription made where it is not there.
+        """
         if self.subscription is not None:
             return (managed_queue(connection, self.subscription, self.topic),)
         return self.queues
 
 
 def origin_of(options: Options) -> Origin:
-    """What options say is to be read. Raises OptionError."""
+    """Return what options say is to be read. Raises OptionError."""
     queues = tuple(options.names("queue"))
     topic, subscription = options.text("topic"), options.text("subscription")
     if queues and (topic or subscription):

@@ -67,11 +67,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asynchronous_puts(self) -> bool:
-        """Whether puts ask for no answer of their own, and the unit of work for that of all."""
+        """Return whether puts ask for no answer of their own, and the unit of work for that of all."""
         return self.ibm is not None and bool(self.ibm.asynchronous_puts)
 
     def connect(self) -> Connection:
-        """A new connection. Raises MQError; OSError when a password file cannot be read."""
+        """Open a new connection. Raises MQError; OSError when a password file cannot be read."""
         if self.ibm is not None:
             from bridge.mq.ibm import IbmConnection, load_library, parameters
 
@@ -81,7 +81,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Connection]:
-        """A connection for a while. An error backs out what is uncommitted; else leaving commits it."""
+        """Open a connection for a while. An error backs out what is uncommitted; else leaving commits it."""
         connection = self.connect()
         try:
             yield connection
@@ -94,7 +94,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_of(options: Options) -> Place:
-    """The queue manager that options name: by a configuration file, or one by one. Raises OptionError."""
+    """Return the queue manager that options name: by a configuration file, or one by one. Raises OptionError."""
     if (file := options.path("config")) is not None:
         if given := [name for name in PLACE_OPTIONS if name in options and name not in ("config", "listener")]:
             raise options.wrong(given[0], "no value, because config names the file that says it")

@@ -32,7 +32,7 @@ class Messages(InputPartition):
 
 
 def parts(queue: str, messages: list[tuple[bytes, bool]], count: int) -> list[Messages]:
-    """Messages of a queue in at most `count` partitions, each a stretch of the queue; none where there are none."""
+    """Return messages of a queue in at most `count` partitions, each a stretch of the queue; none where there are none."""
     size = max(-(-len(messages) // count), 1)
     return [Messages(queue, messages[start : start + size]) for start in range(0, len(messages), size)]
 
@@ -44,7 +44,7 @@ class MqReader(DataSourceReader):
         self._origin = origin
 
     def partitions(self) -> list[InputPartition]:
-        """One for each queue, or as many for each as the option `partitions` says."""
+        """Return one partition for each queue, or as many for each as the option `partitions` says."""
         origin = self._origin
         found: list[InputPartition] = []
         with origin.place.connected() as connection:
@@ -59,12 +59,12 @@ class MqReader(DataSourceReader):
         return found or [Messages("", [])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The envelopes of a partition, as record batches."""
+        """Return the envelopes of a partition, as record batches."""
         return read(self._origin, partition)
 
 
 def read(origin: Origin, partition: InputPartition) -> Iterator[Any]:
-    """The envelopes of a partition, as record batches."""
+    """Yield the envelopes of a partition, as record batches."""
     match partition:
         case QueueFront(queue=queue, count=count):
             with origin.place.connected() as connection:

@@ -98,7 +98,7 @@ _FORMAT_OF: Final = {
 
 
 def check_columns(source: str, schema: StructType) -> None:
-    """Whether rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
+    """Check that rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
     wrong = []
     for field in schema:
         if field.name in _IDLE:
@@ -154,7 +154,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[Row]:
-    """The messages that a record batch says; `persistence` is that of rows which say none.
+    """Yield the messages that a record batch says; `persistence` is that of rows which say none.
 
     Raises ValueError for a value that no field of a message takes.
     """
@@ -185,7 +185,7 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
 def _beside(
     columns: Mapping[str, Any], values: Callable[[str], Sequence[Any]], count: int
 ) -> Iterable[tuple[Any, ...]]:
-    """What stands beside the message of each row: the fields of Row behind `topic`."""
+    """Return what stands beside the message of each row: the fields of Row behind `topic`."""
     if columns.keys().isdisjoint(_BESIDE):
         return repeat((), count)
     properties: Iterable[Any] = repeat(None, count)
@@ -206,7 +206,7 @@ _BESIDE: Final = MAPPED_COLUMNS | {"queue_manager", "retain"}
 
 
 def _truths(column: Any, count: int) -> Sequence[bool | None]:
-    """A column of booleans. Most often all are the same."""
+    """Return the values of a column of booleans. Most often all are the same."""
     if column is None or column.null_count == count:
         return [None] * count
     if not column.null_count and not pc.any(column).as_py():
@@ -216,7 +216,7 @@ def _truths(column: Any, count: int) -> Sequence[bool | None]:
 
 
 def _properties(given: Any) -> dict[str, str | int] | None:
-    """Message properties. Raises ValueError for a number that is none."""
+    """Return message properties. Raises ValueError for a number that is none."""
     properties: dict[str, str | int] = {}
     for name, value in given or ():
         if value is not None:
@@ -239,13 +239,16 @@ def _kept_request(given: dict[str, Any] | None) -> KeptRequest | None:
 
 
 def _exact(md: dict[str, Any], headers: bytes, body: bytes, described: dict[str, Any]) -> Message:
-    """Headers and body as they are; what `md` leaves out of their description is found in them or the body's."""
+    """Make a message of headers and body as they are.
+
+    What `md` leaves out of their description is found in them or the body's.
+    """
     outer = {"Format": _FORMAT_OF.get(headers[:4], cmqc.MQFMT_NONE)} if headers else described
     return Message(_md(outer | md), headers + body if headers else body)
 
 
 def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]) -> Message:
-    """Message data with an MQRFH2 of the folders given."""
+    """Make a message whose data has an MQRFH2 of the folders given."""
     inner = {name: md[name] for name in ("Format", "CodedCharSetId", "Encoding") if name in md} | described
     if inner.get("Format") in HEADER_FORMATS and "Format" not in described:
         del inner["Format"]  # it announced a header that the row does not have
@@ -270,7 +273,7 @@ def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]
 
 @lru_cache(maxsize=4096)
 def _folder(name: str, content: tuple[tuple[str, str | None], ...] | None) -> Folder:
-    """A folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
+    """Make a folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
     if content is None:
         raise ValueError(
             f"rfh2.{name} is null, as of a folder that could not be read: leave it out, or put the column headers with it"
@@ -303,7 +306,7 @@ def _md(fields: Mapping[str, Any]) -> MQMD:
 
 
 def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
-    """The fields that each row gives its MQMD: those that are not null."""
+    """Return the fields that each row gives its MQMD: those that are not null."""
     if column is None or column.null_count == count:
         return [{} for _ in range(count)]
     names: list[str] = []
@@ -321,7 +324,7 @@ def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=65_536)
 def _chars(name: str, text: str) -> bytes:
-    """An MQCHAR field."""
+    """Return the bytes of an MQCHAR field."""
     value = field_of(text)
     width = int(_CODES[name][:-1])
     if len(value) > width:
@@ -330,7 +333,7 @@ def _chars(name: str, text: str) -> bytes:
 
 
 def _bytes(name: str, value: bytes) -> bytes:
-    """An MQBYTE field; a shorter value is filled up with zeros, as MQ does."""
+    """Return the bytes of an MQBYTE field; a shorter value is filled up with zeros, as MQ does."""
     width = int(_CODES[name][:-1])
     if len(value) > width:
         raise ValueError(f"md.{name} takes {width} bytes, {value.hex()} has {len(value)}")
@@ -338,7 +341,7 @@ def _bytes(name: str, value: bytes) -> bytes:
 
 
 def _long(name: str, value: int) -> int:
-    """An MQLONG field."""
+    """Return the number of an MQLONG field."""
     if not -(2**31) <= value < 2**31:
         raise ValueError(f"md.{name} takes a signed 32-bit number, not {value}")
     return value

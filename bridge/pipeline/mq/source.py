@@ -62,23 +62,23 @@ class MqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """`mq`, for `format`."""
+        """Return `mq`, for `format`."""
         return "mq"
 
     def schema(self) -> StructType:
-        """The envelope of an MQ message."""
+        """Return the envelope of an MQ message."""
         return MQ_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read. Raises OptionError."""
+        """Return the reader of a batch read. Raises OptionError."""
         return MqReader(origin_of(self._options(schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read. Raises OptionError."""
+        """Return the reader of a streaming read. Raises OptionError."""
         return MqStreamReader(origin_of(self._options(schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write: messages are added, whatever the mode. Raises OptionError."""
+        """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
         # Here, lest whoever reads only imports it: a streaming read starts a process, and this is a third of its imports.
         from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
         from bridge.pipeline.mq.writer import MqWriter
@@ -89,7 +89,7 @@ class MqDataSource(DataSource):
         return MqWriter(target_of(options, schema), options.text("writeId"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write. Raises OptionError."""
+        """Return the writer of a streaming write. Raises OptionError."""
         from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
         from bridge.pipeline.mq.writer import MqStreamWriter
 

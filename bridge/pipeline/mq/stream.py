@@ -38,11 +38,11 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: deque[tuple[str, Seen]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first batch."""
+        """Return the offset before the first batch."""
         return Offset().json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
+        """Return `maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
         return ReadMaxRows(self._origin.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -51,7 +51,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = deque(self._look(connection))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The next batch; `start` when nothing is there. The messages of `start`, which is committed, are removed."""
+        """Return the next batch; `start` when nothing is there. The messages of `start`, which is committed, are removed."""
         last = Offset.of(start)
         connection = self._connected()
         self._remove(connection, last)
@@ -69,7 +69,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(self._planned, self._origin.partitions, messages).json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The messages of a batch, as many partitions for each queue as its offset says."""
+        """Return the messages of a batch, as many partitions for each queue as its offset says."""
         if start == end:
             return []
         offset = Offset.of(end)
@@ -80,7 +80,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The envelopes of a partition, as record batches."""
+        """Return the envelopes of a partition, as record batches."""
         return read(self._origin, partition)
 
     def stop(self) -> None:
@@ -90,7 +90,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How many messages are on each queue, for the progress of the query; it is no offset to start from."""
+        """Return how many messages are on each queue, for the progress of the query; it is no offset to start from."""
         connection = self._connected()
         return {queue: browsing.depth(connection, handle) for queue, handle in self._queues.items()}
 
@@ -103,7 +103,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._connection
 
     def _look(self, connection: Connection) -> Iterator[tuple[str, Seen]]:
-        """What is on the queues; a message of each in turn, so that a busy queue does not hide the others."""
+        """Yield what is on the queues; a message of each in turn, so that a busy queue does not hide the others."""
         looks = deque(
             (queue, browsing.look(connection, handle)) for queue, handle in self._queues.items()
         )
@@ -115,7 +115,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
 
     def _cut(self, waiting: Iterable[tuple[str, Seen]], limit: ReadLimit) -> list[tuple[str, Seen]]:
-        """The messages of the next batch: the first of those that wait, within the limits, but one at least."""
+        """Return the messages of the next batch: the first of those that wait, within the limits, but one at least."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         batch: list[tuple[str, Seen]] = []
         size = 0

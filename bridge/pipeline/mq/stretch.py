@@ -32,7 +32,7 @@ class MessageGone(Exception):
 def browse_messages(
     connection: Connection, queue: str, messages: Sequence[tuple[bytes, bool]], *, lenient: bool
 ) -> Iterator[MqMessage]:
-    """Certain messages of a queue (MsgId, and whether it may expire), in the order given.
+    """Yield certain messages of a queue (MsgId, and whether it may expire), in the order given.
 
     Raises MessageGone for one that is not there, unless it may have expired, or `lenient`.
     """
@@ -75,7 +75,7 @@ class _Stretch:
                 yield from self._behind()
 
     def _behind(self) -> Iterator[Got]:
-        """What follows the message that was found, until the messages that nobody expects are too many."""
+        """Yield what follows the message that was found, until the messages that nobody expects are too many."""
         passed = 0
         while passed < _PASSED and (left := len(self._messages) - self._at):
             try:
@@ -98,7 +98,7 @@ class _Stretch:
                 yield got
 
     def _number(self, msg_id: bytes) -> int:
-        """Which of the messages it is; -1 for another."""
+        """Return the number of the message with this MsgId; -1 for another."""
         if self._at < len(self._messages) and self._messages[self._at][0] == msg_id:
             return self._at
         if not self._numbers:
@@ -106,7 +106,7 @@ class _Stretch:
         return self._numbers.get(msg_id, -1)
 
     def _find(self, handle: int) -> Got | None:
-        """The next message by its MsgId; None where it is gone. Raises MessageGone where it should not be."""
+        """Return the next message by its MsgId; None where it is gone. Raises MessageGone where it should not be."""
         msg_id, expires = self._messages[self._at]
         self._at += 1
         if self._there is None or msg_id in self._there:

@@ -55,7 +55,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     mapped: bool = False
 
     def destination(self, row: Row) -> Destination:
-        """Where a row goes. Raises ValueError for a row that does not say it."""
+        """Return where a row goes. Raises ValueError for a row that does not say it."""
         if self.queue is not None:
             return Destination(self.queue)
         if self.topic is not None:
@@ -67,15 +67,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         raise ValueError("a row names no destination: its queue or topic is null, and no option says where to put it")
 
     def context_of(self, md: MQMD) -> str:
-        """Which context fields of an MQMD count: "default" (none of them), "identity" or "all"."""
+        """Return which context fields of an MQMD count: "default" (none of them), "identity" or "all"."""
         return "identity" if self.mapped and md.UserIdentifier else self.context
 
     def open_options(self, context: str) -> int:
-        """MQOO_"""
+        """Return the options MQOO_ to open a destination with."""
         return cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING | _CONTEXTS[context][0]
 
     def put_options(self, context: str, retain: bool) -> int:
-        """MQPMO_"""
+        """Return the options MQPMO_ to put a message with."""
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | _CONTEXTS[context][1]
         if self.place.asynchronous_puts:
             options |= cmqc.MQPMO_ASYNC_RESPONSE
@@ -83,7 +83,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(options: Options, schema: StructType) -> Target:
-    """Where options and columns say that rows go. Raises OptionError."""
+    """Return where options and columns say that rows go. Raises OptionError."""
     check_columns(options.source, schema)
     queue, topic = options.text("queue"), options.text("topic")
     if queue and topic:
@@ -117,7 +117,7 @@ def target_of(options: Options, schema: StructType) -> Target:
 
 
 def opened(destination: Destination) -> MQOD:
-    """The object descriptor of a queue or a topic string."""
+    """Return the object descriptor of a queue or a topic string."""
     if destination.is_topic:
         return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
     return MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)

@@ -72,11 +72,14 @@ class MqWriter(DataSourceArrowWriter):
         return put_all(self._target, self._identity(task.partition()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All rows are put: without a `writeId` nobody asks again what was."""
+        """Discard the state of the partitions: all rows are put, and without a `writeId` nobody asks again what was."""
         self._forget([number for number, one in enumerate(messages) if isinstance(one, Written) and one.marked])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Some task failed for good. What others have put stays put; nobody asks for it without a `writeId`."""
+        """Discard the state of the partitions, because some task failed for good.
+
+        What others have put stays put; nobody asks for it without a `writeId`.
+        """
         self._forget(range(len(messages)))
 
     def _forget(self, partitions: Sequence[int]) -> None:
@@ -95,12 +98,13 @@ class Refusals(Protocol):
     """What becomes of rows that the queue manager does not take, because of what they are."""
 
     def takes(self, error: MQError) -> bool:
-        """Whether an error of a put is one that the row alone is the cause of."""
+        """Return whether an error of a put is one that the row alone is the cause of."""
 
     def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
-        """Leave them, before the commit of the unit of work that has the others of its `part` of the batch. Raises MQError.
+        """Leave the rows, before the commit of the unit of work that has the others of its `part` of the batch.
 
-        It is called for each part, also with no rows: a part that is put again may have other rows than it had.
+        Raises MQError. It is called for each part, also with no rows: a part that is put again may have other rows than
+        it had.
         """
 
 
@@ -220,11 +224,11 @@ class Unit:
 
     @property
     def full(self) -> bool:
-        """It has as much as one unit of work takes."""
+        """Return whether there is as much as one unit of work takes."""
         return len(self.rows) >= UNIT_ROWS or self._size >= UNIT_BYTES
 
     def put(self, row: Row) -> None:
-        """MQPUT in syncpoint, now or with those that come."""
+        """Put a row by MQPUT in syncpoint, now or with those that come."""
         message, destination, retain, more = row
         self.rows.append(row)
         self._size += message.length
@@ -253,7 +257,7 @@ class Unit:
             self._put_waiting()
 
     def commit(self) -> None:
-        """MQCMIT, if the queue manager took all puts; then retained publications are cleared."""
+        """Commit by MQCMIT, if the queue manager took all puts; then have retained publications cleared."""
         self._put_waiting()
         if self._asynchronous:
             status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)

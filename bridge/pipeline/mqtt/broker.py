@@ -59,26 +59,29 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Host and port, for a person."""
+        """Return host and port, for a person."""
         return f"{self.link.host}:{self.link.broker_port}"
 
     @property
     def has_own_identifiers(self) -> bool:
-        """Whether each session has a client identifier of its own."""
+        """Return whether each session has a client identifier of its own."""
         return MAPPING_PLACE in self.link.client_id
 
     def client_id(self, session: str) -> str:
-        """The client identifier of a session; `{mapping}` in what the options say becomes `session`."""
+        """Return the client identifier of a session; `{mapping}` in what the options say becomes `session`."""
         return str(self.link.client_id).replace(MAPPING_PLACE, session)
 
     def connection(self, session: str, **options: Any) -> LinkConnection:
-        """A connection, not yet started; `options` are those of LinkConnection. Raises OptionError without a password."""
+        """Return a connection, not yet started; `options` are those of LinkConnection.
+
+        Raises OptionError without a password.
+        """
         password = _password(self.link)
         return LinkConnection(self.place, self.link, self.client_id(session), password=password, **options)
 
 
 def broker_of(options: Options) -> Broker:
-    """The broker that options name. Raises OptionError."""
+    """Return the broker that options name. Raises OptionError."""
     if (file := options.path("config")) is not None:
         own = [*_LINK_OPTIONS, "tls", *_TLS_OPTIONS]
         if given := [name for name in own if name in options]:
@@ -101,7 +104,7 @@ def broker_of(options: Options) -> Broker:
 
 
 def _written(options: Options, names: dict[str, str]) -> dict[str, Any]:
-    """The options that are given, as the YAML would have them."""
+    """Return the options that are given, as the YAML would have them."""
     written: dict[str, Any] = {}
     for name, key in names.items():
         if name not in options:
@@ -151,7 +154,7 @@ def _listed(configuration: Configuration) -> str:
 
 
 def _own_channel(configuration: Configuration, options: Options) -> LinkConfig:
-    """The first channel of the bridge that speaks MQTT 3.1.1, as a broker on this machine."""
+    """Return the first channel of the bridge that speaks MQTT 3.1.1, as a broker on this machine."""
     for channel in configuration.channels:
         if "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
             host = _EVERYWHERE.get(channel.address, channel.address)
@@ -160,7 +163,7 @@ def _own_channel(configuration: Configuration, options: Options) -> LinkConfig:
 
 
 def _password(link: LinkConfig) -> str | None:
-    """The password, from where the link says it is; None for a link without. Raises OptionError."""
+    """Return the password, from where the link says it is; None for a link without. Raises OptionError."""
     if link.password_file is None and link.password_variable is None:
         return None
     try:

@@ -14,7 +14,7 @@ from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 
 
 def record_batch(received: Sequence[Received], client_id: str, link: str, now: int) -> Any:
-    """The envelopes of publications, as a pyarrow.RecordBatch of MQTT_ARROW_SCHEMA, in their order.
+    """Return the envelopes of publications, as a pyarrow.RecordBatch of MQTT_ARROW_SCHEMA, in their order.
 
     `client_id` is that of the session that received them, `link` the name of its connection, which is their publisher
     where they do not tell one; `now` is in microseconds since the epoch.
@@ -42,7 +42,7 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
 
 
 def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:
-    """All user properties, those that another bridge has written of itself too."""
+    """Return all user properties, those that another bridge has written of itself too."""
     properties = list(publication.properties.items())
     if publication.client_id != link:
         properties.append((CLIENT_ID, publication.client_id))

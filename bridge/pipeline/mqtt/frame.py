@@ -53,7 +53,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """Number of the row behind it."""
+        """Return the number of the row behind the frame."""
         return self.first + self.rows
 
 
@@ -68,7 +68,7 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_frame(first: int, batch: Any, size: int, state: SessionState) -> bytes:
-    """A frame of the rows from number `first` on; `batch` is None for one with a state alone."""
+    """Return a frame of the rows from number `first` on; `batch` is None for one with a state alone."""
     written = msgspec.msgpack.encode(state)
     rows, data = (0, b"") if batch is None else (batch.num_rows, batch.serialize().to_pybytes())
     header = _HEADER.pack(0, len(written), len(data), first, size, rows)[_BEHIND_CRC:]
@@ -77,7 +77,7 @@ def encode_frame(first: int, batch: Any, size: int, state: SessionState) -> byte
 
 
 def scan(path: Path, *, whole: bool) -> tuple[list[Frame], list[SessionState], int]:
-    """The frames of a file, the state in each of them, and the offset behind the last frame that is complete.
+    """Return the frames of a file, the state in each of them, and the offset behind the last frame that is complete.
 
     With `whole` everything is read and its CRC compared, else the headers alone, and no states. Raises SpoolDamaged.
     """
@@ -114,7 +114,7 @@ def _state(path: Path, written: bytes) -> SessionState:
 
 
 def read_bytes(frame: Frame) -> bytes:
-    """A frame as it stands in its file. Raises SpoolDamaged."""
+    """Return a frame as it stands in its file. Raises SpoolDamaged."""
     try:
         with Path(frame.file).open("rb") as file:
             return _read_from(file, frame)
@@ -131,7 +131,7 @@ def _read_from(file: BinaryIO, frame: Frame) -> bytes:
 
 
 def batch_of(frame: Frame, raw: bytes) -> Any:
-    """The record batch of a frame that has rows. Raises SpoolDamaged."""
+    """Return the record batch of a frame that has rows. Raises SpoolDamaged."""
     if len(raw) != frame.length or zlib.crc32(raw[_BEHIND_CRC:]) != int.from_bytes(raw[:_BEHIND_CRC]):
         raise SpoolDamaged(f"{frame.file}: the frame at byte {frame.offset} is not as it was written")
     state_length = _HEADER.unpack_from(raw)[1]
@@ -141,7 +141,7 @@ def batch_of(frame: Frame, raw: bytes) -> Any:
 
 
 def read(slices: Iterable[Slice]) -> Iterator[Any]:
-    """The rows of a partition, as record batches of a bounded size."""
+    """Yield the rows of a partition, as record batches of a bounded size."""
     waiting: list[Any] = []
     rows = size = 0
     for part in slices:

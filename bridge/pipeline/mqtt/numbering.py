@@ -39,7 +39,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def digests_of(batch: Any) -> list[bytes]:
-    """Of the content of each row of envelopes that has QoS 1 or 2 and so a message id."""
+    """Return digests of the content of each row of envelopes that has QoS 1 or 2 and so a message id."""
     batch = batch.filter(pc.greater(batch.column("qos"), 0))
     contents = zip(*(batch.column(name).to_pylist() for name in _CONTENT), strict=True)
     rows = zip(batch.column("qos").to_pylist(), contents, strict=True)
@@ -72,18 +72,18 @@ class Numbering:
         self._new = 0
 
     def allow(self, unacknowledged: int) -> None:
-        """From now on the broker has at most so many unacknowledged at once; 65,535 where nothing limits it."""
+        """Note that the broker has at most so many unacknowledged at once from now on; 65,535 where nothing limits it."""
         self._allowed = max(unacknowledged, LEAST_BOUND)
         # A run under way is as long as it is because of what was allowed before.
         self._bound = max(self._bound, self._allowed) if self._length else self._allowed
 
     @property
     def reach(self) -> int:
-        """The newest of the run that a repetition can be of: more cannot be unacknowledged."""
+        """Return how many of the newest of the run a repetition can be of: more cannot be unacknowledged."""
         return min(self._bound, REMEMBERED, self._length)
 
     def add(self, message_id: int) -> None:
-        """A publication becomes a row."""
+        """Add a publication that becomes a row."""
         if message_id != self._last % LAST_ID + 1 or not self._length:
             self.forget()
         self._last = message_id
@@ -91,7 +91,7 @@ class Numbering:
         self._new += 1
 
     def find(self, message_id: int) -> int | None:
-        """The only row that a publication with DUP can repeat: how many with QoS 1 and 2 are written behind it.
+        """Return the only row that a publication with DUP can repeat: how many with QoS 1 and 2 are written behind it.
 
         None: the broker is not seen to number in sequence, or there is no such row.
         """
@@ -101,16 +101,16 @@ class Numbering:
         return back - self._new if self._new <= back < self.reach else None
 
     def forget(self) -> bool:
-        """The next publication begins a new run; whether there was one."""
+        """Let the next publication begin a new run; return whether there was one."""
         known = self._length > 0
         self._bound, self._last, self._length, self._new = self._allowed, 0, 0, 0
         return known
 
     def written(self, digests: list[bytes]) -> Run:
-        """For the frame that has all that was added; with the digests for the first of a file, else none."""
+        """Return the run for the frame that has all that was added; with the digests for the first of a file, else none."""
         self._new = 0
         return Run(self._bound, self._last, self._length, digests)
 
     def recall(self, run: Run) -> None:
-        """What the last frame has."""
+        """Take up the run that the last frame has."""
         self._bound, self._last, self._length, self._new = run.bound, run.last, run.length, 0

@@ -58,7 +58,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def origin_of(options: Options) -> Origin:
-    """What options say is to be read. Raises OptionError."""
+    """Return what options say is to be read. Raises OptionError."""
     broker = broker_of(options)
     filters = tuple(options.names("topic"))
     if not filters:

@@ -74,7 +74,7 @@ class Defaults(msgspec.Struct, frozen=True):
 
 
 def check_columns(source: str, schema: StructType, template: Template | None) -> None:
-    """Whether rows of a schema can be published. Raises OptionError with all that is wrong, by the columns' names."""
+    """Check that rows of a schema can be published. Raises OptionError with all that is wrong, by the columns' names."""
     names = frozenset() if template is None else template.names
     wrong = [
         f"topic names {name}, which is no column ({', '.join(schema.names)})"
@@ -98,7 +98,10 @@ def check_columns(source: str, schema: StructType, template: Template | None) ->
 
 
 def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) -> Iterator[Row]:
-    """The publications that a record batch says; its first row has number `first`. `identity` None: none is written."""
+    """Yield the publications that a record batch says; its first row has number `first`.
+
+    `identity` None: none is written.
+    """
     columns = {name: batch.column(name) for name in batch.schema.names}
     count = batch.num_rows
 
@@ -151,7 +154,7 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
 
 
 def _msg_ids(columns: Mapping[str, Any], count: int) -> Sequence[bytes | None]:
-    """The MsgIds of the messages that rows came from: the column `msg_id`, else that of `md`."""
+    """Return the MsgIds of the messages that rows came from: the column `msg_id`, else that of `md`."""
     column = columns.get("msg_id")
     if column is None and (md := columns.get("md")) is not None:
         column = md.field("MsgId")
@@ -160,7 +163,7 @@ def _msg_ids(columns: Mapping[str, Any], count: int) -> Sequence[bytes | None]:
 
 
 def _fillers(template: Template | None, columns: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """The values of the columns that a template names."""
+    """Return the values of the columns that a template names."""
     names = () if template is None else {name.partition(".")[0] for name in template.names}
     return {name: columns[name].to_pylist() for name in names if name in columns}
 

@@ -51,34 +51,34 @@ class MqttDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """`mqtt`, for `format`."""
+        """Return `mqtt`, for `format`."""
         return "mqtt"
 
     def schema(self) -> StructType:
-        """The envelope of an MQTT publication."""
+        """Return the envelope of an MQTT publication."""
         return MQTT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """There is none: a broker has no messages to look at, it sends them. Raises OptionError."""
+        """Raise OptionError, because there is no batch read: a broker has no messages to look at, it sends them."""
         raise OptionError(
             f"{SOURCE} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is read"
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read. Raises OptionError."""
+        """Return the reader of a streaming read. Raises OptionError."""
         if [field.name for field in schema] != MQTT_SCHEMA.names:
             raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
         return MqttStreamReader(origin_of(Options(SOURCE, dict(self.options), READ_OPTIONS)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write: rows are published, whatever the mode. Raises OptionError."""
+        """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if overwrite:
             raise OptionError(f"{SOURCE} publishes messages, and overwrites none: write with mode append")
         return MqttWriter(target_of(options, schema), options.text("writeId"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write. Raises OptionError."""
+        """Return the writer of a streaming write. Raises OptionError."""
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if "writeId" in options:
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")

@@ -179,13 +179,19 @@ class Spool:
             self._changed.notify_all()
 
     def digest(self, behind: int) -> bytes | None:
-        """Of the row that so many others with QoS 1 and 2 are behind; None: it is not there. For the thread of `append`."""
+        """Return the digest of the row that so many others with QoS 1 and 2 are behind; None: it is not there.
+
+        For the thread of `append`.
+        """
         if self._digests is None:
             self._digests = self._newest_digests()[::-1]
         return self._digests[behind] if behind < len(self._digests) else None
 
     def _newest_digests(self) -> list[bytes]:
-        """Of the last file, which is never deleted, and of what its first frame has of those before it."""
+        """Return the newest digests, as far as `numbering` reaches.
+
+        They are of the last file, which is never deleted, and of what its first frame has of those before it.
+        """
         with self._changed:
             frames = [frame for frame in self._frames if frame.file == self._frames[-1].file and frame.rows]
         parts: list[list[bytes]] = []
@@ -199,19 +205,19 @@ class Spool:
         return digests[max(len(digests) - reach, 0) :]
 
     def wait_smaller(self, size: int, wait: float) -> bool:
-        """Wait until less than `size` bytes are not committed, for so many seconds at most; whether they are."""
+        """Wait until less than `size` bytes are not committed, for so many seconds at most; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: self._size < size, wait)
 
     def wait_beyond(self, position: int, wait: float) -> bool:
-        """Wait until there are rows behind a position, for so many seconds at most; whether there are."""
+        """Wait until there are rows behind a position, for so many seconds at most; return whether there are."""
         with self._changed:
             return self._changed.wait_for(lambda: self.end > position, wait)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def cut(self, start: int, end: int, rows: int, size: int) -> tuple[int, int]:
-        """Where a batch from row `start` ends, at the latest before `end`, and its bytes of payload.
+        """Return where a batch from row `start` ends, at the latest before `end`, and its bytes of payload.
 
         It has at most so many rows and bytes of payload, but one row at least, where there is one.
         """
@@ -229,7 +235,7 @@ class Spool:
         return position, size - left
 
     def slices(self, start: int, end: int) -> list[Slice]:
-        """The frames of rows `start` to `end`. Raises SpoolDamaged when they are not there any more, or never were."""
+        """Return the frames of rows `start` to `end`. Raises SpoolDamaged when they are not there any more, or never were."""
         found = []
         for frame in self._between(start, end):
             skip = max(start - frame.first, 0)
@@ -246,7 +252,7 @@ class Spool:
             return [frame for frame in self._frames if frame.first < end and frame.end > start and frame.rows]
 
     def commit(self, position: int) -> None:
-        """The rows before a position are in a committed batch: delete the files that have no other."""
+        """Note that the rows before a position are in a committed batch, and delete the files that have no other."""
         with self._changed:
             if position <= self.committed:
                 return
@@ -267,7 +273,7 @@ class Spool:
             Path(file).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Let another process have the spool."""
         if self._file is not None:
             self._file.close()
         os.close(self._committed_file)
@@ -284,7 +290,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def partitions(slices: list[Slice], count: int) -> list[list[Slice]]:
-    """Slices in at most `count` parts with about as many rows each, none cut."""
+    """Return slices in at most `count` parts with about as many rows each, none cut."""
     total = sum(one.rows for one in slices)
     waiting = iter(slices)
     parts: list[list[Slice]] = []

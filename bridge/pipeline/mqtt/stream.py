@@ -60,19 +60,19 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
-        """Before the first batch: what no query has committed."""
+        """Return the offset before the first batch: what no query has committed."""
         return {one: [self._spool(one).id, self._spool(one).committed] for one in self._origin.topic_filters}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
+        """Return `maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
         return ReadMaxRows(self._origin.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The run takes what is there and what comes until nothing came for the quiet period."""
+        """Have the run take what is there and what comes until nothing came for the quiet period."""
         self._deadline = time.monotonic() + LONGEST_RUN
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The next batch; `start` when nothing is there. The rows before `start`, which is committed, are deleted."""
+        """Return the next batch; `start` when nothing is there. The rows before `start`, which is committed, are deleted."""
         self._subscribe()
         self._forget(start)
         if self._deadline is not None and time.monotonic() > self._deadline:
@@ -84,7 +84,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The rows of a batch, those of each filter in as many partitions as the options say."""
+        """Return the rows of a batch, those of each filter in as many partitions as the options say."""
         found: list[InputPartition] = []
         for one in end:
             spool = self._spool(one)
@@ -94,12 +94,12 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The envelopes of a partition, as record batches."""
+        """Return the envelopes of a partition, as record batches."""
         assert isinstance(partition, SpooledRows)
         return read(partition.slices)
 
     def commit(self, end: Offset) -> None:
-        """Spark comes late with it; `latestOffset` has most often done it."""
+        """Delete the rows of a committed batch. Spark comes late with it; `latestOffset` has most often done it."""
         self._forget(end)
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscribers, self._spools = {}, {}
 
     def reportLatestOffset(self) -> Offset | None:
-        """How far the spools are, for the progress of the query."""
+        """Return how far the spools are, for the progress of the query."""
         return {one: [spool.id, spool.end] for one, spool in self._spools.items()}
 
     # Spools and sessions ---------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             subscriber.check()
 
     def _position(self, offset: Offset, topic_filter: str) -> int:
-        """The row of an offset; of a filter that it does not have, the first that no query has committed."""
+        """Return the row of an offset; of a filter that it does not have, the first that no query has committed."""
         spool = self._spool(topic_filter)
         if topic_filter not in offset:
             return spool.committed
@@ -159,7 +159,10 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Batches ---------------------------------------------------------------------------------------------------------
 
     def _next(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The next batch of what is in the spools; the filter with the least has its turn first, and leaves its rest."""
+        """Return the next batch of what is in the spools.
+
+        The filter with the least has its turn first, and leaves its rest.
+        """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 2**62
         size = self._origin.max_bytes
         waiting = []
@@ -201,7 +204,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._deadline = None
 
     def _packed(self, slices: list[Slice]) -> list[Slice]:
-        """Small partitions travel with the plan: no executor needs the disk of the driver for them."""
+        """Have small partitions travel with the plan: no executor needs the disk of the driver for them."""
         if not self._origin.embed and sum(one.frame.length for one in slices) > EMBEDDED_BYTES:
             return slices
         return [msgspec.structs.replace(one, embedded=read_bytes(one.frame)) for one in slices]

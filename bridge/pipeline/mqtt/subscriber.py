@@ -41,7 +41,10 @@ class Subscriber:
     """Fills a spool from a topic filter, on a thread of its own. Raises OptionError where there is no password."""
 
     def __init__(self, broker: Broker, spool: Spool, topic_filter: str, qos: int, limit: int) -> None:
-        """`limit`: bytes of payload not yet committed from which nothing more is taken; the broker keeps it."""
+        """Make a session for a topic filter, not yet connected.
+
+        `limit`: bytes of payload not yet committed from which nothing more is taken; the broker keeps it.
+        """
         session = f"spark-{spool.id}"
         self.topic_filter = topic_filter
         self._broker = broker
@@ -77,20 +80,20 @@ class Subscriber:
 
     @property
     def state(self) -> LinkState:
-        """Of the connection."""
+        """Return the state of the connection."""
         return self._link.state
 
     @property
     def received(self) -> int:
-        """Publications that have come from the broker since the start."""
+        """Return how many publications have come from the broker since the start."""
         return self._link.counters.received
 
     def wait_connected(self, wait: float) -> bool:
-        """Wait until it is connected, for so many seconds at most; whether it is."""
+        """Wait until the session is connected, for so many seconds at most; return whether it is."""
         return self._link.wait_connected(wait)
 
     def check(self) -> None:
-        """Raises what the thread ended by."""
+        """Raise RuntimeError where the thread has ended by an error, which is its cause."""
         if self._error is not None:
             raise RuntimeError(
                 f"spool {self._spool.directory} of topic filter {self.topic_filter} takes no more: {self._error}"
@@ -140,7 +143,7 @@ class Subscriber:
         self.busy = False
 
     def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
-        """Those that become rows; then they are counted."""
+        """Return the publications that become rows; then they are counted."""
         numbering, session, new = self._spool.numbering, self._recorded_session, []
         for one in items:
             publication = one.publication

@@ -40,7 +40,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(options: Options, schema: StructType) -> Target:
-    """Where options and columns say that rows go. Raises OptionError."""
+    """Return where options and columns say that rows go. Raises OptionError."""
     broker = broker_of(options)
     if not broker.has_own_identifiers:
         raise options.wrong(

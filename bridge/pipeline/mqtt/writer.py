@@ -156,7 +156,7 @@ class _Partition:
 
 
 def _leave(directory: Path, name: str, dead: list[Any]) -> None:
-    """One file for each partition that has refused rows, the same when it is published again. Raises OSError."""
+    """Write one file for each partition that has refused rows, the same when it is published again. Raises OSError."""
     path = directory / f"{name}.parquet"
     if not dead:
         return

@@ -15,14 +15,14 @@ _LABEL_LENGTH: Final = 28
 
 
 def number(value: float) -> str:
-    """A number as a person reads it."""
+    """Return a number as a person reads it."""
     if isinstance(value, float) and value != int(value):
         return f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
     return f"{int(value):,}"
 
 
 def bars(title: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
-    """Horizontal bars: a group for each label, in it a bar for each series, its value behind it."""
+    """Draw horizontal bars: a group for each label, in it a bar for each series, its value behind it."""
     most = max((value for values in series for value in values), default=0) or 1
     group = _BAR * len(series) + _GAP
     room = WIDTH - _LABELS - _VALUES
@@ -41,7 +41,7 @@ def bars(title: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -
 
 
 def columns(title: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
-    """Columns over time: a group for each label; only so many labels are written as fit."""
+    """Draw columns over time: a group for each label; only so many labels are written as fit."""
     most = max((value for values in series for value in values), default=0) or 1
     left, count = 70, max(len(labels), 1)
     step = (WIDTH - left) / count

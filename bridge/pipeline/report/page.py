@@ -34,7 +34,7 @@ th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; } td
 
 
 def page(report: Report) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = "\n".join(_section(section) for section in report.sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -56,7 +56,7 @@ def page(report: Report) -> str:
 
 
 def period(start: datetime | None, end: datetime | None) -> str:
-    """A time span in words."""
+    """Return a time span in words."""
     if start is None and end is None:
         return "all there is"
     words = [f"{word} {value:%Y-%m-%d %H:%M:%S} UTC" for word, value in (("from", start), ("to", end)) if value is not None]
@@ -64,7 +64,7 @@ def period(start: datetime | None, end: datetime | None) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value of a table."""
+    """Return a value of a table as text."""
     if value is None:
         return "–"
     return number(value) if isinstance(value, int | float) else str(value)

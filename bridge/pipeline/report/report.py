@@ -63,9 +63,9 @@ def report(
     levels: int = 2,
     top: int = 20,
 ) -> Report:
-    """The figures of what was settled from `start` to before `end`; topics are cut to `levels`, long lists to `top`.
+    """Return the figures of what was settled from `start` to before `end`.
 
-    Raises bridge.pipeline.archive.NoRows.
+    Topics are cut to `levels`, long lists to `top`. Raises bridge.pipeline.archive.NoRows.
     """
     rows = read(spark, directories, start, None if end is None else end + _LAG)
     low = 0 if start is None else int(start.timestamp() * 1_000_000)
@@ -96,7 +96,7 @@ def report(
 
 
 def _counted(messages: DataFrame, levels: int) -> DataFrame:
-    """One row for each combination of what the report tells apart; far fewer than the archive has."""
+    """Return one row for each combination of what the report tells apart; far fewer than the archive has."""
     size: Column = f.lit(LARGER)
     for limit, name in reversed(SIZES):
         size = f.when(f.col("size") <= limit, name).otherwise(size)
@@ -116,7 +116,10 @@ def _counted(messages: DataFrame, levels: int) -> DataFrame:
 
 
 def _grouped(counted: DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """The sums by each of the columns that the report tells apart, all in one job; `reason` goes with its outcome."""
+    """Return the sums by each of the columns that the report tells apart, all in one job.
+
+    `reason` goes with its outcome.
+    """
     sets = [[name] for name in _APART] + [["outcome", "reason"]]
     sums = [f.sum(name).alias(name) for name in ("messages", *_TRAFFIC)]
     apart = [f.grouping(name).alias(f"without {name}") for name in (*_APART, "reason")]
@@ -155,7 +158,7 @@ def _reasons(key: str, title: str, found: list[dict[str, Any]], outcome: Outcome
 
 
 def _mapped(mapped: DataFrame) -> list[dict[str, Any]]:
-    """By mapping, outcome and reason."""
+    """Return the counts by mapping, outcome and reason."""
     counted = mapped.groupBy("client_id", "outcome", "reason").agg(
         f.count("*").alias("messages"), f.sum("size").alias("bytes")
     )
@@ -163,7 +166,7 @@ def _mapped(mapped: DataFrame) -> list[dict[str, Any]]:
 
 
 def _mappings(found: list[dict[str, Any]]) -> Section:
-    """What each mapping took, and what became of it."""
+    """Return the section of what each mapping took, and what became of it."""
     rows = []
     for mapping in sorted({one["client_id"] for one in found}):
         own = [one for one in found if one["client_id"] == mapping]
@@ -182,7 +185,7 @@ def _mappings(found: list[dict[str, Any]]) -> Section:
 
 
 def _mapping_reasons(found: list[dict[str, Any]]) -> Section:
-    """Why mappings did not put what they took."""
+    """Return the section of why mappings did not put what they took."""
     rows = [
         [one["client_id"], one["outcome"], one["reason"], one["messages"]] for one in found if one["outcome"] not in _MOVED
     ]
@@ -192,7 +195,10 @@ def _mapping_reasons(found: list[dict[str, Any]]) -> Section:
 
 
 def _latency(messages: DataFrame) -> Section:
-    """From the put until the client has acknowledged it (QoS 0: until it is written); while it was away included."""
+    """Return the section of times from the put until the client has acknowledged it (QoS 0: until it is written).
+
+    The time while the client was away is included.
+    """
     arrived = messages.where((f.col("direction") == Direction.OUT) & f.col("outcome").isin(*_ARRIVED) & ~f.col("retain"))
     taken = f.greatest(f.col("settled") - f.col("received"), f.lit(0))
     grouped = (

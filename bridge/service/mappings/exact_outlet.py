@@ -150,7 +150,7 @@ class ExactOutletRunner(LinkOutletRunner):
         releasing: Sequence[int] = (),
         still: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Steps (2) to (4) of a batch, by message id. Raises LinkLost.
+        """Do steps (2) to (4) of a batch, by message id. Raises LinkLost.
 
         `releasing` are further message ids to release, `still` is what remains to be sent again.
         """
@@ -178,10 +178,11 @@ class ExactOutletRunner(LinkOutletRunner):
         self._uncertain = False
 
     def _release(self, mids: Sequence[int]) -> None:
-        """Step (4). What a broker has answered with PUBREC is lost with its session, and so it is sent once more.
+        """Do step (4) for these message ids, and send once more what the broker has lost with its session. Raises LinkLost.
 
-        One whose PUBCOMP was on its way when the session was lost comes twice: nothing tells it from the others. After a
-        crash of the bridge in the same moment it is lost, for it is off the queue. Raises LinkLost.
+        What a broker has answered with PUBREC is lost with its session. One whose PUBCOMP was on its way when the session was
+        lost comes twice: nothing tells it from the others. After a crash of the bridge in the same moment it is lost, for it
+        is off the queue.
         """
         session = self._new_sessions
         lost = [mid for mid in mids if mid in self._pending] if session != self._pending_session else []

@@ -112,7 +112,10 @@ class LinkOutletRunner(LinkedRunner):
             self.status.state = State.WAITING_FOR_LINK
 
     def _note_loss(self) -> None:
-        """The connection was lost under what was being sent. What a broker closes it for must not hold up all for ever."""
+        """Note that the connection was lost under what was being sent.
+
+        A message that a broker closes it for must not hold up all for ever.
+        """
         sending, self._sending = self._sending, []
         if len(sending) == 1:
             self._losses[sending[0]] = self._losses.get(sending[0], 0) + 1
@@ -123,7 +126,7 @@ class LinkOutletRunner(LinkedRunner):
         return 1 if self._singly else messages
 
     def unit(self, connection: Connection) -> None:
-        """One unit of work, to its commit. Raises LinkLost."""
+        """Run one unit of work, to its commit. Raises LinkLost."""
         batch = self._config.batch
         items = self._intake.take(self._most(batch.messages), batch.size, batch.time, WAIT)
         if not items:
@@ -154,7 +157,7 @@ class LinkOutletRunner(LinkedRunner):
         self.archive(tally)
 
     def commit(self, connection: Connection, tally: Tally) -> None:
-        """What was taken is done with."""
+        """Commit the unit of work: what was taken is done with."""
         connection.commit()
         self._sending = []
         if self._singly:
@@ -203,7 +206,7 @@ class LinkOutletRunner(LinkedRunner):
                 raise LinkLost("the mapping stops before the broker has taken all")
 
     def bury_refused(self, item: Got, publication: Publication, refusal: Refusal, tally: Tally) -> None:
-        """A message that the broker does not take: to the dead-letter queue, in the unit of work."""
+        """Put a message that the broker does not take to the dead-letter queue, in the unit of work."""
         self._bury(
             item,
             tally,
@@ -213,7 +216,10 @@ class LinkOutletRunner(LinkedRunner):
         )
 
     def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
-        """What is to be published of these; the rest is filtered, cut or dead-lettered, in the unit of work."""
+        """Return the publications to make of these messages.
+
+        The rest is filtered, cut or dead-lettered, in the unit of work.
+        """
         taken = []
         for item in items:
             tally.taken += 1

@@ -18,7 +18,7 @@ END_TIMEOUT = 5.0
 
 
 def password_of(name: str, config: LinkConfig) -> str | None:
-    """The password of a link; None for a link without. Raises NoPassword."""
+    """Return the password of a link; None for a link without. Raises NoPassword."""
     if config.password_file is None and config.password_variable is None:
         return None
     return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)

@@ -137,22 +137,22 @@ class Mappings:
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
 
     def statuses(self) -> list[Status]:
-        """What each mapping is doing, in the order of the configuration."""
+        """Return the status of each mapping, in the order of the configuration."""
         return [entry.status for entry in self._entries.values()]
 
 
 def link_name(config: AnyMapping) -> str:
-    """The link of a mapping's MQTT side; `local` for the bridge's own clients."""
+    """Return the name of the link of a mapping's MQTT side; `local` for the bridge's own clients."""
     return config.source.link if isinstance(config, ToMqMapping) else config.destination.link
 
 
 def _session(link: LinkConfig | None) -> object:
-    """What tells the session of a link from others: the broker, and the client identifier."""
+    """Return the marks that tell the session of a link from others: the broker, and the client identifier."""
     return None if link is None else (link.host, link.broker_port, link.client_id)
 
 
 def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
-    """Whether a mapping takes from a topic of the queue manager."""
+    """Return whether a mapping takes from a topic of the queue manager."""
     return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
 
 
@@ -165,6 +165,6 @@ def _change(entry: Entry | None, config: AnyMapping) -> str:
 
 
 def started(mapping: tuple[str, AnyMapping]) -> str:
-    """A line that tells a person of a mapping as it is configured."""
+    """Return a line that tells a person of a mapping as it is configured."""
     name, config = mapping
     return f"mapping {name} runs, {config.guarantee}" if config.enabled else f"mapping {name} is disabled"

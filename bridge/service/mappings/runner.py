@@ -108,7 +108,10 @@ class Runner(Worker[Never]):
         self.status.wrong("the connection to the queue manager is lost")
 
     def failed(self, error: MQError) -> None:
-        """What ends here is no destination's: the dead-letter queue, or the source itself, does not let it go on."""
+        """Back out, and try again later: the error is no destination's.
+
+        The dead-letter queue, or the source itself, does not let the mapping go on.
+        """
         self.back_out()
         self.status.state = State.STUCK
         self.status.wrong(str(error))
@@ -122,7 +125,10 @@ class Runner(Worker[Never]):
         self.status.backouts += 1
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Whatever the queue manager's side says may be mended by an administrator meanwhile: it is tried again."""
+        """Return whether to try again: after every error of the queue manager's side.
+
+        An administrator may mend its cause meanwhile.
+        """
         if not isinstance(error, MQError):
             return False
         away = error.reason in LOST or error.reason in OPENED_ELSEWHERE or error.reason == cmqc.MQRC_UOW_IN_PROGRESS
@@ -146,7 +152,7 @@ class Runner(Worker[Never]):
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
     ) -> None:
-        """A message has come round: it goes no further."""
+        """Let a message that has come round go no further."""
         self.note(tally, item, Outcome.DISCARDED, CAME_ROUND, destination)
         tally.cut += 1
         self._cuts += 1
@@ -184,19 +190,19 @@ class PuttingRunner(Runner, Generic[Item]):
 
     @abstractmethod
     def key(self, item: Item) -> bytes:
-        """What tells a message from the others when it comes again."""
+        """Return the key that tells a message from the others when it comes again."""
 
     @abstractmethod
     def map(self, item: Item) -> MappedMessage | None:
-        """The message to put; None where the mapping does not take it. Raises Unmappable."""
+        """Return the message to put; None where the mapping does not take it. Raises Unmappable."""
 
     @abstractmethod
     def original(self, item: Item) -> Message:
-        """The message as it goes to the dead-letter queue, whole."""
+        """Return the message as it goes to the dead-letter queue, whole."""
 
     @abstractmethod
     def unit(self, connection: Connection, messages: int) -> None:
-        """One unit of work of at most so many messages, to its commit. Raises Refused."""
+        """Run one unit of work of at most so many messages, to its commit. Raises Refused."""
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
@@ -256,7 +262,7 @@ class PuttingRunner(Runner, Generic[Item]):
         self.note(tally, item, Outcome.PUT, None, mapped.destination.name)
 
     def pass_by(self, item: Item, tally: Tally) -> None:
-        """The mapping does not take the message. One of a queue has nobody else to go to."""
+        """Pass by a message that the mapping does not take. One of a queue has nobody else to go to."""
         if self._only_taker:
             self._dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN, None)
         else:
@@ -285,7 +291,7 @@ class PuttingRunner(Runner, Generic[Item]):
         self.status.wrong(why)
 
     def settled(self, tally: Tally) -> None:
-        """The unit of work is committed."""
+        """Note that the unit of work is committed."""
         if self._before:
             self._before = 0
         else:

@@ -16,7 +16,7 @@ from bridge.service.mappings.transfer import TransferRunner
 def runner_of(
     name: str, config: ToMqMapping | ToMqttMapping, link: LinkConfig | None, site: Site, status: Status
 ) -> Runner:
-    """The thread of a mapping, not yet started; `link` is None for the bridge's own clients."""
+    """Make the thread of a mapping, not yet started; `link` is None for the bridge's own clients."""
     if link is None:
         return TransferRunner(name, config, site, status)
     if isinstance(config, ToMqMapping):

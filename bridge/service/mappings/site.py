@@ -25,7 +25,10 @@ class Site:
     """The bridge, as its mappings see it."""
 
     def __init__(self, host: Host, owner: str, archive: Recorder | None = None) -> None:
-        """`owner` tells the bridge from others on the same queue manager: the name of its transmission queue."""
+        """Set up what the mappings of the bridge share.
+
+        `owner` tells the bridge from others on the same queue manager: the name of its transmission queue.
+        """
         #: what is told of each message that a mapping moves; None: nobody
         self.archive = archive
         self._host = host
@@ -38,7 +41,7 @@ class Site:
         self.guard = LoopGuard({}, host.name)
 
     def connect(self, purpose: str) -> Connection:
-        """A connection for the calling thread. Raises MQError."""
+        """Make a connection for the calling thread. Raises MQError."""
         return self._host.connect(purpose)
 
     def remove_subscription(self, mapping: str) -> None:
@@ -96,7 +99,10 @@ class Site:
         self._with_connection(forget)
 
     def _with_connection(self, clean_up: Callable[[Connection], object]) -> None:
-        """What is left behind does no harm but to take up room: the bridge goes on, and the next start tries again."""
+        """Run a clean-up on a connection of its own; put a failure into the log.
+
+        What is left behind does no harm but to take up room: the bridge goes on, and the next start tries again.
+        """
         try:
             connection = self.connect("mappings")
         except MQError as error:

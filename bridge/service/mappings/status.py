@@ -68,7 +68,7 @@ class Tally(msgspec.Struct):
     began: int = msgspec.field(default_factory=now_us)
 
     def settle(self, status: Status) -> None:
-        """The unit of work is committed."""
+        """Add the counts of a unit of work that is committed to the status."""
         status.taken += self.taken
         status.moved += self.moved
         status.filtered += self.filtered

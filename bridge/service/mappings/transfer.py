@@ -71,7 +71,7 @@ class TransferRunner(PuttingRunner[Got]):
 
 
 def intake_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> IntakeSource:
-    """Where on the queue manager a mapping takes messages from."""
+    """Return the source on the queue manager that a mapping takes messages from."""
     if isinstance(rule, ToMqttRule) and rule.queue is not None:
         return IntakeSource(mapping=name, queue=rule.queue, requests_queue=rule.requests_queue or "")
     return IntakeSource(mapping=name, owner=owner, topic_filter=rule.source_filter or "")

@@ -78,7 +78,7 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
     characters: str = ""
 
     def decode(self, data: bytes, *, nl_to_lf: bool = True) -> str:
-        """The text.
+        """Decode the bytes to text.
 
         :param nl_to_lf: an EBCDIC newline (NL, X'15') becomes a line feed, as the queue manager converts by default
             (ConvEBCDICNewline=NL_TO_LF) into all that is not EBCDIC. False: U+0085, as the tables have it.
@@ -88,7 +88,7 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
         return text.replace("\x85", "\n") if nl_to_lf and self.is_ebcdic else text
 
     def encode(self, text: str, errors: Errors = "strict") -> bytes:
-        """The bytes; a line feed is X'25' in EBCDIC, as the tables have it.
+        """Encode the text to bytes; a line feed is X'25' in EBCDIC, as the tables have it.
 
         :raises UnicodeEncodeError: the set lacks a character, and `errors` is "strict".
         """
@@ -99,7 +99,10 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=256)
 def character_set(ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> CharacterSet | None:
-    """The character set of a CCSID; None for one that is not known here. Encoding gives UTF-16 its byte order."""
+    """Return the character set of a CCSID; None for a CCSID that is not known here.
+
+    ``encoding`` gives UTF-16 its byte order.
+    """
     if ccsid in _UTF_16:
         little = encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
         return CharacterSet("utf-16-le" if little else "utf-16-be")
@@ -116,7 +119,7 @@ def character_set(ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> CharacterSet
 
 
 def same_characters(ccsid: int, other: int) -> bool:
-    """Whether text in one CCSID is text in the other as it stands, whatever the Encoding."""
+    """Return whether text in one CCSID is text in the other as it stands, whatever the Encoding."""
     return ccsid == other and ccsid not in _UTF_16
 
 

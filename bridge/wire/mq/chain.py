@@ -119,7 +119,7 @@ def encode_chain(
     encoding: int | None = None,
     ccsid: int | None = None,
 ) -> EncodedChain:
-    """The message data of a chain, and what the MQMD has to say of it; the inverse of :func:`decode_chain`.
+    """Encode a chain to message data, with the MQMD fields that describe the data; the inverse of :func:`decode_chain`.
 
     The Format of each header is set to the header that follows it. The last header describes the body: by what the
     :class:`Chain` says of it, or, when bare headers are given, as it stands. The Encoding of a header is not changed
@@ -164,12 +164,15 @@ def encode_chain(
 
 
 def descriptor_of(header: Header) -> Any:
-    """The structure whose Format, Encoding and CodedCharSetId describe what follows the header."""
+    """Return the structure whose Format, Encoding and CodedCharSetId describe what follows the header."""
     return header.MsgDesc if isinstance(header, MQXQH) else header
 
 
 def described(header: Header, format: bytes, encoding: int, ccsid: int | None) -> Header:
-    """The header with these values in its descriptor; the very same object where nothing changes (the usual case)."""
+    """Return the header with these values in its descriptor.
+
+    Where nothing changes (the usual case) it is the very same object.
+    """
     descriptor = descriptor_of(header)
     changes: dict[str, Any] = {}
     if descriptor.Format != format:

@@ -69,7 +69,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
     def build(
         cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None
     ) -> Folder:
-        """A folder in UTF-8 (CCSID 1208) with the given content.
+        """Make a folder in UTF-8 (CCSID 1208) with the given content.
 
         Values: ``str`` is written without a dt, ``bool`` as boolean, ``int`` as i4 or i8, ``float`` as r8, ``bytes`` as
         bin.hex, None as an empty element with ``xsi:nil='true'``, :class:`~bridge.wire.mq.namevalue.Typed` with its own
@@ -99,7 +99,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The name of the folder element: "mqps", "usr", ...; "" when the bytes do not begin with an element.
+        """Return the name of the folder element: "mqps", "usr", ...; "" when the bytes do not begin with an element.
 
         What comes after the name is not looked at, so a folder that cannot be parsed has its name nonetheless.
         """
@@ -114,7 +114,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of the folder element.
+        """Return the attributes of the folder element.
 
         :raises MalformedHeader: as :attr:`content`.
         """
@@ -122,9 +122,10 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def content(self) -> dict[str, Value]:
-        """Element name -> value, a dict again for an element with elements, a list for an element that is repeated.
+        """Return the content as element name -> value.
 
-        The dict is the caller's own. It is parsed when asked for (equal bytes are remembered for a while).
+        The value is a dict again for an element with elements, a list for an element that is repeated. The dict is the
+        caller's own. It is parsed when asked for (equal bytes are remembered for a while).
 
         :raises MalformedHeader: the text is not well formed, or a value is not of its dt, or NameValueCCSID is none of
             1208, 1200, 13488, 17584. The offset counts from the start of NameValueData.
@@ -133,7 +134,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def leaves(self) -> list[tuple[str, Leaf]]:
-        """(name, element) of every element without elements in it, in order; a name is `group.element` in a group.
+        """Return (name, element) of every element without elements in it, in order; in a group, a name is `group.element`.
 
         :raises MalformedHeader: as :attr:`content`.
         """
@@ -184,10 +185,10 @@ class _ScanError(Exception):
 def _scan(
     text: str, leaf: Callable[[str, dict[str, str], int], Any]
 ) -> tuple[dict[str, str], dict[str, Value]]:
-    """(attributes, content) of the one element in ``text``; ``leaf`` makes the value of an element without elements.
+    """Read (attributes, content) of the one element in ``text``.
 
-    Each turn of the loop takes the text up to a "<" and the tag that begins there. ``path`` holds the open elements:
-    name, attributes and the children found so far.
+    ``leaf`` makes the value of an element without elements. Each turn of the loop takes the text up to a "<" and the tag
+    that begins there. ``path`` holds the open elements: name, attributes and the children found so far.
     """
     position = len(text) - len(text.lstrip(_LEADING))
     opening = _OPENING.match(text, position)
@@ -306,7 +307,7 @@ def _unescape(text: str, position: int) -> str:
 
 
 def _copy(children: dict[str, Value]) -> dict[str, Value]:
-    """A copy down to the scalars: what :attr:`Folder.content` gives away must not be what the cache keeps."""
+    """Copy ``children`` down to the scalars: what :attr:`Folder.content` gives away must not be what the cache keeps."""
     return {name: _copy_value(value) if type(value) in (dict, list) else value for name, value in children.items()}
 
 

@@ -52,7 +52,7 @@ class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 def encode_mqdlh(header: MQDLH, *, byte_order: ByteOrder = "little") -> bytes:
-    """The header's 172 bytes.
+    """Encode the header's 172 bytes.
 
     :raises MalformedHeader: a value does not fit its field.
     """
@@ -60,7 +60,7 @@ def encode_mqdlh(header: MQDLH, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqdlh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQDLH:
-    """The header at ``offset``.
+    """Decode the header at ``offset``.
 
     :param byte_order: None: the one in which Version is 1.
     :raises MalformedHeader: no MQDLH of version 1 stands there.

@@ -132,7 +132,7 @@ class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:
-    """The descriptor's bytes: 324 in version 1, 364 in version 2.
+    """Encode the descriptor's bytes: 324 in version 1, 364 in version 2.
 
     :raises MalformedHeader: the version is neither, or a value does not fit its field.
     """
@@ -143,7 +143,7 @@ def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMD:
-    """The descriptor at ``offset``. Its length follows from its Version: see :data:`MQMD_LAYOUTS`.
+    """Decode the descriptor at ``offset``, whose length follows from its Version: see :data:`MQMD_LAYOUTS`.
 
     :param byte_order: None: the one in which Version makes sense.
     :raises MalformedHeader: no MQMD of version 1 or 2 stands there.
@@ -157,7 +157,7 @@ def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
 
 
 def encode_mqmde(mde: MQMDE, *, byte_order: ByteOrder = "little") -> bytes:
-    """The extension's 72 bytes.
+    """Encode the extension's 72 bytes.
 
     :raises MalformedHeader: another version or length than 2 and 72, or a value that does not fit its field.
     """
@@ -166,7 +166,7 @@ def encode_mqmde(mde: MQMDE, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqmde(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMDE:
-    """The extension at ``offset``.
+    """Decode the extension at ``offset``.
 
     :param byte_order: None: the one in which Version makes sense.
     :raises MalformedHeader: no MQMDE of version 2 stands there.

@@ -38,7 +38,7 @@ class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def encode_mqxqh(header: MQXQH, *, byte_order: ByteOrder = "little") -> bytes:
-    """The header's 428 bytes; ``byte_order`` holds for the embedded descriptor too.
+    """Encode the header's 428 bytes; ``byte_order`` holds for the embedded descriptor too.
 
     :raises MalformedHeader: a name is too long, or MsgDesc is not a valid MQMD of version 1.
     """
@@ -51,7 +51,7 @@ def encode_mqxqh(header: MQXQH, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqxqh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQXQH:
-    """The header at ``offset``.
+    """Decode the header at ``offset``.
 
     :param byte_order: None: the one in which Version is 1.
     :raises MalformedHeader: no MQXQH of version 1 with an MQMD of version 1 in it stands there.

@@ -50,7 +50,7 @@ Writable: TypeAlias = "Scalar | Typed | Mapping[str, Writable] | Sequence[Writab
 
 
 def read_value(text: str, dt: str | None) -> Scalar:
-    """The value that ``text`` has as a ``dt``.
+    """Return the value that ``text`` has as a ``dt``.
 
     :raises ValueError: it is not one; the message says why.
     """
@@ -83,7 +83,9 @@ def read_value(text: str, dt: str | None) -> Scalar:
 
 
 def write_value(value: str | bool | int | float | bytes | Typed) -> tuple[str, str | None]:
-    """The (text, dt) to write. An int is an ``i4`` when it fits and an ``i8`` otherwise.
+    """Return the (text, dt) to write.
+
+    An int is an ``i4`` when it fits and an ``i8`` otherwise.
 
     :raises ValueError: a number does not fit, or a :class:`Typed` value is not of its dt.
     :raises TypeError: there is no dt for the Python type.

@@ -127,7 +127,7 @@ PCFParameter: TypeAlias = (
 
 
 def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQCFSL:
-    """An MQCFSL of strings padded with blanks to the longest of them, or to ``length`` bytes if that is more."""
+    """Make an MQCFSL of strings padded with blanks to the longest of them, or to ``length`` bytes if that is more."""
     listed = tuple(strings)
     width = max((len(one) for one in listed), default=0)
     width = max(width, length, 1 if listed else 0)
@@ -135,7 +135,7 @@ def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQ
 
 
 def encode_pcf(header: MQCFH, parameters: Iterable[PCFParameter], *, byte_order: ByteOrder = "little") -> bytes:
-    """A command message; ParameterCount is that of the parameters, whatever the header says.
+    """Encode a command message; ParameterCount is that of the parameters, whatever the header says.
 
     :raises MalformedHeader: a value does not fit its field.
     """
@@ -169,7 +169,7 @@ def _encode(parameters: Iterable[PCFParameter], sign: str, parts: list[bytes], d
 
 
 def _structure(one: PCFParameter, sign: str) -> tuple[bytes, bytes]:
-    """The fixed part of a structure, and the string behind it without its padding."""
+    """Return the encoded fixed part of a structure, and the string behind it without its padding."""
     name = type(one).__name__
     match one:
         case MQCFIN():
@@ -220,7 +220,7 @@ def _padded(length: int) -> int:
 
 
 def decode_pcf(buffer: Buffer, *, byte_order: ByteOrder = "little") -> tuple[MQCFH, tuple[PCFParameter, ...]]:
-    """The header and parameters of a command message; the buffer ends with the last of them.
+    """Decode the header and parameters of a command message; the buffer ends with the last of them.
 
     :raises MalformedHeader: it is none; ``structure`` names what is wrong with it.
     """
@@ -254,7 +254,7 @@ class _Reader:
         self.offset = 0
 
     def numbers(self, structure: str, code: str, offset: int) -> tuple[int, ...]:
-        """Numbers from ``offset`` on. Raises MalformedHeader where the buffer ends before them."""
+        """Read numbers from ``offset`` on, or raise MalformedHeader where the buffer ends before them."""
         try:
             return struct.unpack_from(self._sign + code, self._buffer, offset)
         except struct.error:

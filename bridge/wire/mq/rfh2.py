@@ -45,11 +45,11 @@ class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def StrucLength(self) -> int:
-        """The length of the whole header in bytes, folders and their lengths included."""
+        """Return the length of the whole header in bytes, folders and their lengths included."""
         return _FIXED + sum([4 + len(folder.NameValueData) for folder in self.folders])
 
     def folder(self, name: str) -> Folder | None:
-        """The first folder of that name, or None."""
+        """Return the first folder of that name, or None."""
         for folder in self.folders:
             if folder.name == name:
                 return folder
@@ -57,7 +57,7 @@ class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
-    """The header's bytes, :attr:`RFH2.StrucLength` of them.
+    """Encode the header's bytes, :attr:`RFH2.StrucLength` of them.
 
     :param byte_order: of the header itself: what the Encoding of the structure before it says.
     :raises MalformedHeader: a value does not fit its field, or a folder is in another CCSID than NameValueCCSID says
@@ -90,10 +90,10 @@ def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> RFH2:
-    """The header at ``offset``; its folders are cut out, not parsed. What comes behind it begins StrucLength later.
+    """Decode the header at ``offset``; its folders are cut out, not parsed.
 
-    A NameValueLength that is not a multiple of four is taken as it is: IBM demands the multiple of the writer, to keep
-    later data conversion aligned, and a reader loses nothing by it.
+    What comes behind the header begins StrucLength later. A NameValueLength that is not a multiple of four is taken as it
+    is: IBM demands the multiple of the writer, to keep later data conversion aligned, and a reader loses nothing by it.
 
     :param byte_order: of the header itself; None: the one in which Version is 2.
     :raises MalformedHeader: no MQRFH2 of version 2 stands there, or its lengths contradict each other.

@@ -21,12 +21,12 @@ LONG: Final = "i"
 
 
 def char(length: int) -> str:
-    """An MQCHARn field: a value is ``bytes`` without trailing blanks."""
+    """Return the format of an MQCHARn field, whose value is ``bytes`` without trailing blanks."""
     return f"{length}s"
 
 
 def byte(length: int) -> str:
-    """An MQBYTEn field: a value is exactly ``length`` bytes."""
+    """Return the format of an MQBYTEn field, whose value is exactly ``length`` bytes."""
     return f"{length}b"
 
 
@@ -63,7 +63,7 @@ class Layout:
         self.length = self._structs["little"].size
 
     def unpack(self, buffer: Buffer, offset: int, byte_order: ByteOrder) -> dict[str, Any]:
-        """Field name -> value, of the structure at ``offset``.
+        """Return field name -> value, of the structure at ``offset``.
 
         :raises MalformedHeader: the buffer ends too early, or another StrucId stands there.
         """
@@ -79,7 +79,7 @@ class Layout:
         return dict(zip(self.fields, values, strict=True))
 
     def pack(self, values: Sequence[Any], byte_order: ByteOrder) -> bytes:
-        """The structure's bytes; ``values`` in the order of :attr:`fields`.
+        """Return the structure's bytes; ``values`` are in the order of :attr:`fields`.
 
         :raises MalformedHeader: a value does not fit its field.
         """
@@ -106,7 +106,7 @@ class Layout:
 
 
 def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Sequence[int]) -> ByteOrder:
-    """The byte order in which the Version field (the 4 bytes after StrucId) is one of ``versions``.
+    """Return the byte order in which the Version field (the 4 bytes after StrucId) is one of ``versions``.
 
     Versions are small numbers, so at most one order fits.
 
@@ -124,7 +124,7 @@ def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Seq
 
 
 def byte_order_of(encoding: int, structure: str, offset: int = 0) -> ByteOrder:
-    """The byte order that an Encoding value announces for the structure it describes.
+    """Return the byte order that an Encoding value announces for the structure it describes.
 
     :param structure: named in the error, as is ``offset``.
     :raises MalformedHeader: the integer part of the encoding is neither normal nor reversed.

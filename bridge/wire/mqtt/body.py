@@ -41,7 +41,7 @@ class Body:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes not read yet."""
+        """Return the number of bytes not read yet."""
         return self._stop - self._position
 
     def fail(self, rule: str, back: int = 0) -> NoReturn:

@@ -61,12 +61,12 @@ _OPTIONS_OF_PUT1 = {
 
 
 def open_options(put_options: int) -> int:
-    """The open options of an MQPUT1, by its MQPMO options."""
+    """Return the open options of an MQPUT1, by its MQPMO options."""
     return cmqc.MQOO_OUTPUT | sum(opens for puts, opens in _OPTIONS_OF_PUT1.items() if put_options & puts)
 
 
 def user_of_this_process() -> str:
-    """Name of the user that runs the bridge; its number where that has no name."""
+    """Return the name of the user that runs the bridge, or the user's number where there is no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -87,7 +87,7 @@ class AuthorizationService:
         self.refresh()
 
     def refresh(self) -> None:
-        """REFRESH SECURITY: learn anew who is in which group."""
+        """Do REFRESH SECURITY: learn anew which user is in which group."""
         self._groups: dict[str, frozenset[str]] = {}
         self._learn()
 
@@ -109,7 +109,7 @@ class AuthorizationService:
     # Users -----------------------------------------------------------------------------------------------------------
 
     def groups(self, user: str) -> frozenset[str]:
-        """`groups_of`, remembered."""
+        """Return the groups of a user as `groups_of` does, and remember them."""
         found = self._groups.get(user)
         if found is None:
             if len(self._groups) >= REMEMBERED:
@@ -118,11 +118,11 @@ class AuthorizationService:
         return found
 
     def is_administrator(self, user: str | None) -> bool:
-        """Whether a user may do everything, commands included."""
+        """Return whether a user may do everything, commands included."""
         return user is None or user in (self._administrator, ADMINISTRATORS) or ADMINISTRATORS in self.groups(user)
 
     def _granted(self, user: str, object_type: int, name: str) -> frozenset[int]:
-        """What a user may do with an object: of its own records and those of each of its groups, the most specific."""
+        """Return a user's authorities for an object: of the user's own records and those of each group, the most specific."""
         entities = [(ENTITY_TYPES["PRINCIPAL"], user), *((ENTITY_TYPES["GROUP"], one) for one in self.groups(user))]
         granted: frozenset[int] = frozenset()
         for entity in entities:
@@ -133,7 +133,7 @@ class AuthorizationService:
     # Questions -------------------------------------------------------------------------------------------------------
 
     def check(self, user: str | None, object_type: int, name: str, *authorities: str) -> None:
-        """Whether a user has authorities for an object."""
+        """Check that a user has authorities for an object."""
         if user is None or not authorities or self.is_administrator(user):
             return
         self._up_to_date()
@@ -141,7 +141,7 @@ class AuthorizationService:
         self._demand(user, f"{_KINDS[object_type]} {name}", [one for one in authorities if WORDS[one] not in granted])
 
     def check_topic(self, user: str | None, topic: str, *authorities: str) -> None:
-        """Whether a user has authorities for a topic string: any topic object at or above it may grant them."""
+        """Check that a user has authorities for a topic string: any topic object at or above it may grant them."""
         if user is None or not authorities or self.is_administrator(user):
             return
         self._up_to_date()
@@ -158,7 +158,7 @@ class AuthorizationService:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def may_publish(self, user: bytes, topic: str) -> bool:
-        """Whether the client whose MQMD.UserIdentifier this is may publish to a topic string. It is remembered."""
+        """Return whether the client of an MQMD.UserIdentifier may publish to a topic string, and remember the answer."""
         self._up_to_date()
         answer = self._publishers.get((user, topic))
         if answer is None:
@@ -174,18 +174,18 @@ class AuthorizationService:
         return answer
 
     def connecting(self, user: str | None) -> None:
-        """MQCONN."""
+        """Check that a user may connect to the queue manager (MQCONN)."""
         self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")
 
     def _acting(self, user: str | None, alternate: str | None) -> str | None:
-        """Whose authority a call asks for; `alternate` is None where it names no alternate user."""
+        """Return the user whose authority a call asks for; `alternate` is None where the call names no alternate user."""
         if alternate is None:
             return user
         self.check(user, _QUEUE_MANAGER, self._name, "ALTUSR")
         return alternate.strip() or NOBODY
 
     def _setting_context(self, user: str | None, options: int) -> list[str]:
-        """The context authorities to ask for an object, once the queue manager has been asked for those it wants too."""
+        """Check the context authorities that options need for the queue manager; return those needed for an object."""
         set_context = [word for option, word in _CONTEXT if options & option & _SETS_CONTEXT]
         self.check(user, _QUEUE_MANAGER, self._name, *set_context)
         return [word for option, word in _CONTEXT if options & option]
@@ -193,32 +193,35 @@ class AuthorizationService:
     def opening(
         self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str
     ) -> None:
-        """MQOPEN and MQPUT1 of a queue or the queue manager: by MQOO options, and `more` authorities."""
+        """Check the authorities for MQOPEN and MQPUT1 of a queue or the queue manager: those of MQOO options, and `more`."""
         acting = self._acting(user, alternate)
         self.check(acting, object_type, name, *(word for mask, word in _OPEN if options & mask), *more)
         self.check(user, object_type, name, *self._setting_context(user, options))
 
     def opening_topic(self, user: str | None, alternate: str | None, topic: str, options: int) -> None:
-        """MQOPEN and MQPUT1 of a topic."""
+        """Check the authorities for MQOPEN and MQPUT1 of a topic."""
         acting = self._acting(user, alternate)
         self.check_topic(acting, topic, *(["PUB"] if options & cmqc.MQOO_OUTPUT else []))
         self.check_topic(user, topic, *self._setting_context(user, options))
 
     def subscribing(self, user: str | None, alternate: str | None, topic: str, authority: str, queue: str) -> None:
-        """MQSUB: SUB or RESUME, and PUT on the queue that the caller opened as destination (blank for a managed one)."""
+        """Check the authorities for MQSUB: SUB or RESUME for the topic string, and PUT for the destination.
+
+        `queue` is the queue that the caller opened as destination, blank for a managed one.
+        """
         acting = self._acting(user, alternate)
         self.check_topic(acting, topic, authority)
         if queue:
             self.check(acting, _QUEUE, queue, "PUT")
 
     def administering(self, user: str | None, command: str) -> None:
-        """MQSC and PCF commands, the one rule for all: they are an administrator's."""
+        """Check that a user is an administrator: the one rule for all MQSC and PCF commands."""
         if not self.is_administrator(user):
             self._demand(str(user), f"command {command}", [f"member of group {ADMINISTRATORS}"])
 
 
 def groups_of(user: str) -> frozenset[str]:
-    """The groups of a user: those of the operating system, where that knows the user, and `nobody`."""
+    """Return the groups of a user: those of the operating system, where that knows the user, and `nobody`."""
     found = {NOBODY}
     try:
         numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)

@@ -82,7 +82,7 @@ def _key(identity: Identity) -> str:
 
 
 def specificity(profile: str) -> tuple[int, ...]:
-    """A key by which, of the profiles that cover a name, the most specific is the least.
+    """Return a key by which, of the profiles that cover a name, the most specific is the least.
 
     Character by character from the left, `?` is more generic than a letter, `*` than `?`, and `**` than `*`.
     """
@@ -90,8 +90,10 @@ def specificity(profile: str) -> tuple[int, ...]:
 
 
 def covers(profile: str, name: str) -> bool:
-    """Whether a profile is about an object: `?` is one character, `*` any number of them in one qualifier (the text
-    between two dots), `**` any number of qualifiers.
+    """Return whether a profile is about an object.
+
+    `?` is one character, `*` any number of them in one qualifier (the text between two dots), `**` any number of
+    qualifiers.
     """
     return _is_like(
         profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same)
@@ -99,7 +101,7 @@ def covers(profile: str, name: str) -> bool:
 
 
 def is_about(profile: str, asked: str) -> bool:
-    """Whether a profile is about the name asked for; one with `*` at its end asks for all profiles that begin so."""
+    """Return whether a profile is about the name asked for; a name with `*` at its end asks for all that begin so."""
     return covers(profile, asked) or (asked.endswith("*") and profile.startswith(asked[:-1]))
 
 
@@ -108,7 +110,7 @@ def _same(one: str, character: str) -> bool:
 
 
 def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same: Callable[[str, str], bool]) -> bool:
-    """Whether items are like a pattern, in which one sign stands for any number of them.
+    """Return whether items are like a pattern, in which one sign stands for any number of them.
 
     Only the last such sign is ever tried again, so that no profile takes longer than its length times the name's.
     """

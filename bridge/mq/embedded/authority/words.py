@@ -64,7 +64,7 @@ ENTITY_TYPES = {"PRINCIPAL": cmqc.MQZAET_PRINCIPAL, "GROUP": cmqc.MQZAET_GROUP}
 
 
 def spread(number: int) -> frozenset[int] | None:
-    """The authorities that a PCF number stands for, itself or many; None for a number that is none."""
+    """Return the authorities that a PCF number stands for, one or many; None for a number that is no authority."""
     for collective, authorities in COLLECTIVE.values():
         if number == collective:
             return authorities

@@ -162,7 +162,7 @@ class MqiConversation(Conversation):
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
     def _mqput_async(self, application: Application, reader: Reader) -> None:
-        """Nobody waits for this put: MQSTAT tells what became of it."""
+        """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
             handle = _handle(reader.long())
             message = _PutMessage(reader)
@@ -331,7 +331,7 @@ class _PutMessage:
 
 
 def _handle(number: int) -> int:
-    """A handle as the application knows it; whatever is none is refused by it with the right reason."""
+    """Return a handle as `Application` knows it, which refuses a number that is no handle with the right reason."""
     return number - FIRST_HANDLE
 
 

@@ -56,7 +56,7 @@ class Reader:
         return int.from_bytes(self._take(4), "little", signed=True)
 
     def longs(self) -> list[int]:
-        """An array of MQLONG."""
+        """Read an array of MQLONG."""
         raw = self.raw()
         return list(struct.unpack(f"<{len(raw) // 4}i", raw[: len(raw) // 4 * 4]))
 
@@ -65,7 +65,7 @@ class Reader:
         return self._take(length) if length > 0 else b""
 
     def text(self, reason: int) -> str:
-        """A string. Raises MQError with `reason` where it is not UTF-8: nothing further in could hold it."""
+        """Read a string. Raises MQError with `reason` where it is not UTF-8: nothing further in could hold it."""
         try:
             return self.raw().decode()
         except UnicodeDecodeError as error:
@@ -105,6 +105,6 @@ class Writer:
         return self.raw(None if value is None else value.encode())
 
     def frame(self, comp_code: int, reason: int) -> bytes:
-        """The whole reply."""
+        """Return the whole reply."""
         body = b"".join(self._parts)
         return struct.pack("<Iii", 8 + len(body), comp_code, reason) + body

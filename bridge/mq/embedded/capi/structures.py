@@ -29,12 +29,12 @@ _ALIGNMENTS: Final = {LONG: 4, WIDE: 8, STRING: 8}
 
 
 def char(length: int) -> str:
-    """An MQCHARn: read as text up to its first NUL, without trailing blanks; written with blanks."""
+    """Return the code of an MQCHARn: read as text up to its first NUL, without trailing blanks; written with blanks."""
     return f"{length}s"
 
 
 def byte(length: int) -> str:
-    """An MQBYTEn."""
+    """Return the code of an MQBYTEn."""
     return f"{length}b"
 
 
@@ -86,7 +86,7 @@ class Structure:
         self.lengths[version] = length
 
     def read(self, raw: bytes) -> dict[str, Any]:
-        """Field name -> value. Raises MQError for another StrucId, version or length."""
+        """Return the values of a structure by field name. Raises MQError for another StrucId, version or length."""
         version = int.from_bytes(raw[4:8], "little")
         if raw[:4] != self._struc_id or self.lengths.get(version) != len(raw):
             raise MQError(self.reason, f"{len(raw)} bytes with StrucId {raw[:4]!r}, version {version}")
@@ -98,7 +98,7 @@ class Structure:
         }
 
     def written(self, raw: bytes, **values: Any) -> bytes:
-        """The structure with fields of other values; those that the caller's version does not have are left out."""
+        """Return the structure with other values in fields; those that the caller's version does not have are left out."""
         target = bytearray(raw)
         for field, value in values.items():
             offset, code = self.places[field]
@@ -115,7 +115,7 @@ class Structure:
 
 
 def text(field: bytes) -> str:
-    """A character field as text: a NUL ends it, as it does in C, and blanks fill it."""
+    """Return a character field as text: a NUL ends it, as it does in C, and blanks fill it."""
     return _trimmed(field).decode(errors="replace")
 
 
@@ -246,7 +246,7 @@ MQSTS: Final = Structure(
 
 
 def _raw(fields: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The fields of a layout of the wire codecs; characters stay the bytes that they are."""
+    """Return the fields of a layout of the wire codecs; characters stay the bytes that they are."""
     return tuple((name, code.replace("s", "c")) for name, code in fields)
 
 
@@ -254,10 +254,10 @@ _MD: Final = Structure("MQMD", b"MD  ", cmqc.MQRC_MD_ERROR, _raw(MQMD_FIELDS[1:]
 
 
 def read_md(raw: bytes) -> MQMD:
-    """The message descriptor of a caller. Raises MQError (MQRC_MD_ERROR)."""
+    """Read the message descriptor of a caller. Raises MQError (MQRC_MD_ERROR)."""
     return MQMD(**_MD.read(raw))
 
 
 def written_md(raw: bytes, md: MQMD) -> bytes:
-    """A message descriptor in the version of the caller's."""
+    """Return a message descriptor in the version of the caller's own."""
     return _MD.written(raw, **{name: getattr(md, name) for name in MQMD.__struct_fields__ if name != "Version"})

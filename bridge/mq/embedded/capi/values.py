@@ -25,7 +25,7 @@ _NO_HANDLE: Final = -1
 
 
 def read_properties(reader: Reader) -> list[Property]:
-    """The properties of a message that is put."""
+    """Read the properties of a message that is put."""
     return [_read(reader) for _ in range(reader.long())]
 
 
@@ -50,7 +50,7 @@ def _read(reader: Reader) -> Property:
 
 
 def write_properties(writer: Writer, properties: Sequence[Property] | None) -> None:
-    """The properties of a message that was got; None where they do not go to a message handle."""
+    """Write the properties of a message that was got; None where they do not go to a message handle."""
     writer.long(_NO_HANDLE if properties is None else len(properties))
     for one in properties or ():
         # The handle knows a property of the folder usr by its bare name.

@@ -50,7 +50,7 @@ TEXTS = {
 
 
 def message(number: str, **inserts: object) -> str:
-    """An AMQ message, such as `AMQ8006I: Queue APP.IN created.`"""
+    """Return an AMQ message: `AMQ8006I: Queue APP.IN created.` for one."""
     return f"{number}: {TEXTS[number].format(**inserts)}"
 
 

@@ -34,7 +34,7 @@ class AuthorityRecordCommands:
         self._records: AuthorityRecords = queue_manager.authority_records
 
     def identities(self, command: Command) -> list[Identity]:
-        """The records that a SET or DELETE names. Raises MQSCSyntaxError."""
+        """Return the identities of the records that a SET or DELETE names. Raises MQSCSyntaxError."""
         kind = command.parameter("OBJTYPE")
         if kind is None:
             raise MQSCSyntaxError("OBJTYPE says what type of object the profile is of", command.where, "OBJTYPE")
@@ -57,7 +57,7 @@ class AuthorityRecordCommands:
         return found
 
     def set(self, command: Command) -> Answer:
-        """SET AUTHREC."""
+        """Do SET AUTHREC."""
         _check_keywords(command, (*_WHOSE, "AUTHADD", "AUTHRMV"))
         added, removed = (_authorities(command.parameter(keyword)) for keyword in ("AUTHADD", "AUTHRMV"))
         if added is None and removed is None:
@@ -74,7 +74,7 @@ class AuthorityRecordCommands:
         return " Nobody is asked for it, with queue_manager.authorities: ignored."
 
     def delete(self, command: Command) -> Answer:
-        """DELETE AUTHREC."""
+        """Do DELETE AUTHREC."""
         _check_keywords(command, _WHOSE)
         unit = Unit()
         for identity in self.identities(command):
@@ -84,7 +84,10 @@ class AuthorityRecordCommands:
         return message("AMQ8863I"), unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
-        """DISPLAY AUTHREC: the number of the AMQ message, and the records. Raises CommandRefused or MQSCSyntaxError."""
+        """Do DISPLAY AUTHREC: return the number of the AMQ message, and the records.
+
+        Raises CommandRefused or MQSCSyntaxError.
+        """
         _check_keywords(command, (*_WHOSE, "MATCH", "ALL", *_SHOWN))
         wanted = self._wanted(command)
         asked = [one.keyword for one in command.parameters if one.values is None]
@@ -99,7 +102,10 @@ class AuthorityRecordCommands:
         return "AMQ8864I", shown
 
     def _wanted(self, command: Command) -> Callable[[Identity], bool]:
-        """Which records a DISPLAY asks for. MATCH(MEMBERSHIP) adds those of the principal's groups."""
+        """Return a predicate for the records that a DISPLAY asks for.
+
+        MATCH(MEMBERSHIP) adds those of the principal's groups.
+        """
         profile, kind = _value(command, "PROFILE"), command.parameter("OBJTYPE")
         object_type = OBJECT_TYPES[_choice(kind, OBJECT_TYPES)] if kind is not None and kind.values else None
         if object_type == cmqc.MQOT_Q_MGR:
@@ -146,7 +152,7 @@ def _check_keywords(command: Command, known: tuple[str, ...]) -> None:
 
 
 def _words(parameter: Parameter) -> list[str]:
-    """The values of a list. Raises MQSCSyntaxError where it is none, or empty."""
+    """Return the values of a list. Raises MQSCSyntaxError where the parameter is no list, or an empty one."""
     words = [one for one in parameter.values or () if isinstance(one, str) and one]
     if not words or len(words) != len(parameter.values or ()):
         raise MQSCSyntaxError(
@@ -168,7 +174,7 @@ def _choice(parameter: Parameter, known: dict[str, int] | tuple[str, ...]) -> st
 
 
 def _authorities(parameter: Parameter | None) -> frozenset[int] | None:
-    """The authorities that AUTHADD or AUTHRMV lists, ALL and the like spread. Raises MQSCSyntaxError."""
+    """Return the authorities that AUTHADD or AUTHRMV lists, with ALL and the like spread. Raises MQSCSyntaxError."""
     if parameter is None:
         return None
     found: frozenset[int] = frozenset()

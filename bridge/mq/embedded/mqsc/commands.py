@@ -52,7 +52,10 @@ class Commands:
             self._runs["DELETE", noun] = definitions.delete
 
     def read(self, text: str) -> list[Command]:
-        """The commands of a script. One that is no MQSC is among them and answers with its syntax error."""
+        """Return the commands of a script.
+
+        A command that is no MQSC is among them and answers with its syntax error.
+        """
         return mqsc.read(text)
 
     def run(self, command: Command) -> tuple[CommandResponse, Unit | None]:
@@ -102,13 +105,13 @@ class Commands:
         return message("AMQ8415I", name=self._queue_manager.name), None
 
     def _refresh_security(self, command: Command) -> Answer:
-        """Who is in which group is asked anew; records take effect without it."""
+        """Do REFRESH SECURITY: ask anew which user is in which group; records take effect without it."""
         if self._queue_manager.authorization is not None:
             self._queue_manager.authorization.refresh()
         return message("AMQ8560I"), None
 
     def _clear_topic_string(self, command: Command) -> Answer:
-        """CLEAR TOPICSTR; one without a retained publication is no error (IBM MQ, "CLEAR TOPICSTR")."""
+        """Do CLEAR TOPICSTR; a topic string without a retained publication is no error (IBM MQ, "CLEAR TOPICSTR")."""
         topic = command.name
         if not topic:
             raise MQSCSyntaxError("TOPICSTR takes a topic string in parentheses", command.where, "TOPICSTR")

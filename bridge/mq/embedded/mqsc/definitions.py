@@ -53,7 +53,7 @@ Answer = tuple[str, Unit | None]
 
 
 def settings(kind: str, parameters: Iterable[Parameter]) -> dict[str, Value]:
-    """Attributes that parameters set, checked. Raises MQSCSyntaxError."""
+    """Return the attributes that parameters set, checked. Raises MQSCSyntaxError."""
     found: dict[str, Value] = {}
     for parameter in parameters:
         keyword, text = _setting(kind, parameter)
@@ -81,7 +81,7 @@ def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
 
 
 def flag(command: Command, keyword: str) -> bool:
-    """Whether a keyword without a value is there. Raises MQSCSyntaxError when it has one."""
+    """Return whether a keyword without a value is there. Raises MQSCSyntaxError when it has one."""
     parameter = command.parameter(keyword)
     if parameter is not None and parameter.values is not None:
         raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, keyword)
@@ -89,7 +89,7 @@ def flag(command: Command, keyword: str) -> bool:
 
 
 def replaces(command: Command) -> bool:
-    """Whether DEFINE may replace. Raises MQSCSyntaxError."""
+    """Return whether DEFINE may replace an object. Raises MQSCSyntaxError."""
     replace, keep = flag(command, "REPLACE"), flag(command, "NOREPLACE")
     if replace and keep:
         raise MQSCSyntaxError("REPLACE and NOREPLACE exclude each other", command.where)
@@ -97,7 +97,7 @@ def replaces(command: Command) -> bool:
 
 
 def like(command: Command) -> str | None:
-    """The object that LIKE names, or None. Raises MQSCSyntaxError."""
+    """Return the name of the object that LIKE names, or None. Raises MQSCSyntaxError."""
     parameter = command.parameter("LIKE")
     if parameter is not None and not parameter.value:
         raise MQSCSyntaxError("LIKE takes the name of an object", parameter.where, "LIKE")
@@ -105,12 +105,12 @@ def like(command: Command) -> str | None:
 
 
 def attribute_parameters(command: Command) -> list[Parameter]:
-    """The parameters of DEFINE or ALTER that set attributes."""
+    """Return the parameters of DEFINE or ALTER that set attributes."""
     return [one for one in command.parameters if one.keyword not in _MANNERS or command.verb != "DEFINE"]
 
 
 def object_name(command: Command) -> str:
-    """The name of the object to work on. Raises CommandRefused or MQSCSyntaxError."""
+    """Return the name of the object to work on. Raises CommandRefused or MQSCSyntaxError."""
     name = command.name
     if name is None:
         raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
@@ -128,14 +128,14 @@ class Definitions:
         self._queue_manager = queue_manager
 
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
-        """The attributes of an object. Raises CommandRefused when there is none."""
+        """Return the attributes of an object. Raises CommandRefused when there is no such object."""
         attributes: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
         if attributes is None:
             raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
         return attributes
 
     def define(self, command: Command) -> Answer:
-        """DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        """Do DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
         replace, model = replaces(command), like(command)
         given = settings(kind, attribute_parameters(command))
@@ -155,7 +155,7 @@ class Definitions:
         return self._change(kind, name, old, attributes)
 
     def alter(self, command: Command) -> Answer:
-        """ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        """Do ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
         without_effect = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
         given = settings(kind, [one for one in command.parameters if one.keyword not in without_effect])
@@ -218,7 +218,7 @@ class Definitions:
             raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_ATTR_VALUE_ERROR)
 
     def _check_usage(self, name: str, old: dict[str, Value], attributes: dict[str, Value]) -> None:
-        """USAGE decides how messages on a queue look (an MQXQH in front), so it changes on an empty queue only."""
+        """Refuse to change USAGE unless the queue is empty: USAGE decides how messages on it look (an MQXQH in front)."""
         if attributes["USAGE"] == old["USAGE"]:
             return
         queue = self._queue_manager.queues[name]
@@ -227,7 +227,10 @@ class Definitions:
         self.check_unused(name, queue)
 
     def delete(self, command: Command) -> Answer:
-        """DELETE QLOCAL, QALIAS, QREMOTE or TOPIC; the authority records of that name go with it unless AUTHREC(NO)."""
+        """Do DELETE QLOCAL, QALIAS, QREMOTE or TOPIC.
+
+        The authority records of that name go with the object unless AUTHREC(NO).
+        """
         kind, name = command.noun, object_name(command)
         purge = kind == "QLOCAL" and flag(command, "PURGE")
         keep = kind == "QLOCAL" and flag(command, "NOPURGE")
@@ -308,7 +311,7 @@ class Definitions:
         unit.gets += messages
 
     def clear(self, command: Command) -> Answer:
-        """CLEAR QLOCAL."""
+        """Do CLEAR QLOCAL."""
         name = object_name(command)
         if command.parameters:
             first = command.parameters[0]
@@ -321,7 +324,10 @@ class Definitions:
         return message("AMQ8022I", what=f"Queue {name}"), unit
 
     def alter_queue_manager(self, command: Command) -> Answer:
-        """ALTER QMGR. What was never altered is not kept: defaults and the bridge's configuration count for it."""
+        """Do ALTER QMGR.
+
+        An attribute that was never altered is not kept: defaults and the bridge's configuration count for it.
+        """
         queue_manager = self._queue_manager
         given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
         altered = queue_manager.altered | given

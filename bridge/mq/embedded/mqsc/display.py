@@ -104,15 +104,18 @@ class Display:
         }
 
     def knows(self, noun: str) -> bool:
-        """Whether there is a DISPLAY command for a noun."""
+        """Return whether there is a DISPLAY command for a noun."""
         return noun in self._sources
 
     def objects(self, noun: str, name: str) -> Iterator[Shown]:
-        """Every object that a name, possibly a generic one, names, with all its attributes."""
+        """Return every object that a name, possibly a generic one, names, with all its attributes."""
         return self._sources[noun](name)
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """The number of the AMQ message, and the objects. Raises CommandRefused or MQSCSyntaxError."""
+        """Do a DISPLAY: return the number of the AMQ message, and the objects.
+
+        Raises CommandRefused or MQSCSyntaxError.
+        """
         noun = command.noun
         head, number, kind = _HEADS[noun]
         name = "*" if noun == "QMGR" else command.name
@@ -209,7 +212,7 @@ class Display:
 
 
 def subscription_id(queue_manager: str, name: str) -> bytes:
-    """SUBID: the same as long as the subscription has its name."""
+    """Return the SUBID of a subscription: the same as long as the subscription has its name."""
     own = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return b"AMQ " + queue_manager.encode()[:12].ljust(12) + own
 
@@ -242,7 +245,7 @@ def _subscription(subscription: Subscription) -> Shown:
 
 
 def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None]:
-    """What a DISPLAY asks for: attributes, restrictions to certain values, and its WHERE."""
+    """Return the attributes that a DISPLAY asks for, its restrictions to certain values, and its WHERE."""
     noun = command.noun
     head = _HEADS[noun][0]
     known = _KEYWORDS[noun] | ({head, "TYPE"} if noun in _TYPED else {head})
@@ -271,17 +274,17 @@ def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None
 
 
 def _is_selected(shown: Shown, noun: str, selection: dict[str, str]) -> bool:
-    """Whether an object is of the TYPE, DURABLE or SUBTYPE that was asked for; USER is every one but proxies."""
+    """Return whether an object is of the TYPE, DURABLE or SUBTYPE that was asked for; USER is every one but proxies."""
     everything = {keyword: (words[0], "USER") for keyword, words in _SELECTIONS.get(noun, {}).items()}
     return all(value in everything.get(keyword, ()) or shown[keyword] == value for keyword, value in selection.items())
 
 
 def _ordered(shown: Shown, noun: str) -> Shown:
-    """All that a noun shows: name, type, then the alphabet."""
+    """Return all attributes that a noun shows: name, type, then the others in alphabetical order."""
     first = {keyword: shown[keyword] for keyword in (_HEADS[noun][0], "TYPE") if keyword in shown}
     return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in _KEYWORDS[noun]}
 
 
 def _only(shown: Shown, head: str, wanted: list[str]) -> Shown:
-    """Name, type, and what was asked for."""
+    """Return name and type of an object, and the attributes that were asked for."""
     return {keyword: shown[keyword] for keyword in dict.fromkeys((head, "TYPE", *wanted)) if keyword in shown}

@@ -23,7 +23,7 @@ _NUMBERS = frozenset(
 
 
 def is_named(name: str, generic: str) -> bool:
-    """Whether a name is the one given, or begins as one given with `*` at its end."""
+    """Return whether a name is the one given, or begins as the one given with `*` at its end."""
     return name.startswith(generic[:-1]) if generic.endswith("*") else name == generic
 
 
@@ -37,7 +37,7 @@ class Filter:
 
     @classmethod
     def read(cls, parameter: Parameter, known: Collection[str]) -> Filter:
-        """The filter of a WHERE parameter on one of the keywords known. Raises MQSCSyntaxError."""
+        """Return the filter of a WHERE parameter on one of the keywords known. Raises MQSCSyntaxError."""
         words = [item for item in parameter.values or () if isinstance(item, str)]
         if parameter.values is None or len(words) != 3 or len(parameter.values) != 3:
             raise MQSCSyntaxError("WHERE takes (attribute operator value)", parameter.where, "WHERE")
@@ -52,7 +52,7 @@ class Filter:
         return cls(keyword, operator, value)
 
     def passes(self, shown: dict[str, Value]) -> bool:
-        """Whether an object passes; one without the attribute never does."""
+        """Return whether an object passes; an object without the attribute never does."""
         held = shown.get(self.keyword)
         if held is None:
             return False
@@ -65,7 +65,7 @@ class Filter:
 
 
 def _order(held: Value, given: str) -> int | None:
-    """-1, 0 or 1 as `held` is less than, equal to or greater than `given`; None when a number meets a word."""
+    """Return -1, 0 or 1 as `held` is less than, equal to or greater than `given`; None when a number meets a word."""
     if isinstance(held, int):
         try:
             number = int(given)

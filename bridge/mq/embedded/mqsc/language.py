@@ -105,7 +105,7 @@ class Parameter:
 
     @property
     def value(self) -> str | None:
-        """Its one value; None when there is none, more than one, or a list."""
+        """Return the one value; None when there is none, more than one, or a list."""
         if self.values is None or len(self.values) != 1 or not isinstance(self.values[0], str):
             return None
         return self.values[0]
@@ -129,7 +129,7 @@ class Command:
     where: Position = Position(1, 1)
 
     def parameter(self, keyword: str) -> Parameter | None:
-        """The parameter of that keyword, or None."""
+        """Return the parameter of a keyword, or None."""
         return next((one for one in self.parameters if one.keyword == keyword), None)
 
 
@@ -160,7 +160,7 @@ class _Joined:
 
     @property
     def in_parentheses(self) -> bool:
-        """Whether it ends within parentheses, and not within quotes."""
+        """Return whether the text ends within parentheses, and not within quotes."""
         return self._depth > 0 and not self._quoted
 
     def where(self, offset: int) -> Position:
@@ -170,12 +170,12 @@ class _Joined:
 
 
 def fold(text: str) -> str:
-    """Capitals, as MQSC makes them of a word outside quotes."""
+    """Return a text in capitals, as MQSC makes them of a word outside quotes."""
     return text.translate(_UPPER)
 
 
 def read(script: str) -> list[Command]:
-    """The commands of a script, in order, up to its end or an END command."""
+    """Return the commands of a script, in order, up to its end or an END command."""
     commands: list[Command] = []
     for joined, unfinished in _join(script):
         for start, end in _between_semicolons(joined.text):
@@ -189,7 +189,7 @@ def read(script: str) -> list[Command]:
 
 
 def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
-    """Lines joined by continuations; the flag says that the script ended where a line should have followed."""
+    """Yield lines joined by continuations; the flag says that the script ended where a line should have followed."""
     joined: _Joined | None = None
     pending = ""
     for number, line in enumerate(script.split("\n"), 1):
@@ -222,7 +222,10 @@ def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
 
 
 def _starts_command(line: str) -> bool:
-    """Whether a line can only be a new command, so that a forgotten parenthesis costs one command, not the script."""
+    """Return whether a line can only be a new command.
+
+    So a forgotten parenthesis costs one command, not the script.
+    """
     match = _OPENING.match(line)
     return match is not None and fold(match[1]) in VERBS and fold(match[2]) in NOUNS
 
@@ -287,7 +290,7 @@ class _Parser:
         self._begin = start
 
     def _next(self) -> tuple[str, str]:
-        """The next token as (kind, text): string, word, `(`, `)`, or `` at the end."""
+        """Return the next token as (kind, text): string, word, `(`, `)`, or `` at the end."""
         match = _TOKEN.match(self._joined.text, self._at, self._end)
         if match is None:
             self._begin = self._at = self._end
@@ -323,7 +326,7 @@ class _Parser:
         return found
 
     def _items(self, keyword: str) -> tuple[Item, ...]:
-        """Values up to the closing parenthesis."""
+        """Return the values up to the closing parenthesis."""
         stack: list[list[Item]] = [[]]
         while True:
             kind, text = self._next()

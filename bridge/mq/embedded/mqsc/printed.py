@@ -12,7 +12,7 @@ _WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
 
 
 def render(response: CommandResponse) -> str:
-    """The text of a response: the AMQ message, and below it each object with its attributes in two columns."""
+    """Return the text of a response: the AMQ message, and below it each object with its attributes in two columns."""
     message = _printable(response.message)
     if not response.objects:
         return message
@@ -42,5 +42,5 @@ def _cell(keyword: str, value: str | int) -> str:
 
 
 def _printable(text: str) -> str:
-    """IBM MQ, "DISPLAY TOPIC": characters that cannot be printed are shown as dots."""
+    """Put dots for characters that cannot be printed (IBM MQ, "DISPLAY TOPIC")."""
     return "".join(character if character.isprintable() else "." for character in text)

@@ -22,7 +22,10 @@ class ScriptFailed(Exception):
 
 
 def bridge_script() -> str:
-    """The MQSC script that defines the objects of the bridge: from the installed package, else from the checkout."""
+    """Return the MQSC script that defines the objects of the bridge.
+
+    It comes from the installed package, else from the checkout.
+    """
     package = Path(__file__).resolve().parents[3]
     for directory in (package, package.parent):
         path = directory / _NAME
@@ -78,7 +81,7 @@ def _run(queue_manager: QueueManager, commands: list[Command], source: str) -> l
 
 
 def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
-    """ALTER QMGR without the attributes that have a value; any other command as it is."""
+    """Return ALTER QMGR without the attributes that have a value; any other command as it is."""
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
     blank = tuple(one for one in command.parameters if queue_manager.attributes.get(one.keyword) in (None, ""))
@@ -86,7 +89,7 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
 
 
 def _is_on_record(queue_manager: QueueManager, command: Command) -> bool:
-    """Whether it is a SET AUTHREC whose records there are already."""
+    """Return whether a command is a SET AUTHREC whose records are there already."""
     if (command.verb, command.noun) != ("SET", "AUTHREC"):
         return False
     identities = AuthorityRecordCommands(queue_manager).identities(command)

@@ -28,7 +28,7 @@ SUB_NAME_LENGTH = 10_240
 
 
 def subscription_name(command: Command) -> str:
-    """The name of a subscription: any characters. Raises CommandRefused or MQSCSyntaxError."""
+    """Return the name of a subscription: any characters. Raises CommandRefused or MQSCSyntaxError."""
     name = command.name
     if name is None:
         raise MQSCSyntaxError("SUB takes a name in parentheses", command.where, "SUB")
@@ -50,7 +50,7 @@ class Subscriptions:
         return subscription
 
     def define(self, command: Command) -> Answer:
-        """DEFINE SUB."""
+        """Do DEFINE SUB."""
         name = subscription_name(command)
         replace, model = replaces(command), like(command)
         managed, parameters = _destination_class(attribute_parameters(command))
@@ -93,7 +93,7 @@ class Subscriptions:
             raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, f"topic {topic_filter!r} has DURSUB(NO)")
 
     def _managed_queue(self, unit: Unit) -> Queue:
-        """A queue for a managed destination, there when the unit ends."""
+        """Make a queue for a managed destination, there when the unit of work ends."""
         queue_manager = self._queue_manager
         queue = queue_manager.managed_queue(unit, durable=True)
         del queue_manager.queues[queue.name]
@@ -101,7 +101,7 @@ class Subscriptions:
         return queue
 
     def _make(self, name: str, attributes: dict[str, Value], managed: Queue | None) -> Subscription:
-        """A subscription from checked attributes; `managed` is the queue of a managed destination."""
+        """Make a subscription from checked attributes; `managed` is the queue of a managed destination."""
         expiry = attributes["EXPIRY"]
         expires = 0.0 if isinstance(expiry, str) else time.time() + expiry / 10
         queue_manager = self._queue_manager
@@ -117,7 +117,7 @@ class Subscriptions:
                 del queue_manager.queues[managed.name]
 
     def alter(self, command: Command) -> Answer:
-        """ALTER SUB. A subscription that is not durable changes in memory only."""
+        """Do ALTER SUB. A subscription that is not durable changes in memory only."""
         old = self._existing(subscription_name(command))
         for parameter in command.parameters:
             if parameter.keyword in UNALTERABLE:
@@ -151,7 +151,7 @@ class Subscriptions:
         return message("AMQ8095I", name=old.name), unit
 
     def delete(self, command: Command) -> Answer:
-        """DELETE SUB."""
+        """Do DELETE SUB."""
         subscription = self._existing(subscription_name(command))
         if command.parameters:
             first = command.parameters[0]
@@ -165,7 +165,7 @@ class Subscriptions:
 
 
 def _destination_class(parameters: list[Parameter]) -> tuple[bool, list[Parameter]]:
-    """Whether DESTCLAS says MANAGED, and the parameters without it."""
+    """Return whether DESTCLAS says MANAGED, and the parameters without DESTCLAS."""
     managed = False
     for parameter in parameters:
         if parameter.keyword == "DESTCLAS":
@@ -188,7 +188,7 @@ def _check(attributes: dict[str, Value], command: Command) -> None:
 
 
 def _attributes(subscription: Subscription) -> dict[str, Value]:
-    """The attributes that DEFINE SUB would give for a subscription; its topic string is whole."""
+    """Return the attributes that DEFINE SUB would give for a subscription; its topic string is whole."""
     return {
         "TOPICSTR": subscription.topic_filter,
         "TOPICOBJ": "",

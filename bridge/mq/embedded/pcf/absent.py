@@ -167,7 +167,7 @@ class AbsentCommands:
 
     @staticmethod
     def _one(request: Request, name: str, own: str, named: int, told: tuple[PCFParameter, ...], wanted: int) -> Reply:
-        """The one object of a kind, where it has the name that was asked for."""
+        """Reply with the one object of a kind, where it has the name that was asked for."""
         found: Attributes = {one.Parameter: one for one in told}
         objects = [found] if is_named(own, name) else []
         return inquire(request, objects, wanted, (named,), known=found.__contains__)

@@ -39,7 +39,10 @@ class AuthorityCommands:
         }
 
     def _profile(self, request: Request) -> tuple[int, str]:
-        """Object type and profile name; that of the queue manager itself is its own name, whatever is given."""
+        """Return object type and profile name.
+
+        The profile of the queue manager itself is the queue manager's own name, whatever name is given.
+        """
         if cmqcfc.MQIACF_OBJECT_TYPE not in request:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_OBJECT_TYPE)
         object_type = request.choice(cmqcfc.MQIACF_OBJECT_TYPE, tuple(OBJECT_TYPES.values()))
@@ -131,7 +134,7 @@ class AuthorityCommands:
 
 
 def _authorities(request: Request, number: int) -> frozenset[int] | None:
-    """Authorities one by one: `all` and the like stand for many."""
+    """Return the authorities in a list one by one: `all` and the like stand for many."""
     listed = request.integers(number)
     if listed is None:
         return None

@@ -164,7 +164,7 @@ class CommandServer:
         return run(request)
 
     def _ask(self, authorization: AuthorizationService, request: Request, md: MQMD) -> None:
-        """Whether who put the command may run it. Raises PCFRefused.
+        """Check that the user who put the command may run it. Raises PCFRefused.
 
         Commands are for administrators; those that a bridge elsewhere runs (`bridge.mq.administration`) take authorities.
         """
@@ -212,7 +212,7 @@ class CommandServer:
 
 
 def _command(md: MQMD, data: bytes) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
-    """The header and parameters of a PCF message. Raises PCFRefused."""
+    """Read the header and parameters of a PCF message. Raises PCFRefused."""
     if md.Format != cmqc.MQFMT_ADMIN:
         raise PCFRefused(cmqcfc.MQRCCF_MD_FORMAT_ERROR)
     try:
@@ -245,7 +245,7 @@ def _unreadable(error: MalformedHeader, length: int) -> int:
 
 
 def _reply_descriptor(request: MQMD, ccsid: int) -> MQMD:
-    """The MQMD of a reply; the identifiers follow the report options of the request (IBM MQ, "Responses")."""
+    """Return the MQMD of a reply; the identifiers follow the report options of the request (IBM MQ, "Responses")."""
     passed = bool(request.Report & cmqc.MQRO_PASS_CORREL_ID)
     expires = bool(request.Report & cmqc.MQRO_PASS_DISCARD_AND_EXPIRY)
     return MQMD(
@@ -263,7 +263,7 @@ def _reply_descriptor(request: MQMD, ccsid: int) -> MQMD:
 
 
 def _answers(command: MQCFH, reply: Reply) -> list[bytes]:
-    """The messages of a reply."""
+    """Return the messages of a reply."""
     failed = cmqc.MQCC_FAILED if reply.reason else cmqc.MQCC_OK
     return [
         _encoded(command, number, number == len(reply.messages), failed, reply.reason, parameters)
@@ -272,7 +272,7 @@ def _answers(command: MQCFH, reply: Reply) -> list[bytes]:
 
 
 def _refusal(command: MQCFH, refused: PCFRefused) -> list[bytes]:
-    """An error response, and behind it the summary that is always the last ("Standard responses")."""
+    """Return an error response, and behind it the summary that is always the last ("Standard responses")."""
     error = [refused.error] if refused.error is not None else []
     summary = cmqcfc.MQRCCF_COMMAND_FAILED
     return [

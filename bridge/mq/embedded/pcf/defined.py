@@ -37,7 +37,7 @@ class Defined:
         return self._define(commands, request, operation)
 
     def change(self, commands: Commands, request: Request, name: str | None = None) -> Reply:
-        """`name` says which one where the request may say it otherwise."""
+        """Alter an object; `name` is its name where the request may name the object otherwise."""
         operation = Operation("ALTER", self.noun, request.name(self.name) if name is None else name)
         return self._define(commands, request, operation)
 

@@ -49,7 +49,7 @@ _SELECTORS = frozenset(
 
 
 def attributes(kind: str, shown: dict[str, Value]) -> Attributes:
-    """An object as display shows it, with its attributes as parameters."""
+    """Return an object as DISPLAY shows it, with its attributes as parameters."""
     return values(kind, shown)
 
 
@@ -62,7 +62,7 @@ def inquire(
     known: Callable[[int], bool],
     missing: int = cmqc.MQRC_UNKNOWN_OBJECT_NAME,
 ) -> Reply:
-    """One message for each object that passes the request's filters.
+    """Reply with one message for each object that passes the request's filters.
 
     :param wanted: the parameter that lists the attributes to tell, all of them where it is left out.
     :param always: attributes that come first in each message, asked for or not; behind them those of the filters.
@@ -87,7 +87,7 @@ def inquire(
 
 
 def known_of(kind: str) -> Callable[[int], bool]:
-    """Whether an attribute of a kind of object can be filtered by."""
+    """Return a predicate: whether an attribute of a kind of object can be filtered by."""
     return lambda number: selector(kind, number) is not None
 
 
@@ -107,7 +107,7 @@ def _check(one: Filter, known: Callable[[int], bool]) -> None:
 
 
 def passes(one: Attributes, by: Filter) -> bool:
-    """Whether an object passes a filter; one without the attribute never does."""
+    """Return whether an object passes a filter; an object without the attribute never does."""
     held = one.get(by.Parameter)
     operator = by.Operator
     if isinstance(by, MQCFIF):

@@ -41,7 +41,7 @@ class Operation:
         self._parameters: list[Parameter] = []
 
     def add(self, keyword: str, value: str | None = None) -> None:
-        """A keyword with a value in parentheses, or without one."""
+        """Add a keyword with a value in parentheses, or without one."""
         self._parameters.append(Parameter(keyword, None if value is None else (value,), _NOWHERE))
 
     def take(self, request: Request, *, without: Iterable[str] = ()) -> None:
@@ -79,7 +79,7 @@ class Operation:
 
 
 def setting(attribute: Selector, request: Request, one: PCFParameter) -> str | None:
-    """The MQSC value that a parameter gives an attribute; None where it says what always is. Raises PCFRefused."""
+    """Return the MQSC value that a parameter gives an attribute; None where the value is fixed. Raises PCFRefused."""
     number = one.Parameter
     if attribute.binary and isinstance(one, MQCFBS):
         found = request.byte_string(number) or b""

@@ -74,7 +74,7 @@ class QueueManagerCommands:
         )
 
     def _escape(self, request: Request) -> Reply:
-        """An MQSC command within a PCF command; each message of the reply has what runmqsc prints of one object."""
+        """Run an MQSC command within a PCF command; each message of the reply has what runmqsc prints of one object."""
         if request.integer(cmqcfc.MQIACF_ESCAPE_TYPE) != cmqcfc.MQET_MQSC:
             raise PCFRefused(cmqcfc.MQRCCF_ESCAPE_TYPE_ERROR, cmqcfc.MQIACF_ESCAPE_TYPE)
         text = request.name(cmqcfc.MQCACF_ESCAPE_TEXT)
@@ -88,7 +88,7 @@ class QueueManagerCommands:
 
 
 def _texts(response: CommandResponse) -> list[str]:
-    """The response to each object on its own."""
+    """Return the text of the response to each object on its own."""
     shown = [
         CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[one])
         for one in response.objects

@@ -38,7 +38,7 @@ class QueueCommands:
         }
 
     def _kind(self, request: Request) -> str | None:
-        """The kind of queue that MQIA_Q_TYPE says; None where it is left out."""
+        """Return the kind of queue that MQIA_Q_TYPE says; None where the parameter is left out."""
         number = request.integer(cmqc.MQIA_Q_TYPE)
         if number is None:
             return None
@@ -57,7 +57,10 @@ class QueueCommands:
         return next((kind for kind, objects in held if isinstance(objects, dict) and name in objects), None)
 
     def _kind_of(self, request: Request, name: str) -> str:
-        """The kind of a queue that must be there. Raises PCFRefused when it is of another than the request says."""
+        """Return the kind of a queue that must be there.
+
+        Raises PCFRefused when the queue is missing, or of another kind than the request says.
+        """
         said, found = self._kind(request), self._existing_kind(name)
         if found is None:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
@@ -116,7 +119,7 @@ class QueueCommands:
             raise
 
     def _queues(self, request: Request) -> Iterator[dict[str, Value]]:
-        """The queues that a name and a type, both as requested, name."""
+        """Return the queues that a name and a type, both as requested, name."""
         name = request.name(cmqc.MQCA_Q_NAME)
         allowed = (cmqc.MQQT_ALL, *KINDS, *_NONE_OF)
         number = request.integer(cmqc.MQIA_Q_TYPE, cmqc.MQQT_ALL)
@@ -148,6 +151,6 @@ class QueueCommands:
 
 
 def replace(request: Request, operation: Operation) -> None:
-    """REPLACE, where MQIACF_REPLACE says so."""
+    """Add REPLACE to an operation where MQIACF_REPLACE says so."""
     if request.choice(cmqcfc.MQIACF_REPLACE, (cmqcfc.MQRP_NO, cmqcfc.MQRP_YES)) == cmqcfc.MQRP_YES:
         operation.add("REPLACE")

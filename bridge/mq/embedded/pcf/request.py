@@ -92,7 +92,7 @@ class Request:
         return self._parameters.get(number)
 
     def text(self, number: int) -> str | None:
-        """A string without its trailing blanks, or None."""
+        """Return a string without its trailing blanks, or None."""
         one = self._find(number)
         if one is None:
             return None
@@ -101,14 +101,14 @@ class Request:
         return _decoded(one.String, number)
 
     def name(self, number: int) -> str:
-        """A string that must be there."""
+        """Return a string that must be there."""
         found = self.text(number)
         if found is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, number)
         return found
 
     def integer(self, number: int, otherwise: int | None = None) -> int | None:
-        """An integer, or what stands for it where it is left out."""
+        """Return an integer, or `otherwise` where the parameter is left out."""
         one = self._find(number)
         if one is None:
             return otherwise
@@ -119,7 +119,7 @@ class Request:
         return one.Value
 
     def choice(self, number: int, allowed: Sequence[int]) -> int:
-        """An integer that is one of a few; the first of them where it is left out."""
+        """Return an integer that is one of `allowed`; the first of them where the parameter is left out."""
         found = self.integer(number, allowed[0])
         assert found is not None
         if found not in allowed:
@@ -127,7 +127,7 @@ class Request:
         return found
 
     def integers(self, number: int) -> tuple[int, ...] | None:
-        """A list of integers, or None; a single integer is a list of one."""
+        """Return a list of integers, or None; a single integer is a list of one."""
         one = self._find(number)
         if one is None:
             return None
@@ -138,7 +138,7 @@ class Request:
         return one.Values
 
     def texts(self, number: int) -> list[str]:
-        """A list of strings without their trailing blanks; a single string is a list of one."""
+        """Return a list of strings without their trailing blanks; a single string is a list of one."""
         one = self._find(number)
         if one is None:
             return []
@@ -149,7 +149,7 @@ class Request:
         return [_decoded(text, number) for text in one.Strings]
 
     def byte_string(self, number: int) -> bytes | None:
-        """A byte string, or None."""
+        """Return a byte string, or None."""
         one = self._find(number)
         if one is None:
             return None
@@ -162,7 +162,7 @@ class Request:
         self._known.update(numbers)
 
     def rest(self) -> list[PCFParameter]:
-        """The parameters that were not looked at yet."""
+        """Return the parameters that were not looked at yet."""
         return [one for number, one in self._parameters.items() if number not in self._known]
 
     def finish(self, *, filters: bool = False) -> None:

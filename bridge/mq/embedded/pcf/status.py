@@ -108,7 +108,7 @@ class StatusCommands:
             )
 
     def _reset(self, request: Request) -> Reply:
-        """Reset Queue Statistics: what was counted since the time before, one message for each local queue."""
+        """Do Reset Queue Statistics: reply with the counts since the time before, one message for each local queue."""
         name = request.name(cmqc.MQCA_Q_NAME)
         request.finish()
         found = [queue for own, queue in sorted(self._queue_manager.queues.items()) if is_named(own, name)]
@@ -215,7 +215,7 @@ def _input_type(handle: QueueHandle) -> int:
 
 
 def _opened(handle: Handle) -> tuple[str, int, int]:
-    """Name, type and options of what a handle is for."""
+    """Return name, type and options of the object that a handle is for."""
     if isinstance(handle, QueueHandle):
         return handle.queue.name, cmqc.MQOT_Q, handle.options
     if isinstance(handle, TopicHandle):
@@ -227,7 +227,7 @@ def _opened(handle: Handle) -> tuple[str, int, int]:
 
 
 def _owner(application: Application) -> tuple[PCFParameter, ...]:
-    """Who has a connection. Applications of other processes come through this one."""
+    """Return the parameters of a connection's owner. Applications of other processes come through this one."""
     return (
         MQCFBS(cmqcfc.MQBACF_CONNECTION_ID, application.connection_id),
         MQCFST(cmqcfc.MQCACF_APPL_TAG, application.name.encode()[:28].ljust(28)),

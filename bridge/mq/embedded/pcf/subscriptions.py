@@ -79,7 +79,7 @@ class SubscriptionCommands:
         return Reply(unit=Operation("DELETE", "SUB", name).run(self._commands))
 
     def _named(self, request: Request) -> str:
-        """The name of the one subscription that a name or a SubId says."""
+        """Return the name of the one subscription that the request gives by name or SubId."""
         name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), request.byte_string(cmqcfc.MQBACF_SUB_ID)
         if name is None and identifier is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQCACF_SUB_NAME)

@@ -88,7 +88,7 @@ class TopicCommands:
         )
 
     def _subscribers(self, topic: str) -> Iterator[Attributes]:
-        """Topic status of type SUB: the subscriptions for just that string."""
+        """Yield topic status of type SUB: the subscriptions for just that topic string."""
         manager = self._queue_manager.name
         for subscription in self._queue_manager.topics.subscriptions.values():
             if subscription.topic_filter != topic:

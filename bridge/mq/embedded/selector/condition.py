@@ -81,7 +81,7 @@ class _Node(NamedTuple):
 
 
 def _all(join: Callable[[bool | None, bool | None], bool | None], operands: list[Selector]) -> _Node:
-    """Conditions in a row with one word between them: a loop, for a selector may have a thousand of them."""
+    """Join conditions in a row with one word between them, in a loop: a selector may have a thousand of them."""
 
     def joined(lookup: Lookup) -> bool | None:
         result = operands[0](lookup)
@@ -93,7 +93,7 @@ def _all(join: Callable[[bool | None, bool | None], bool | None], operands: list
 
 
 def _calculation(first: Callable[[Lookup], Any], others: list[tuple[str, Callable[[Lookup], Any]]]) -> _Node:
-    """A sum or product, from left to right."""
+    """Join operands to a sum or product, from left to right."""
 
     def calculated(lookup: Lookup) -> Any:
         result = first(lookup)

@@ -41,7 +41,7 @@ def _kind(value: Value) -> str:
 
 
 def compare(sign: str, left: Value, right: Value) -> bool | None:
-    """What a comparison says."""
+    """Return the result of a comparison."""
     if left is None or right is None:
         return None
     kind = _kind(left)
@@ -51,7 +51,7 @@ def compare(sign: str, left: Value, right: Value) -> bool | None:
 
 
 def calculate(sign: str, left: Value, right: Value) -> int | float | None:
-    """The result of `+`, `-`, `*` or `/`; unknown of what is no number, and of a division by zero."""
+    """Return the result of `+`, `-`, `*` or `/`; unknown for an operand that is no number, and for a division by zero."""
     if left is None or right is None or _kind(left) != NUMBER or _kind(right) != NUMBER:
         return None
     assert isinstance(left, (int, float)) and isinstance(right, (int, float))
@@ -67,19 +67,19 @@ def calculate(sign: str, left: Value, right: Value) -> int | float | None:
 
 
 def negation(value: bool | None) -> bool | None:
-    """NOT."""
+    """Return the result of NOT."""
     return None if value is None else not value
 
 
 def conjunction(left: bool | None, right: bool | None) -> bool | None:
-    """AND."""
+    """Return the result of AND."""
     if left is False or right is False:
         return False
     return None if left is None or right is None else True
 
 
 def disjunction(left: bool | None, right: bool | None) -> bool | None:
-    """OR."""
+    """Return the result of OR."""
     if left is True or right is True:
         return True
     return None if left is None or right is None else False

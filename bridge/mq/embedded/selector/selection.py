@@ -38,7 +38,7 @@ _SYNONYMS = {
 
 
 def selection_of(queue_manager: QueueManager, text: str) -> Selection | None:
-    """The selection that a SelectionString makes; None for a blank one. Raises MQError."""
+    """Return the selection that a SelectionString makes; None for a blank one. Raises MQError."""
     if not text.strip():
         return None
     condition = selector(text)

@@ -122,7 +122,7 @@ class Conversation(asyncio.Protocol, ABC):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it may still have something to do before the queue manager ends: to commit, or to disconnect."""
+        """Return whether the application may still have to commit or disconnect before the queue manager ends."""
         return self._told or (self._application is not None and self._application.in_unit_of_work)
 
     def abort(self) -> None:
@@ -190,9 +190,10 @@ class Conversation(asyncio.Protocol, ABC):
         self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
 
     def _asked(self, user: str, peer: str) -> str:
-        """Whose authorities are asked for: the peer's, whoever it says that it is; an administrator may say who it is.
+        """Return the user whose authorities are asked for: the peer, whoever it says that it is.
 
-        Where nothing vouches for what is said, over TCP without a password, that is nobody.
+        A peer that is an administrator may say which user it is. Where nothing vouches for what is said, over TCP without
+        a password, the user is `nobody`.
         """
         authorization = self._queue_manager.authorization
         if user and authorization is not None and peer and authorization.is_administrator(peer):
@@ -205,7 +206,10 @@ class Conversation(asyncio.Protocol, ABC):
         return self._application
 
     def _peer(self) -> str:
-        """User name of the process at the other end of a Unix socket; blank over TCP, where nothing vouches for one."""
+        """Return the user name of the process at the other end of a Unix socket.
+
+        It is blank over TCP, where nothing vouches for a user name.
+        """
         assert self._transport is not None
         connection = self._transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
@@ -248,7 +252,10 @@ class Conversation(asyncio.Protocol, ABC):
         form: Callable[[Got], Any] = lambda got: got,
         verb: Callable[[], tuple[Any, Unit | None]] | None = None,
     ) -> None:
-        """MQGET. `form` makes of what was got the result to answer; `verb` gets in another way, without `form`."""
+        """Do MQGET and answer, now or when the wait ends.
+
+        `form` makes of what was got the result to answer; `verb` gets in another way, without `form`.
+        """
         application = self._connected()
         if self._try_to_get(application, handle, options, form, verb):
             return
@@ -323,6 +330,9 @@ class Conversation(asyncio.Protocol, ABC):
 
 
 def unexpected(error: Exception) -> MQError:
-    """What an application is told when its request fails in a way that nobody foresaw: it must not wait for ever."""
+    """Return the error for an application whose request fails in a way that nobody foresaw.
+
+    The application must not wait for ever.
+    """
     log.exception("a request of an MQ application failed", exc_info=error)
     return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")

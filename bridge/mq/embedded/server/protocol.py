@@ -58,7 +58,7 @@ class Get(msgspec.Struct, tag="MQGET", array_like=True):
 
 
 class GetMany(msgspec.Struct, tag="MQGET many", array_like=True):
-    """`bridge.mq.batch.get_many`"""
+    """`bridge.mq.batch.get_many`."""
 
     handle: int
     options: GetOptions
@@ -67,7 +67,7 @@ class GetMany(msgspec.Struct, tag="MQGET many", array_like=True):
 
 
 class GetEach(msgspec.Struct, tag="MQGET each", array_like=True):
-    """`bridge.mq.batch.get_each`"""
+    """`bridge.mq.batch.get_each`."""
 
     handle: int
     options: GetOptions
@@ -76,7 +76,7 @@ class GetEach(msgspec.Struct, tag="MQGET each", array_like=True):
 
 
 class LookMany(msgspec.Struct, tag="MQGET look", array_like=True):
-    """`bridge.mq.batch.look_many`"""
+    """`bridge.mq.batch.look_many`."""
 
     handle: int
     options: GetOptions
@@ -84,7 +84,7 @@ class LookMany(msgspec.Struct, tag="MQGET look", array_like=True):
 
 
 class TakeEach(msgspec.Struct, tag="MQGET take", array_like=True):
-    """`bridge.mq.batch.take_each`"""
+    """`bridge.mq.batch.take_each`."""
 
     handle: int
     options: GetOptions
@@ -92,7 +92,7 @@ class TakeEach(msgspec.Struct, tag="MQGET take", array_like=True):
 
 
 class PutMany(msgspec.Struct, tag="MQPUT many", array_like=True):
-    """`bridge.mq.batch.put_many`: handle, message, MQPMO_ options of each"""
+    """`bridge.mq.batch.put_many`: handle, message, MQPMO_ options of each."""
 
     puts: list[tuple[int, Message, int]]
 
@@ -165,8 +165,9 @@ Request = (
 
 
 class Reply(msgspec.Struct, array_like=True):
-    """Completion code and reason, words about it, and what the verb returns: its result, and after it the descriptors and
-    options that it filled in.
+    """Completion code and reason, words about it, and what the verb returns.
+
+    That is its result, and after it the descriptors and options that it filled in.
     """
 
     comp_code: int
@@ -184,7 +185,7 @@ class Connected(msgspec.Struct, array_like=True):
 
 
 def frame(value: object) -> bytearray:
-    """A value as a frame."""
+    """Return a value as a frame."""
     written = bytearray()
     _ENCODER.encode_into(value, written, LENGTH.size)
     LENGTH.pack_into(written, 0, len(written) - LENGTH.size)
@@ -192,7 +193,7 @@ def frame(value: object) -> bytearray:
 
 
 def reply(comp_code: int, reason: int, detail: str, result: object = None) -> bytearray:
-    """A `Reply` as a frame; its result, which may be long, is written once."""
+    """Return a `Reply` as a frame; its result, which may be long, is written once."""
     return frame((comp_code, reason, detail, result))
 
 

@@ -13,7 +13,7 @@ SUN_PATH = 100
 
 @contextmanager
 def socket_address(path: Path) -> Iterator[str]:
-    """An address for a Unix socket at `path`, however long the path is."""
+    """Yield an address for a Unix socket at `path`, however long the path is."""
     if len(os.fsencode(path)) <= SUN_PATH:
         yield str(path)
         return

@@ -149,7 +149,7 @@ class Journal:
     def _record(
         self, units: list[Unit]
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
-        """What a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
+        """Gather what a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
         for unit in units:
             if not unit.latest:
                 continue
@@ -185,7 +185,7 @@ class Journal:
         return _batch(moved + logged, removed), definitions, logged, moved
 
     def _to_move(self) -> list[StoredMessage]:
-        """Messages of rows that hold little else than removed ones: they are logged again, so that the rows can go.
+        """Return the messages of rows that hold little else than removed ones: logged again, they let the rows go.
 
         Rows just written empty by themselves as clients acknowledge; only those that have been left behind are looked
         at, and only once in a while, since every queue is searched for their messages.
@@ -425,7 +425,7 @@ def _take_back(units: list[Unit]) -> None:
 
 
 def _batch(messages: list[StoredMessage], removed: list[int]) -> Batch:
-    """A row of the log. Deliveries of one publication, which stand next to each other, share its message."""
+    """Make a row of the log. Deliveries of one publication, which stand next to each other, share its message."""
     records: list[Put] = []
     lanes: dict[Lane, int] = {}
     last: Put | None = None

@@ -19,23 +19,26 @@ class Application(Opening, Putting, Retrieval, Subscribing, Inquiry):
     """One connection to the embedded queue manager. Call its verbs with the queue manager's lock held."""
 
     def check_administrator(self, command: str) -> None:
-        """Whether who is connected may run commands. Raises MQError."""
+        """Check that the connected user may run commands. Raises MQError."""
         if self.queue_manager.authorization is not None:
             self.queue_manager.authorization.administering(self.asked, command)
 
     def commit(self) -> Unit | None:
-        """MQCMIT: the unit to submit, None when nothing was done."""
+        """Do MQCMIT: return the unit of work to submit, None when nothing was done."""
         unit, self._unit = self._unit, None
         return unit
 
     def backout(self) -> None:
-        """MQBACK."""
+        """Do MQBACK."""
         unit, self._unit = self._unit, None
         if unit is not None:
             self.queue_manager.back_out(unit)
 
     def disconnect(self, *, commit: bool) -> list[Unit]:
-        """MQDISC, or the end of a process (commit False: its unit of work is backed out). Units to submit."""
+        """Do MQDISC, or end the connection with its process; return the units of work to submit.
+
+        At the end of a process `commit` is False: the connection's unit of work is backed out.
+        """
         self.queue_manager.applications.discard(self)
         units = []
         if commit:

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 def get_many(
     application: Application, handle: int, options: GetOptions, messages: int, size: int
 ) -> tuple[list[Got], Unit | None]:
-    """Messages, and the unit of work to submit. Raises MQError."""
+    """Get messages; return them, and the unit of work to submit. Raises MQError."""
     messages, size = min(messages, _MESSAGES), min(size, _SIZE)
     if (found := application.browse_many(handle, options, messages, size, _until())) is not None:
         return found, None
@@ -40,7 +40,7 @@ def get_many(
 def get_each(
     application: Application, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int
 ) -> tuple[list[Got | None], Unit | None]:
-    """The messages of some MsgIds, and the unit of work to submit. Raises MQError."""
+    """Get the messages of some MsgIds; return them, and the unit of work to submit. Raises MQError."""
     size = min(size, _SIZE)
     return _Verbs(application).done(lambda verbs: got_each(verbs.get, handle, options, msg_ids[:_MESSAGES], size))
 
@@ -48,7 +48,7 @@ def get_each(
 def look_many(
     application: Application, handle: int, options: GetOptions, messages: int
 ) -> tuple[list[Seen], Unit | None]:
-    """What is there, and the unit of work to submit. Raises MQError."""
+    """Look at the messages that are there; return them, and the unit of work to submit. Raises MQError."""
     messages, options = min(messages, _GLANCES), glance(options)
     if (found := application.look_many(handle, options, messages, _until())) is not None:
         return found, None
@@ -58,7 +58,7 @@ def look_many(
 def take_each(
     application: Application, handle: int, options: GetOptions, msg_ids: Sequence[bytes]
 ) -> tuple[list[bool], Unit | None]:
-    """Whether each of some messages was there to be taken, and the unit of work to submit. Raises MQError."""
+    """Take some messages; return whether each was there, and the unit of work to submit. Raises MQError."""
     msg_ids, options = msg_ids[:_GLANCES], glance(options)
     unit = Unit()
     try:
@@ -72,12 +72,12 @@ def take_each(
 
 
 def put_many(application: Application, puts: Sequence[tuple[int, Message, int]]) -> tuple[list[MQMD], Unit | None]:
-    """MQMDs of what was put, and the unit of work to submit. Raises MQError."""
+    """Put messages; return their MQMDs, and the unit of work to submit. Raises MQError."""
     return _Verbs(application).done(lambda verbs: put_each(verbs.put, puts))
 
 
 def _until() -> float:
-    """When a batch that begins now ends."""
+    """Return the time when a batch that begins now ends."""
     return time.monotonic() + _SECONDS
 
 
@@ -91,7 +91,7 @@ class _Verbs:
         self._begun = False
 
     def done(self, batch: Callable[[_Verbs], Result]) -> tuple[Result, Unit | None]:
-        """What a batch returns, and the unit of work to submit."""
+        """Run a batch; return its result, and the unit of work to submit."""
         try:
             return batch(self), self._unit
         except BaseException:
@@ -100,14 +100,14 @@ class _Verbs:
             raise
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        """MQGET, without waiting."""
+        """Do MQGET, without waiting."""
         self._begin()
         got, unit = self._application.get(handle, options)
         self._add(unit)
         return got
 
     def put(self, handle: int, message: AnyMessage, options: int) -> MQMD:
-        """MQPUT of a Message."""
+        """Do MQPUT of a Message."""
         self._begin()
         assert isinstance(message, Message)
         md, unit = self._application.put(handle, message, options)

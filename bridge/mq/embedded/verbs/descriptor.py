@@ -25,7 +25,7 @@ _BLANK = MQMD()
 
 
 def check_descriptor(md: MQMD) -> None:
-    """Raises MQError for the first field that no message can have."""
+    """Raise MQError for the first field that no message can have."""
     if md.Version not in (cmqc.MQMD_VERSION_1, cmqc.MQMD_VERSION_2):
         raise MQError(cmqc.MQRC_MD_ERROR, f"MQMD version {md.Version}")
     if md.MsgType not in _MSG_TYPES and not cmqc.MQMT_APPL_FIRST <= md.MsgType <= cmqc.MQMT_APPL_LAST:
@@ -57,7 +57,7 @@ def _check_group(md: MQMD) -> None:
 
 
 def group_fields(md: MQMD) -> dict[str, Any]:
-    """The fields of a group as a message has them that is put by itself: none, unless its MsgFlags say so."""
+    """Return the group fields of a message that is put by itself: those of no group, unless its MsgFlags say so."""
     flags = md.MsgFlags if md.Version != cmqc.MQMD_VERSION_1 else cmqc.MQMF_NONE
     if not flags & (_GROUP_FLAGS | _SEGMENT_FLAGS):
         return {"GroupId": cmqc.MQGI_NONE, "MsgSeqNumber": 1, "Offset": 0, "MsgFlags": flags}
@@ -74,15 +74,15 @@ def group_fields(md: MQMD) -> dict[str, Any]:
 
 
 def is_grouped(md: MQMD) -> bool:
-    """Whether a message belongs to a group, or is a segment."""
+    """Return whether a message belongs to a group, or is a segment."""
     return md.Version != cmqc.MQMD_VERSION_1 and bool(md.MsgFlags & (_GROUP_FLAGS | _SEGMENT_FLAGS))
 
 
 def copied(names: tuple[str, ...], source: MQMD) -> dict[str, Any]:
-    """Context fields as another MQMD has them."""
+    """Return context fields as another MQMD has them."""
     return {name: getattr(source, name) for name in names}
 
 
 def blank(names: tuple[str, ...]) -> dict[str, Any]:
-    """Context fields that say nothing."""
+    """Return context fields that say nothing."""
     return copied(names, _BLANK)

@@ -61,7 +61,7 @@ _GROUP_MATCHES = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmq
 
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
-    """Whether a handle takes a get with these options. Raises MQError."""
+    """Check that a handle takes a get with these options. Raises MQError."""
     flags, match = options.Options, options.MatchOptions
     _check_together(flags, handle.options)
     if flags & cmqc.MQGMO_WAIT and options.WaitInterval < cmqc.MQWI_UNLIMITED:
@@ -75,7 +75,7 @@ def check_get(handle: QueueHandle, options: GetOptions) -> None:
 
 @lru_cache(maxsize=256)
 def _check_together(flags: int, opened: int) -> None:
-    """Whether options go together. Raises MQError."""
+    """Check that options go together. Raises MQError."""
     browse = flags & BROWSES
     unlock = flags & cmqc.MQGMO_UNLOCK
     if (
@@ -91,7 +91,7 @@ def _check_together(flags: int, opened: int) -> None:
 
 @lru_cache(maxsize=256)
 def _check_opened(flags: int, match: int, opened: int) -> None:
-    """Whether a handle is open for a get. Raises MQError."""
+    """Check that a handle is open for a get. Raises MQError."""
     browse = flags & BROWSES
     unlock = flags & cmqc.MQGMO_UNLOCK
     if flags & cmqc.MQGMO_COMPLETE_MSG and flags & cmqc.MQGMO_LOGICAL_ORDER == 0 and match & _OFFSET:
@@ -107,7 +107,7 @@ _OFFSET = cmqc.MQMO_MATCH_OFFSET
 
 
 def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
-    """What MatchOptions ask of a message; None where any will do."""
+    """Return a predicate for the messages that MatchOptions ask for; None where any message will do."""
     match = options.MatchOptions
     msg_id = options.MsgId if match & cmqc.MQMO_MATCH_MSG_ID else cmqc.MQMI_NONE
     correl_id = options.CorrelId if match & cmqc.MQMO_MATCH_CORREL_ID else cmqc.MQCI_NONE
@@ -132,5 +132,5 @@ def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
 
 
 def token_of(stored: StoredMessage) -> bytes:
-    """MsgToken of a message: unique on this queue manager."""
+    """Return the MsgToken of a message: unique on this queue manager."""
     return stored.msg_number.to_bytes(16, "big")

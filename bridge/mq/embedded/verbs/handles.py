@@ -94,7 +94,10 @@ class Handles:
     """The handles of one connection to the embedded queue manager, and its unit of work."""
 
     def __init__(self, queue_manager: QueueManager, name: str, user: str = "", asked: str | None = None) -> None:
-        """MQCONN. `asked` is whose authorities the queue manager asks for, None the bridge itself. Raises MQError."""
+        """Do MQCONN. Raises MQError.
+
+        `asked` is the user whose authorities the queue manager asks for, None the bridge itself.
+        """
         self.queue_manager = queue_manager
         self.name = name
         self.user = user.encode()[:12]
@@ -110,12 +113,12 @@ class Handles:
 
     @property
     def handles(self) -> dict[int, Handle]:
-        """What is open, by handle."""
+        """Return the open handles, by number."""
         return self._handles
 
     @property
     def in_unit_of_work(self) -> bool:
-        """Whether something is uncommitted."""
+        """Return whether something is uncommitted."""
         return self._unit is not None and not self._unit.empty
 
     def _ask_queue(self, od: MQOD, options: int, name: str, destination: Destination | None = None, *more: str) -> str:
@@ -135,7 +138,7 @@ class Handles:
         return name
 
     def _acting(self, od: MQOD, options: int) -> str | None:
-        """Who opens an object: the alternate user, or the connection's own."""
+        """Return the user that opens an object: the alternate user, or the connection's own."""
         alternate = alternate_user(od, options)
         return self.asked if alternate is None else alternate
 
@@ -166,7 +169,7 @@ class Handles:
         return handle
 
     def _open_queue(self, destination: Destination, options: int) -> QueueHandle:
-        """A handle for a queue, counted among those that have it open."""
+        """Make a handle for a queue, counted among those that have it open."""
         handle = QueueHandle(destination, options)
         queue = handle.queue
         handle.attributes = queue.attributes
@@ -208,7 +211,7 @@ class Handles:
             raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
 
     def queue_of(self, number: int) -> Queue:
-        """The queue of a handle: where a waiting get waits."""
+        """Return the queue of a handle, where a waiting get waits."""
         handle = self._find(number)
         if not isinstance(handle, QueueHandle):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
@@ -216,7 +219,7 @@ class Handles:
 
 
 def alternate_user(od: MQOD, options: int) -> str | None:
-    """AlternateUserId of an object that is opened with MQOO_ALTERNATE_USER_AUTHORITY, else None."""
+    """Return AlternateUserId of an object that is opened with MQOO_ALTERNATE_USER_AUTHORITY, else None."""
     return od.AlternateUserId if options & cmqc.MQOO_ALTERNATE_USER_AUTHORITY else None
 
 

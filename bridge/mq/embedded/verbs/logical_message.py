@@ -42,7 +42,7 @@ class Place(msgspec.Struct):
 
     @property
     def unfinished(self) -> int:
-        """MQRC_INCOMPLETE_MSG or MQRC_INCOMPLETE_GROUP, or MQRC_NONE when nothing is begun."""
+        """Return MQRC_INCOMPLETE_MSG or MQRC_INCOMPLETE_GROUP, or MQRC_NONE when nothing is begun."""
         if self.offset:
             return cmqc.MQRC_INCOMPLETE_MSG
         return cmqc.MQRC_INCOMPLETE_GROUP if self.in_group else cmqc.MQRC_NONE
@@ -59,7 +59,7 @@ class Place(msgspec.Struct):
     def put(
         self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
     ) -> tuple[dict[str, Any], Place]:
-        """GroupId, MsgSeqNumber and Offset of the next message put, of `length` bytes, and the place behind it.
+        """Return GroupId, MsgSeqNumber and Offset of the next message put, of `length` bytes, and the place behind it.
 
         Raises MQError when what was begun is left unfinished.
         """
@@ -78,7 +78,10 @@ class Place(msgspec.Struct):
         return changes, _behind(flags, own, sequence, self.offset + length)
 
     def is_next(self, md: MQMD) -> bool:
-        """Whether a message follows in logical order; at the start any first message of a group, or of none, does."""
+        """Return whether a message follows in logical order.
+
+        At the start any first message of a group, or of none, does.
+        """
         if not self.in_group and not self.offset:
             return md.MsgSeqNumber == 1 and md.Offset == 0
         sequence = self.sequence if self.offset else self.sequence + 1
@@ -86,7 +89,7 @@ class Place(msgspec.Struct):
 
 
 def behind(stored: StoredMessage, *, whole: bool) -> Place:
-    """The place behind a message got, or behind the whole logical message that it begins."""
+    """Return the place behind a message got, or behind the whole logical message that it begins."""
     md = stored.message.md
     flags = md.MsgFlags | cmqc.MQMF_LAST_SEGMENT if whole else md.MsgFlags
     return _behind(flags, md.GroupId, md.MsgSeqNumber, md.Offset + _length(stored))
@@ -99,14 +102,14 @@ def _behind(flags: int, group_id: bytes, sequence: int, offset: int) -> Place:
 
 
 def _length(stored: StoredMessage) -> int:
-    """Bytes of application data: properties stand in front of those of the first segment."""
+    """Return the number of bytes of application data: properties stand in front of those of the first segment."""
     message = stored.message
     own = leading(message.md, message.data) if isinstance(message, Message) and message.made_rfh2 else None
     return message.length if own is None else len(own[1])
 
 
 def segments(queue: Queue, first: StoredMessage) -> list[StoredMessage]:
-    """The segments of a logical message that are there, from the one at Offset 0 as far as none is missing."""
+    """Return the segments of a logical message that are there, from the one at Offset 0 as far as none is missing."""
     md = first.message.md
     if not md.MsgFlags & SEGMENT:
         return [first]
@@ -129,16 +132,16 @@ def _joining(parts: Iterable[StoredMessage]) -> list[StoredMessage]:
 
 
 def is_whole(parts: list[StoredMessage]) -> bool:
-    """Whether messages that join are all of their logical message."""
+    """Return whether messages that join are all of their logical message."""
     flags = parts[-1].message.md.MsgFlags if parts else cmqc.MQMF_SEGMENT
     return not flags & SEGMENT or bool(flags & cmqc.MQMF_LAST_SEGMENT)
 
 
 def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
-    """MQGMO_ALL_SEGMENTS_AVAILABLE, and with `groups` MQGMO_ALL_MSGS_AVAILABLE.
+    """Return the predicate of MQGMO_ALL_SEGMENTS_AVAILABLE, and with `groups` of MQGMO_ALL_MSGS_AVAILABLE.
 
-    What is there from its beginning on counts when all of it is there. What has no beginning was begun by an earlier get:
-    the rest of it was there then.
+    A logical message or group that is there from its beginning on counts when all of it is there. One without a
+    beginning was begun by an earlier get: the rest of it was there then.
     """
     logical: dict[tuple[bytes, int], list[StoredMessage]] = {}
     for stored in queue.messages():
@@ -164,7 +167,10 @@ def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
 
 
 def joined(md: MQMD, data: bytes, rest: Iterable[bytes]) -> tuple[MQMD, bytes]:
-    """MQMD and data of a logical message (MQGMO_COMPLETE_MSG) from those of its first segment and the data of the rest."""
+    """Join MQMD and data of a logical message (MQGMO_COMPLETE_MSG).
+
+    They are made of those of its first segment and the data of the rest.
+    """
     grouped = md.MsgFlags & GROUPED
     return (
         msgspec.structs.replace(
@@ -175,7 +181,7 @@ def joined(md: MQMD, data: bytes, rest: Iterable[bytes]) -> tuple[MQMD, bytes]:
 
 
 def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> list[Message]:
-    """A message as segments of at most `limit` bytes, as a queue manager makes them (MQMF_SEGMENTATION_ALLOWED)."""
+    """Cut a message into segments of at most `limit` bytes, as a queue manager makes them (MQMF_SEGMENTATION_ALLOWED)."""
     md, data = message.md, message.data
     size = limit - limit % _BOUNDARY or limit
     group_id = md.GroupId if md.GroupId != cmqc.MQGI_NONE else generated()

@@ -49,7 +49,7 @@ class Retrieval(Handles):
     """The verb that gets messages."""
 
     def get(self, number: int, options: GetOptions) -> tuple[Got, Unit | None]:
-        """MQGET, without waiting: MQRC_NO_MSG_AVAILABLE says that there is none now."""
+        """Do MQGET, without waiting: MQRC_NO_MSG_AVAILABLE says that there is no message now."""
         handle = self._ready(number, options)
         flags = options.Options
         queue = handle.queue
@@ -85,7 +85,7 @@ class Retrieval(Handles):
         return got, None if syncpoint else unit
 
     def _ready(self, number: int, options: GetOptions) -> QueueHandle:
-        """The handle, if it and its queue take a get with these options. Raises MQError."""
+        """Return the handle, if it and its queue take a get with these options. Raises MQError."""
         handle = self._find(number)
         if not isinstance(handle, QueueHandle):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
@@ -109,9 +109,9 @@ class Retrieval(Handles):
     # Verbs in a row (`bridge.mq.batch`), the options of which are looked at once -----------------------------------------
 
     def browse_many(self, number: int, options: GetOptions, messages: int, size: int, until: float) -> list[Got] | None:
-        """Browses, up to so many messages or bytes, or to time.monotonic() `until`; None where options ask for more.
+        """Browse up to so many messages or bytes, or to time.monotonic() `until`.
 
-        Raises MQError as the first of them does.
+        Returns None where options ask for more. Raises MQError as the first browse does.
         """
         if options.Options & ~_WALK or not options.Options & BROWSES:
             return None
@@ -138,7 +138,7 @@ class Retrieval(Handles):
         return found
 
     def look_many(self, number: int, options: GetOptions, messages: int, until: float) -> list[Seen] | None:
-        """`browse_many` for those who want no data; `options` are a glance's."""
+        """Browse as `browse_many` does, for those who want no data; `options` are a glance's."""
         if options.Options & ~_WALK or not options.Options & BROWSES:
             return None
         handle = self._ready(number, options)
@@ -166,9 +166,10 @@ class Retrieval(Handles):
     def take_each(
         self, number: int, options: GetOptions, msg_ids: Sequence[bytes], until: float, unit: Unit
     ) -> list[bool] | None:
-        """Gets by MsgId for those who want no data: whether each was there; None where options ask for more.
+        """Get messages by MsgId for those who want no data; return whether each was there.
 
-        `options` are a glance's. What is got outside syncpoint is left to `unit`. Raises MQError as the first get does.
+        Returns None where options ask for more. `options` are a glance's. What is got outside syncpoint is left to `unit`.
+        Raises MQError as the first get does.
         """
         if options.Options & ~_TAKE or options.MatchOptions != cmqc.MQMO_MATCH_MSG_ID:
             return None
@@ -206,7 +207,7 @@ class Retrieval(Handles):
         return found
 
     def _got(self, handle: QueueHandle, parts: list[StoredMessage], options: GetOptions, how: str) -> Got:
-        """A message, or the segments of one, as the application sees it. Raises TruncatedMessage."""
+        """Return a message, or the segments of one, as the application sees it. Raises TruncatedMessage."""
         flags = options.Options
         stored, *rest = parts
         appearance = self.queue_manager.appearance
@@ -250,7 +251,7 @@ class Retrieval(Handles):
         return got
 
     def _next(self, handle: QueueHandle, options: GetOptions) -> StoredMessage:
-        """The message to get. Raises MQError with MQRC_NO_MSG_AVAILABLE."""
+        """Return the message to get. Raises MQError with MQRC_NO_MSG_AVAILABLE."""
         queue = handle.queue
         flags = options.Options
         if flags & UNDER_CURSOR:
@@ -262,7 +263,7 @@ class Retrieval(Handles):
         raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {queue.name}")
 
     def _selected(self, handle: QueueHandle, options: GetOptions) -> Iterator[StoredMessage]:
-        """The messages that a get with such options can have, in the order of gets."""
+        """Yield the messages that a get with such options can have, in the order of gets."""
         flags = options.Options
         queue = handle.queue
         wanted = [one for one in (matching(self.queue_manager.appearance, options), handle.selection) if one]
@@ -314,7 +315,7 @@ class Retrieval(Handles):
         return Got(md=MQMD(), data=b"", ResolvedQName=handle.queue.name)
 
     def _unmark(self, handle: QueueHandle, options: GetOptions) -> Got:
-        """MQGMO_UNMARK_BROWSE_…: the message of a token, or what the cursor is on, can be browsed as unmarked again."""
+        """Let the message of a token, or under the cursor, be browsed as unmarked again (MQGMO_UNMARK_BROWSE_…)."""
         queue = handle.queue
         if options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN:
             number = int.from_bytes(options.MsgToken, "big")
@@ -329,20 +330,20 @@ class Retrieval(Handles):
 
 
 def _manner(handle: QueueHandle, options: GetOptions) -> str:
-    """How properties come. Raises MQError."""
+    """Return the manner in which properties come. Raises MQError."""
     attributes = handle.attributes if handle.kind == "QALIAS" else handle.queue.attributes
     return manner(options.Options, str(attributes["PROPCTL"]), bool(options.MsgHandle))
 
 
 def _release(handle: QueueHandle) -> None:
-    """Any further get ends the lock of the one before."""
+    """End the lock of the get before, as any further get does."""
     if handle.locked is not None:
         handle.queue.locks.pop(handle.locked.msg_number, None)
         handle.locked = None
 
 
 def _unmarked(handle: QueueHandle, flags: int) -> Selection:
-    """Messages that neither this handle nor, among cooperating browsers, another has marked."""
+    """Return a predicate for messages that neither this handle nor, among cooperating browsers, another has marked."""
     marks = handle.queue.marks
     now = time.monotonic()
     co_operative = bool(handle.options & cmqc.MQOO_CO_OP)

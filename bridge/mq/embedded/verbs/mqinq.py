@@ -33,7 +33,7 @@ _SETTABLE = {
 
 
 def _is_integer(selector: int) -> bool:
-    """Whether a selector is an MQIA_. Raises MQError when it is neither that nor an MQCA_."""
+    """Return whether a selector is an MQIA_. Raises MQError when it is neither that nor an MQCA_."""
     if cmqc.MQIA_FIRST <= selector <= cmqc.MQIA_LAST:
         return True
     if cmqc.MQCA_FIRST <= selector <= cmqc.MQCA_LAST:
@@ -45,7 +45,7 @@ class Inquiry(Handles):
     """The verbs that ask for attributes and set them."""
 
     def _object(self, number: int) -> tuple[str, str, int]:
-        """Kind, name and open options of what a handle is for."""
+        """Return kind, name and open options of the object that a handle is for."""
         handle = self._find(number)
         if isinstance(handle, DefinitionHandle):
             return handle.kind, handle.name, handle.options
@@ -55,7 +55,7 @@ class Inquiry(Handles):
         raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
 
     def inquire(self, number: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        """MQINQ: values of the MQIA_ and of the MQCA_ selectors; texts as long as the attribute is."""
+        """Do MQINQ: return values of the MQIA_ and of the MQCA_ selectors; texts are as long as the attribute is."""
         kind, name, options = self._object(number)
         if not options & cmqc.MQOO_INQUIRE:
             raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INQUIRE, "open it with MQOO_INQUIRE")
@@ -78,14 +78,14 @@ class Inquiry(Handles):
         return ints, chars
 
     def _shown(self, kind: str, name: str) -> dict[str, Value]:
-        """The attributes of an object, by MQSC keyword."""
+        """Return the attributes of an object, by MQSC keyword."""
         for shown in Display(self.queue_manager).objects(kind, name):
             if shown.get("TYPE", kind) == kind:
                 return shown
         raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
 
     def set(self, number: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
-        """MQSET: the unit to submit, None when nothing changes."""
+        """Do MQSET: return the unit of work to submit, None when nothing changes."""
         kind, name, options = self._object(number)
         if not options & cmqc.MQOO_SET:
             raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")

@@ -62,7 +62,7 @@ def _several(options: int, mask: int) -> bool:
 
 
 def check_open_options(options: int) -> None:
-    """Raises MQError with MQRC_OPTIONS_ERROR for options that no object takes together."""
+    """Raise MQError with MQRC_OPTIONS_ERROR for options that no object takes together."""
     if (
         options & ~_KNOWN
         or not options & _PURPOSES
@@ -82,7 +82,7 @@ class Opening(Handles):
     """The verbs that open and close objects."""
 
     def open(self, od: MQOD, options: int) -> int:
-        """MQOPEN; the results are filled in to `od`."""
+        """Do MQOPEN; the results are filled in to `od`."""
         self._check_room()
         check_open_options(options)
         self._check_quiescing(options)
@@ -166,7 +166,7 @@ class Opening(Handles):
         return handle
 
     def _definition(self, name: str) -> tuple[str, dict[str, Value]] | None:
-        """The kind and attributes of the object of a name, as it is defined."""
+        """Return the kind and attributes of the object of a name, as it is defined."""
         queue_manager = self.queue_manager
         if name in queue_manager.queues:
             return "QLOCAL", queue_manager.queues[name].attributes
@@ -187,7 +187,7 @@ class Opening(Handles):
         od.ResolvedQMgrName = destination.client_id or self.queue_manager.name
 
     def _open_model(self, od: MQOD, options: int) -> QueueHandle:
-        """A model queue makes a dynamic queue, which is what is open then."""
+        """Make a dynamic queue from a model queue, and open it."""
         selection = selection_of(self.queue_manager, od.SelectionString)
         self._ask_queue(od, options, od.ObjectName, None, "DSP")
         queue = dynamic_queue.dynamic_queue(
@@ -211,7 +211,7 @@ class Opening(Handles):
         return max(handle.put_place.unfinished, handle.got_place.unfinished)
 
     def close(self, number: int, options: int = cmqc.MQCO_NONE) -> Unit | None:
-        """MQCLOSE; a unit when a subscription or a dynamic queue ends with it."""
+        """Do MQCLOSE; return a unit of work when a subscription or a dynamic queue ends with it."""
         handle = self._find(number)
         known = _DELETES | _SUB_ENDINGS | cmqc.MQCO_QUIESCE
         if options & ~known or _several(options, _DELETES) or _several(options, _SUB_ENDINGS):

@@ -83,7 +83,7 @@ Result: TypeAlias = tuple[MQMD, Unit | None]
 
 
 def check_put_options(options: int) -> None:
-    """Raises MQError with MQRC_OPTIONS_ERROR."""
+    """Raise MQError with MQRC_OPTIONS_ERROR for MQPMO options that are unknown or exclude each other."""
     if options & ~_KNOWN or any((options & mask).bit_count() > 1 for mask in _EXCLUSIVE):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQPMO options 0x{options:x}")
 
@@ -106,7 +106,7 @@ class Putting(Handles):
     _last_completed: _Completed | None = None
 
     def put(self, number: int, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()) -> Result:
-        """MQPUT; the results are filled in to an MQPMO."""
+        """Do MQPUT; the results are filled in to an MQPMO."""
         handle = self._find(number)
         if not isinstance(handle, (QueueHandle, TopicHandle)):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are put to queues and topics")
@@ -124,7 +124,7 @@ class Putting(Handles):
         return self._put(handle.destination, message, pmo, properties, handle)
 
     def put1(self, od: MQOD, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()) -> Result:
-        """MQPUT1."""
+        """Do MQPUT1."""
         pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
         check_put_options(pmo.Options)
         if pmo.Options & cmqc.MQPMO_LOGICAL_ORDER:
@@ -189,7 +189,7 @@ class Putting(Handles):
         return md, None if syncpoint else unit
 
     def _segment_limit(self, target: str | Destination, md: MQMD) -> int:
-        """The length from which the queue manager makes segments of a message; 0 where it does not."""
+        """Return the length from which the queue manager makes segments of a message; 0 where it does not."""
         queue = None if isinstance(target, str) else target.queue
         if queue is None or queue.is_transmission or not md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED:
             return 0
@@ -251,9 +251,9 @@ class Putting(Handles):
         return queue_manager.appearance.published(md, message_id, now, application)
 
     def _completed(self, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
-        """An MQMD complete, its group as well, of a message in no logical order.
+        """Complete the MQMD, its group as well, of a message in no logical order.
 
-        Who puts many messages of a kind does it with one and the same MQMD: it is completed once.
+        An application that puts many messages of a kind does it with one and the same MQMD: it is completed once.
         """
         ccsid = self.queue_manager.attributes["CCSID"]
         last = self._last_completed
@@ -304,7 +304,7 @@ class Putting(Handles):
         return self.queue_manager.appearance.generated(self.queue_manager.next_number())
 
     def _group(self, md: MQMD, place: Place | None, length: int) -> tuple[dict[str, Any], Place]:
-        """GroupId, MsgSeqNumber and Offset, and the place behind the message.
+        """Return GroupId, MsgSeqNumber and Offset, and the place behind the message.
 
         They are the application's own, or in logical order, at a place of it, the queue manager's.
         """
@@ -317,7 +317,7 @@ class Putting(Handles):
         return changes, Place()
 
     def _add_context(self, changes: dict[str, Any], pmo: MQPMO) -> str | None:
-        """Identity and origin of the message; the result is None where the MQMD says all of them itself."""
+        """Add identity and origin of the message; the result is None where the MQMD says all of them itself."""
         choice = pmo.Options & _CONTEXTS
         if choice == _SET_ALL:
             return None
@@ -347,7 +347,7 @@ class Putting(Handles):
     # Asynchronous response -------------------------------------------------------------------------------------------
 
     def _unanswered(self, put: Callable[[], MQMD], md: MQMD, target: str | Destination, pmo: MQPMO) -> MQMD:
-        """A put whose failure the application learns by MQSTAT."""
+        """Do a put whose failure the application learns by MQSTAT."""
         statistics = self._statistics
         try:
             md = put()
@@ -376,14 +376,14 @@ class Putting(Handles):
         statistics.ResolvedQMgrName = target.client_id or self.queue_manager.name
 
     def put_failed(self, reason: int) -> None:
-        """An asynchronous put failed before it came to its target, or with the unit of work that it was."""
+        """Note that an asynchronous put failed before it came to its target, or with the unit of work that it was."""
         statistics = self._statistics
         statistics.PutFailureCount += 1
         if statistics.CompCode != cmqc.MQCC_FAILED:
             statistics.CompCode, statistics.Reason = cmqc.MQCC_FAILED, reason
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        """MQSTAT: what became of the asynchronous puts since it was asked last."""
+        """Do MQSTAT: return the outcome of the asynchronous puts since the last MQSTAT."""
         if type in (cmqc.MQSTAT_TYPE_RECONNECTION, cmqc.MQSTAT_TYPE_RECONNECTION_ERROR):
             return MQSTS()
         if type != cmqc.MQSTAT_TYPE_ASYNC_ERROR:

@@ -57,7 +57,7 @@ _DESTINATION_OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_INQ
 
 
 def check_subscribe(sd: MQSD) -> None:
-    """Raises MQError for options and values that no subscription has."""
+    """Raise MQError for options and values that no subscription has."""
     options = sd.Options
     on_request = options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST
     if (
@@ -80,7 +80,7 @@ class Subscribing(Handles):
     """The verbs of subscriptions."""
 
     def subscribe(self, sd: MQSD, number: int | None) -> tuple[tuple[int, int], Unit | None]:
-        """MQSUB: create, alter or resume a subscription; the results are filled in to `sd`."""
+        """Do MQSUB: create, alter or resume a subscription; the results are filled in to `sd`."""
         self._check_room()
         check_subscribe(sd)
         self._check_quiescing(sd.Options)
@@ -201,7 +201,7 @@ class Subscribing(Handles):
         return handle.destination
 
     def _check_existing(self, existing: Subscription, sd: MQSD) -> None:
-        """Whether a subscription that exists is one to resume or alter with this descriptor. Raises MQError."""
+        """Check that a subscription that exists is one to resume or alter with this descriptor. Raises MQError."""
         options = sd.Options
         if not options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER):
             raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, f"subscription {sd.SubName!r}")
@@ -257,7 +257,7 @@ class Subscribing(Handles):
     def subscription_request(
         self, number: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> tuple[int, Unit | None]:
-        """MQSUBRQ: put the retained publications of a subscription to its destination; how many."""
+        """Do MQSUBRQ: put the retained publications of a subscription to its destination; return how many."""
         handle = self._handles.get(number)
         if not isinstance(handle, SubscriptionHandle):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number} is not of a subscription")

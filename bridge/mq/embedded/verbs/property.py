@@ -81,7 +81,7 @@ _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&
 
 
 def check_property(one: Property) -> Property:
-    """The property with its value as it will be read back. Raises MQError with the reason of MQSETMP."""
+    """Return the property with its value as it will be read back. Raises MQError with the reason of MQSETMP."""
     parts = one.name.split(".")
     if len(one.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
         raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(one.name)} characters")
@@ -121,13 +121,13 @@ def _encodable(text: str) -> bool:
 
 
 def place(name: str) -> tuple[str, str]:
-    """(folder, path of elements in it) of a property name."""
+    """Return (folder, path of elements in it) of a property name."""
     folder, dot, path = name.partition(".")
     return (folder, path) if dot else (USER_FOLDER, folder)
 
 
 def read_folder(folder: Folder) -> list[Property] | None:
-    """The properties in a folder; None when it holds none by its nature, or cannot be read."""
+    """Return the properties in a folder; None when it holds none by its nature, or cannot be read."""
     name = folder.name
     try:
         if name not in PROPERTY_FOLDERS and folder.attributes.get("content") != "properties":
@@ -152,7 +152,7 @@ def _read(name: str, value: Any, attributes: dict[str, str]) -> Property:
 
 
 def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folder, ...]]:
-    """The properties in the folders of an RFH2, and the folders that hold none."""
+    """Return the properties in the folders of an RFH2, and the folders that hold none."""
     properties: list[Property] = []
     rest: list[Folder] = []
     for folder in folders:
@@ -165,7 +165,7 @@ def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folde
 
 
 def write_folder(name: str, properties: Iterable[Property]) -> Folder:
-    """One folder with its properties, as `place` spreads them. Raises MQError where two names exclude each other."""
+    """Write one folder with its properties, as `place` spreads them. Raises MQError where two names exclude each other."""
     tree: dict[str, Any] = {}
     for one in properties:
         *groups, last = place(one.name)[1].split(".")
@@ -201,7 +201,7 @@ def _write(parts: list[str], tree: dict[str, Any]) -> None:
 
 
 def _written(one: Property) -> tuple[str, str]:
-    """(text, dt attribute) of a value."""
+    """Return (text, dt attribute) of a value."""
     if one.value is None:
         return "", " xsi:nil='true'"
     text, _ = write_value(one.value)
@@ -210,7 +210,7 @@ def _written(one: Property) -> tuple[str, str]:
 
 
 def leading(md: MQMD, data: bytes) -> tuple[RFH2, bytes] | None:
-    """The RFH2 at the start of message data, and what follows it; None where there is none that can be read."""
+    """Return the RFH2 at the start of message data, and what follows it; None where there is none that can be read."""
     if md.Format != cmqc.MQFMT_RF_HEADER_2:
         return None
     try:
@@ -221,7 +221,7 @@ def leading(md: MQMD, data: bytes) -> tuple[RFH2, bytes] | None:
 
 
 def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, bytes]:
-    """MQMD and data of a message with properties in its leading RFH2, one made for them where there is none.
+    """Return MQMD and data of a message with properties in its leading RFH2, one made for them where there is none.
 
     Properties of the same names give way; all other folders stay as they are. Raises MQError.
     """
@@ -256,14 +256,14 @@ def _canonical(one: Property) -> Property:
 
 
 def described(md: MQMD) -> MQMD:
-    """The MQMD of a message behind an RFH2 of the queue manager's own making."""
+    """Return the MQMD of a message behind an RFH2 of the queue manager's own making."""
     return msgspec.structs.replace(
         md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
     )
 
 
 def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
-    """MQMD and data without properties, and the properties; the inverse of `merge`.
+    """Return MQMD and data without properties, and the properties; the inverse of `merge`.
 
     Folders that hold none stay in their RFH2.
     """

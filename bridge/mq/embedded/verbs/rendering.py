@@ -40,9 +40,10 @@ _CONTROL = {
 
 
 def manner(options: int, control: str, handle: bool) -> str:
-    """How a get wants properties: by its MQGMO options, the queue's PROPCTL, and whether it gave a message handle.
+    """Return the manner in which a get wants properties.
 
-    Raises MQError when the options contradict each other.
+    It follows from its MQGMO options, the queue's PROPCTL, and whether it gave a message handle. Raises MQError when the
+    options contradict each other.
     """
     chosen = options & _MASK
     if not chosen:
@@ -53,7 +54,7 @@ def manner(options: int, control: str, handle: bool) -> str:
 
 
 def render(appearance: Appearance, stored: StoredMessage, how: str) -> tuple[MQMD, bytes, list[Property]]:
-    """MQMD, data and properties as a get returns them."""
+    """Return MQMD, data and properties as a get returns them."""
     if how == COMPATIBLE:
         how = _compatible(stored)
         if how == COMPATIBLE:
@@ -66,7 +67,7 @@ def render(appearance: Appearance, stored: StoredMessage, how: str) -> tuple[MQM
 
 
 def _compatible(stored: StoredMessage) -> str:
-    """What PROPCTL(COMPAT) means for one message: an RFH2 that its putter wrote is data and stays as it is."""
+    """Return what PROPCTL(COMPAT) means for one message: an RFH2 that its putter wrote is data and stays as it is."""
     message = stored.message
     if not isinstance(message, Message) or not message.made_rfh2 or stored.queue.is_transmission:
         return COMPATIBLE
