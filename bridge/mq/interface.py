@@ -18,7 +18,7 @@ from bridge.wire.mq import MQLONG, MQMD
 
 
 class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message property: MQSETMP's name, type and value, and the MQPD. `bridge.mq.embedded.verbs.property` says more."""
+    """A message property: MQSETMP's name, type and value, and the MQPD. `bridge.mq.embedded.property` says more."""
 
     #: `folder.group.name`; without a dot it is in the `usr` folder
     name: str

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
 from pyspark import TaskContext
 
-from bridge.pipeline.mq.marker import Identity
+
+class Identity(msgspec.Struct, frozen=True):
+    """Whose rows are put: a query (or a batch write) and a partition; and which batch."""
+
+    query: str
+    partition: int
+    batch: int
+    #: of a batch write, which is not run again for ever
+    passing: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the identity as one word."""
+        return f"{self.query}/{self.batch}/{self.partition}"
 
 
 def identity(role: str = "") -> Identity:

@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.capi import frames
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.interface import MQOD, CommandResponse

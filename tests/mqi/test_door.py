@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from bridge.mq.embedded.capi import frames
-from bridge.mq.embedded.capi.frames import Verb
+from bridge.mq.embedded.server.capi import frames
+from bridge.mq.embedded.server.capi.frames import Verb
 from bridge.wire import cmqc
 from tests.mqi.conftest import Manager
 

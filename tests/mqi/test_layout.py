@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bridge.mq.embedded.capi import structures
+from bridge.mq.embedded.server.capi import structures
 from bridge.wire import cmqc
 from tests.mqi.conftest import BUILD, environment
 from tests.mqi.layout import of_headers

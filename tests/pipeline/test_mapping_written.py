@@ -18,10 +18,10 @@ from bridge.mq.interface import MQOD, MQSD, Got
 from bridge.mq.outlet import Outlet
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq
-from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.options import Options
+from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQXQH, decode_chain
 from tests.mq.contract.conftest import served

@@ -16,10 +16,9 @@ from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.expiry import expire
-from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import size_of
-from bridge.mq.embedded.stored import StoredMessage
 from bridge.mq.embedded.topics import Subscription, check_topic_string
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from bridge.mapping.message import AnyMessage
 from bridge.mq.dead_letters import Origin
 from bridge.mq.dead_letters import dead_letter as behind_header
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.messages import Messages
+from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.topics import Route, Subscription
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 
-if TYPE_CHECKING:
-    from bridge.mq.embedded.queuemanager import QueueManager
-
 log = logging.getLogger(__name__)
 
 
 def undelivered(
-    queue_manager: QueueManager,
+    queue_manager: Messages,
     unit: Unit,
     route: Route,
     subscription: Subscription,
@@ -71,7 +68,7 @@ def undelivered(
 
 
 def dead_letter(
-    queue_manager: QueueManager, unit: Unit, stored: StoredMessage, reason: int, queue_name: str, manager: str = ""
+    queue_manager: Messages, unit: Unit, stored: StoredMessage, reason: int, queue_name: str, manager: str = ""
 ) -> bool:
     """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible."""
     name = str(queue_manager.attributes["DEADQ"])

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from bridge.mapping.message import AnyMessage, Message
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.topics import Subscription
 from bridge.wire import cmqc
 
-if TYPE_CHECKING:
-    from bridge.mq.embedded.queuemanager import QueueManager
 
-
-def delivery(
-    queue_manager: QueueManager, subscription: Subscription, publication: StoredMessage
-) -> StoredMessage | None:
+def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
     """Return the message to put to a subscription's destination; None when its selector passes the publication over.
 
-    `publication` says how it was published, or how it is retained. Source: IBM MQ documentation, PubPriority,
+    `number` is that of the message; `publication` says how it was published, or how it is retained. Source: IBM MQ
+    documentation, PubPriority,
     PubAccountingToken, PubApplIdentityData and SelectionString of MQSD.
     """
     queue = subscription.queue
@@ -31,7 +25,7 @@ def delivery(
         priority = int(queue.attributes["DEFPRTY"])
     stored = StoredMessage(
         queue,
-        queue_manager.next_number(),
+        number,
         _identified(subscription, publication.message),
         publication.persistent,
         priority,

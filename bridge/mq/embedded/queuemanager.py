@@ -20,14 +20,14 @@ from weakref import WeakSet
 
 import msgspec
 
-from bridge.config.queues import MAPPING_STATE_QUEUE, STATE_QUEUE
-from bridge.mapping.message import AnyMessage, Message, PublicationMessage
+from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.message import AnyMessage, PublicationMessage
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
-from bridge.mq.embedded.objects import Destination, Objects
-from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.messages import Messages
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
@@ -35,7 +35,6 @@ from bridge.mq.embedded.storage.data_directory import hold
 from bridge.mq.embedded.storage.journal import Journal
 from bridge.mq.embedded.storage.reserve import reserve_path
 from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
-from bridge.mq.embedded.stored import MAX_PRIORITY, Appearance, StoredMessage
 from bridge.mq.embedded.topics import Route, Subscription
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.errors import MQError
@@ -51,7 +50,7 @@ _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administrati
 SYSTEM_MAX_DEPTH = 999_999_999
 
 
-class QueueManager(Objects):
+class QueueManager(Messages):
     """A queue manager with its data in one directory.
 
     Raises DataDirectoryInUse when another process has it, StoreError when its database cannot be used.
@@ -63,7 +62,6 @@ class QueueManager(Objects):
         data_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._held = hold(data_directory)
         self.lock = threading.RLock()
-        self.appearance = Appearance(name)
         self.attributes["MAXMSGL"] = max_message_length
         #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
         self.altered: dict[str, Value] = {}
@@ -113,7 +111,7 @@ class QueueManager(Objects):
         for name, attributes in subscriptions:
             try:
                 subscription = self.make_subscription(name, attributes, stored=True)
-                subscription.selection = selection_of(self, subscription.selector)
+                subscription.selection = selection_of(self.appearance, subscription.selector)
                 self.topics.add(subscription)
             except MQError as error:
                 log.error("subscription %s is not restored: %s", name, error)
@@ -178,51 +176,7 @@ class QueueManager(Objects):
         number = (self._starts << 40) + next(self._connections)
         return b"AMQC" + self.name.encode()[:12].ljust(12) + number.to_bytes(8, "big")
 
-    def next_number(self) -> int:
-        """Return a number for a message, never used before by this queue manager.
-
-        No number ends in sixteen zero bits: the last two bytes serve as MQTT message id, which is never 0.
-        """
-        number = self._next
-        self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
-        return number
-
     # Messages --------------------------------------------------------------------------------------------------------
-
-    def put(
-        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = ""
-    ) -> StoredMessage:
-        """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError."""
-        queue = destination.queue
-        assert queue is not None
-        md = message.md
-        reason = queue.refusal(message.length) if destination.put_enabled else cmqc.MQRC_PUT_INHIBITED
-        if reason:
-            raise MQError(reason, f"put to queue {queue.name}")
-        persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
-            md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
-        )
-        full = persistent and self.journal.reserve.full and not self.journal.has_room()
-        if full and queue.name != MAPPING_STATE_QUEUE:
-            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
-        now = time.time()
-        stored = StoredMessage(
-            queue,
-            self.next_number(),
-            message,
-            persistent,
-            min(md.Priority, MAX_PRIORITY) if md.Priority >= 0 else destination.priority,
-            now,
-            destination.client_id,
-            destination.remote_queue,
-            msg_id=md.MsgId if md.MsgId != cmqc.MQMI_NONE else None,
-            expires_at=now + md.Expiry / 10 if md.Expiry > 0 else 0.0,
-            durable=persistent and not queue.temporary,
-            put_application=application,
-        )
-        queue.depth += 1
-        unit.puts.append(stored)
-        return stored
 
     def publish(
         self,
@@ -298,7 +252,7 @@ class QueueManager(Objects):
                     put_application=application,
                 )
                 for subscription in route.selective:
-                    stored = delivery(self, subscription, kept)
+                    stored = delivery(self.next_number(), subscription, kept)
                     if stored is None:
                         continue
                     stored.retained = marked and subscription.retain_as_published
@@ -347,7 +301,7 @@ class QueueManager(Objects):
             looks -= 1 if topic is None else PUT_LOOKS
             kept = None if topic is None else self.retained.get(topic)
             if kept is not None and not kept.expired and not subscription.queue.refusal(kept.message.length):
-                stored = delivery(self, subscription, kept)
+                stored = delivery(self.next_number(), subscription, kept)
                 if stored is not None:
                     stored.retained = True
                     stored.queue.depth += 1
@@ -380,7 +334,7 @@ class QueueManager(Objects):
         it ends behind it. Raises MQError.
         """
         if subscription.selector and subscription.selection is None:
-            subscription.selection = selection_of(self, subscription.selector)
+            subscription.selection = selection_of(self.appearance, subscription.selector)
         before = self.topics.subscriptions.get(subscription.name)
         if subscription.durable:
             unit.definitions.append(self.subscription_row(subscription))

@@ -7,18 +7,16 @@ of work of what it reports. One that cannot be put goes to the dead-letter queue
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.dead_letter import dead_letter
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.messages import Messages
+from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-
-if TYPE_CHECKING:
-    from bridge.mq.embedded.queuemanager import QueueManager
 
 #: Feedback of a report -> the options that ask for it: without data, with its first 100 bytes, with all of it.
 _REQUESTS = {
@@ -55,7 +53,7 @@ def check_report(options: int) -> None:
         raise MQError(cmqc.MQRC_REPORT_OPTIONS_ERROR, f"Report 0x{options & 0xFFFFFFFF:x}")
 
 
-def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedback: int) -> None:
+def report(queue_manager: Messages, unit: Unit, stored: StoredMessage, feedback: int) -> None:
     """Put the report that the sender of a message asked for, if it did."""
     original = stored.message.md
     plain, _, with_full_data = _REQUESTS[feedback]

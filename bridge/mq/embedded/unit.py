@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.queue import StoredMessage
 
 
 class Unit:

@@ -28,12 +28,12 @@ from bridge.pipeline.flow.diversion import Diversion, keys_of
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
-from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.rows import rows_of as messages_of
 from bridge.pipeline.mq.target import Target
 from bridge.pipeline.mq.writer import Row, put_all
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
+from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, decode_chain
 

@@ -23,13 +23,13 @@ from bridge.pipeline.flow.dead_letters import Letter
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
-from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.mq.target import Target
 from bridge.pipeline.mq.writer import Row
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
 from bridge.pipeline.refusal import REFUSAL, Refusal
+from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -36,7 +36,6 @@ from bridge.pipeline.flow.refusals import (
     unfit_messages,
     unmapped,
 )
-from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.target import WRITE_OPTIONS as MQ_OPTIONS
 from bridge.pipeline.mq.target import Target as MqTarget
 from bridge.pipeline.mq.target import target_of as mq_target_of
@@ -47,6 +46,7 @@ from bridge.pipeline.mqtt.target import target_of as mqtt_target_of
 from bridge.pipeline.mqtt.writer import Published, publish_all
 from bridge.pipeline.options import Options
 from bridge.pipeline.refusal import REFUSAL
+from bridge.pipeline.task import Identity
 
 #: The option that says all destinations, in JSON: kind -> options.
 ROUTES: Final = "routes"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.pipeline.mq.marker import Identity
+from bridge.pipeline.task import Identity
 
 #: Columns that the path of a file says, text.
 DATE: Final = "date"

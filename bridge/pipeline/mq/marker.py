@@ -26,6 +26,7 @@ from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -38,21 +39,6 @@ FAREWELL: Final = 5_000
 _DIGEST: Final = 12
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _OPTIONS: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """Whose rows are put: a query (or a batch write) and a partition; and which batch."""
-
-    query: str
-    partition: int
-    batch: int
-    #: of a batch write, which is not run again for ever
-    passing: bool = False
-
-    @property
-    def text(self) -> str:
-        """Return the identity as one word."""
-        return f"{self.query}/{self.batch}/{self.partition}"
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):

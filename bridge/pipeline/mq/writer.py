@@ -25,11 +25,12 @@ from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
 from bridge.mq.outlet import Outlet, name_of
 from bridge.pipeline import task
-from bridge.pipeline.mq.marker import Identity, Marker, digest
+from bridge.pipeline.mq.marker import Marker, digest
 from bridge.pipeline.mq.place import APPLICATION_NAME
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.mq.target import Target, opened
 from bridge.pipeline.refusal import Refusal
+from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 
 #: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.

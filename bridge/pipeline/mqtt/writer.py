@@ -25,9 +25,9 @@ from pyspark.sql.datasource import (
 
 from bridge.mqtt.link import LinkConnection, LinkLost, Refusal
 from bridge.pipeline import task
-from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mqtt.rows import Row, rows_of
 from bridge.pipeline.mqtt.target import Target
+from bridge.pipeline.task import Identity
 
 #: Rows that are published, and answered, before the next ones are.
 CHUNK_ROWS: Final = 2_000

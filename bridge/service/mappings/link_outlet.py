@@ -96,10 +96,10 @@ class LinkOutletRunner(LinkedRunner):
             return
         if self._link.limits.maximum_qos < self._qos:
             # What waits stays where it is: the broker may be another one tomorrow.
-            self.status.state = State.STUCK
             self.status.wrong(
                 f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
-                f"{self._config.guarantee} needs {self._qos}"
+                f"{self._config.guarantee} needs {self._qos}",
+                State.STUCK,
             )
             self.pause(LONGEST_RETRY)
             return
@@ -108,8 +108,7 @@ class LinkOutletRunner(LinkedRunner):
         except LinkLost as error:
             self._note_loss()
             self.back_out()
-            self.status.wrong(f"link {self._link_name}: {error}")
-            self.status.state = State.WAITING_FOR_LINK
+            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
 
     def _note_loss(self) -> None:
         """Note that the connection was lost under what was being sent.
@@ -199,8 +198,8 @@ class LinkOutletRunner(LinkedRunner):
             taken = left
             if not taken:
                 return
-            self.status.state = State.RETRYING
-            self.status.wrong(f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}")
+            why = f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}"
+            self.status.wrong(why, State.RETRYING)
             self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
             if self._ending:
                 raise LinkLost("the mapping stops before the broker has taken all")

@@ -104,8 +104,7 @@ class Runner(Worker[Never]):
         )
 
     def lost(self) -> None:
-        self.status.state = State.WAITING_FOR_QUEUE_MANAGER
-        self.status.wrong("the connection to the queue manager is lost")
+        self.status.wrong("the connection to the queue manager is lost", State.WAITING_FOR_QUEUE_MANAGER)
 
     def failed(self, error: MQError) -> None:
         """Back out, and try again later: the error is no destination's.
@@ -113,8 +112,7 @@ class Runner(Worker[Never]):
         The dead-letter queue, or the source itself, does not let the mapping go on.
         """
         self.back_out()
-        self.status.state = State.STUCK
-        self.status.wrong(str(error))
+        self.status.wrong(str(error), State.STUCK)
         log.error("mapping %s cannot go on, and tries again in %g s: %s", self.mapping, LONGEST_RETRY, error)
         self.pause(LONGEST_RETRY)
 
@@ -132,8 +130,7 @@ class Runner(Worker[Never]):
         if not isinstance(error, MQError):
             return False
         away = error.reason in LOST or error.reason in OPENED_ELSEWHERE or error.reason == cmqc.MQRC_UOW_IN_PROGRESS
-        self.status.state = State.WAITING_FOR_QUEUE_MANAGER if away else State.STUCK
-        self.status.wrong(str(error))
+        self.status.wrong(str(error), State.WAITING_FOR_QUEUE_MANAGER if away else State.STUCK)
         return True
 
     def note(
@@ -173,8 +170,7 @@ class Runner(Worker[Never]):
             self._changed.wait_for(lambda: self._ending, seconds)
 
     def _crashed(self, why: str) -> None:
-        self.status.state = State.STUCK
-        self.status.wrong(why)
+        self.status.wrong(why, State.STUCK)
         log.critical("mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
 
 
@@ -218,8 +214,7 @@ class PuttingRunner(Runner, Generic[Item]):
             self.back_out()
             self._before = refusal.before
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
-            self.status.state = State.RETRYING
-            self.status.wrong(str(refusal))
+            self.status.wrong(str(refusal), State.RETRYING)
             if messages > 1:
                 return  # alone it may go through
             if count == 2:

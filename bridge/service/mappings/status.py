@@ -48,10 +48,12 @@ class Status(msgspec.Struct, kw_only=True):
     #: seconds since the epoch
     last_error_at: float | None = None
 
-    def wrong(self, why: str) -> None:
-        """Note what went wrong."""
+    def wrong(self, why: str, state: State | None = None) -> None:
+        """Note what went wrong, and then the state that the mapping is in for it: who sees the state finds the reason."""
         self.last_error = why
         self.last_error_at = time.time()
+        if state is not None:
+            self.state = state
 
 
 class Tally(msgspec.Struct):

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.capi import frames
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.embedded.server.server import ApplicationServer

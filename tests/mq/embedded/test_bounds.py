@@ -21,11 +21,11 @@ from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.agent import LocalAgent
 from bridge.mq.embedded.glob import Glob, Wildcard
 from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import RetainedPublications
 from bridge.mq.embedded.selector.condition import selector
 from bridge.mq.embedded.server.connection import LocalConnection
-from bridge.mq.embedded.stored import StoredMessage
 from bridge.mq.embedded.topics import ROUTE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD

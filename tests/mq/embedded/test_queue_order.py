@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.attributes import defaults
-from bridge.mq.embedded.queue import Queue
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.wire.mq import MQMD
 
 NUMBERS = 40

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.mq.embedded.capi import frames
+from bridge.mq.embedded.server.capi import frames
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection
 from bridge.pipeline.mq import browsing
-from bridge.pipeline.mq.marker import Identity
 from bridge.pipeline.mq.place import Place
 from bridge.pipeline.mq.stretch import browse_messages
 from bridge.pipeline.mq.target import Target
 from bridge.pipeline.mq.writer import put_all
+from bridge.pipeline.task import Identity
 from tests.mq.contract.client_packages import connecting
 from tests.pipeline.conftest import Queues
 

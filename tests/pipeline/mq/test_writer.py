@@ -20,12 +20,13 @@ from bridge.mq.interface import MQOD, GetOptions
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.pipeline.mq import marker as markers
 from bridge.pipeline.mq import writer
-from bridge.pipeline.mq.marker import Identity, Marker
+from bridge.pipeline.mq.marker import Marker
 from bridge.pipeline.mq.offset import Offset
 from bridge.pipeline.mq.place import APPLICATION_NAME, Place
 from bridge.pipeline.mq.target import Target
 from bridge.pipeline.refusal import REFUSAL_TYPE
 from bridge.pipeline.schema import TEXT_MAP
+from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.pipeline.conftest import Queues

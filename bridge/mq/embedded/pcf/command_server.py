@@ -24,9 +24,8 @@ from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.pcf.status import StatusCommands
 from bridge.mq.embedded.pcf.subscriptions import SubscriptionCommands
 from bridge.mq.embedded.pcf.topics import TopicCommands
-from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
-from bridge.mq.embedded.stored import StoredMessage
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc, cmqcfc

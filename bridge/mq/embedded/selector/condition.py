@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
+from bridge.mq.embedded.property import RESERVED
 from bridge.mq.embedded.selector.logic import (
     BOOLEAN,
     BYTES,
@@ -67,8 +68,6 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-#: Words that are no identifiers ("Property name restrictions").
-RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
 #: What an expression is: known when it is read, but for identifiers.
 _IDENTIFIER, _CONDITION = "identifier", BOOLEAN
 

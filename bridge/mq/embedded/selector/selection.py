@@ -6,17 +6,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
+from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.property import USER_FOLDER, split
+from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.selector.condition import selector
 from bridge.mq.embedded.selector.logic import Value
-from bridge.mq.embedded.stored import Appearance, StoredMessage
-from bridge.mq.embedded.verbs.property import USER_FOLDER, split
 from bridge.wire.mq import MQMD
 
-if TYPE_CHECKING:
-    from bridge.mq.embedded.queuemanager import QueueManager
-    from bridge.mq.embedded.verbs.handles import Selection
+#: Whether a message is among those selected.
+Selection: TypeAlias = Callable[[StoredMessage], bool]
 
 _MQMD = "Root.MQMD."
 #: MQBYTEn fields of the MQMD; its other fields of bytes are text.
@@ -37,12 +38,11 @@ _SYNONYMS = {
 }
 
 
-def selection_of(queue_manager: QueueManager, text: str) -> Selection | None:
+def selection_of(appearance: Appearance, text: str) -> Selection | None:
     """Return the selection that a SelectionString makes; None for a blank one. Raises MQError."""
     if not text.strip():
         return None
     condition = selector(text)
-    appearance = queue_manager.appearance
 
     def is_selected(stored: StoredMessage) -> bool:
         return condition(_Identifiers(appearance, stored).value) is True

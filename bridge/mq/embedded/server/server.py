@@ -14,11 +14,11 @@ from typing import Any, cast
 import msgspec
 
 import bridge
-from bridge.mq.embedded.capi import frames
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation, Malformed
 from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
@@ -101,7 +101,7 @@ class ApplicationServer:
 
 def _for_programs_in_c(server: ApplicationServer) -> Conversation:
     # Imported for the first of them: few bridges have any.
-    from bridge.mq.embedded.capi.door import MqiConversation
+    from bridge.mq.embedded.server.capi.door import MqiConversation
 
     return MqiConversation(server)
 

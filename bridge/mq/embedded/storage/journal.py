@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.mapping.message import PublicationMessage
-from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queue import Queue, StoredMessage
+from bridge.mq.embedded.row import Row
 from bridge.mq.embedded.storage.reserve import Reserve
 from bridge.mq.embedded.storage.store import (
     COMPACTION_FLOOR,
@@ -24,12 +25,10 @@ from bridge.mq.embedded.storage.store import (
     Delivery,
     Lane,
     Put,
-    Row,
     Store,
     encode,
     primary_code,
 )
-from bridge.mq.embedded.stored import StoredMessage
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.wire import cmqc
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from bridge.mapping.message import Message, PublicationMessage
+from bridge.mq.embedded.row import Row
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.layout import batch_checksum, object_checksum
 
@@ -91,24 +92,6 @@ class Batch(msgspec.Struct, array_like=True, gc=False):
     #: is noticed. -1: written by a bridge that did not say so
     rows: int = -1
     digest: int = 0
-
-
-class Row:
-    """What is still wanted of a row of the log."""
-
-    __slots__ = ("id", "live", "logged", "removed_by", "size", "tombstones")
-
-    def __init__(self, row_id: int, size: int) -> None:
-        self.id = row_id
-        self.size = size
-        #: messages put by this row
-        self.logged = 0
-        #: those of them that are still on a queue
-        self.live = 0
-        #: removals in this row of messages whose own rows still exist
-        self.tombstones = 0
-        #: rows that remove messages of this one, and how many each
-        self.removed_by: dict[Row, int] = {}
 
 
 class StoreError(Exception):

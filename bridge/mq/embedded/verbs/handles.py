@@ -6,7 +6,6 @@ they share is here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -14,9 +13,9 @@ import msgspec
 from bridge.mapping.topic import is_wildcard
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.selector.selection import Selection
 from bridge.mq.embedded.topics import Subscription, check_topic_string
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.logical_message import Place
@@ -25,8 +24,6 @@ from bridge.mq.interface import MQOD, MQSTS
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: Says whether a message is selected.
-Selection: TypeAlias = Callable[[StoredMessage], bool]
 #: The options of MQOPEN that let a handle get.
 INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 

@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.queue import Queue
-from bridge.mq.embedded.stored import StoredMessage
-from bridge.mq.embedded.verbs.property import leading
+from bridge.mq.embedded.property import leading
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

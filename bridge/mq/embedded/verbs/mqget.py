@@ -13,12 +13,13 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq.batch import GLANCE, Seen, following
+from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.report import report
-from bridge.mq.embedded.stored import StoredMessage
+from bridge.mq.embedded.selector.selection import Selection
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.conversion import convert
 from bridge.mq.embedded.verbs.get_options import BROWSES, UNDER_CURSOR, UNMARKS, check_get, matching, token_of
-from bridge.mq.embedded.verbs.handles import Handles, QueueHandle, Selection
+from bridge.mq.embedded.verbs.handles import Handles, QueueHandle
 from bridge.mq.embedded.verbs.logical_message import Place, available, behind, joined, segments
 from bridge.mq.embedded.verbs.rendering import OPTIONS as PROPERTIES
 from bridge.mq.embedded.verbs.rendering import manner, render

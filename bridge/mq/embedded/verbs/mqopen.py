@@ -6,11 +6,11 @@ asked for when the object is found, and before anything changes.
 
 from __future__ import annotations
 
-from bridge.mq.embedded import dynamic_queue
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs import dynamic_queue
 from bridge.mq.embedded.verbs.handles import (
     INPUT,
     DefinitionHandle,
@@ -136,7 +136,7 @@ class Opening(Handles):
         queue_manager = self.queue_manager
         name = od.ObjectName
         local = od.ObjectQMgrName in ("", queue_manager.name)
-        selection = selection_of(queue_manager, od.SelectionString)
+        selection = selection_of(queue_manager.appearance, od.SelectionString)
         if local and name not in queue_manager.queues and name in queue_manager.models:
             return self._open_model(od, options)
         definition = self._definition(name) if local else None
@@ -188,7 +188,7 @@ class Opening(Handles):
 
     def _open_model(self, od: MQOD, options: int) -> QueueHandle:
         """Make a dynamic queue from a model queue, and open it."""
-        selection = selection_of(self.queue_manager, od.SelectionString)
+        selection = selection_of(self.queue_manager.appearance, od.SelectionString)
         self._ask_queue(od, options, od.ObjectName, None, "DSP")
         queue = dynamic_queue.dynamic_queue(
             self.queue_manager, self.queue_manager.models[od.ObjectName], od.DynamicQName, self._acting(od, options)

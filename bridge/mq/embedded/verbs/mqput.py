@@ -13,8 +13,8 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.authority.authorization import open_options
-from bridge.mq.embedded.dynamic_queue import TEMPORARY
 from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.property import leading, merge
 from bridge.mq.embedded.report import report
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
@@ -27,9 +27,9 @@ from bridge.mq.embedded.verbs.descriptor import (
     group_fields,
     is_grouped,
 )
+from bridge.mq.embedded.verbs.dynamic_queue import TEMPORARY
 from bridge.mq.embedded.verbs.handles import Handles, QueueHandle, TopicHandle, check_publishable
 from bridge.mq.embedded.verbs.logical_message import SEGMENT, Place, segmented
-from bridge.mq.embedded.verbs.property import leading, merge
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSTS, Property
 from bridge.wire import cmqc

@@ -84,7 +84,7 @@ class Subscribing(Handles):
         self._check_room()
         check_subscribe(sd)
         self._check_quiescing(sd.Options)
-        selection = selection_of(self.queue_manager, sd.SelectionString)
+        selection = selection_of(self.queue_manager.appearance, sd.SelectionString)
         existing = self.queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
         if existing is None:
             if not sd.Options & cmqc.MQSO_CREATE:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.message import Message, PublicationMessage
-from bridge.mq.embedded.verbs.property import check_property, merge, split
+from bridge.mq.embedded.property import check_property, merge, split
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions, Got, Property
 from bridge.wire import cmqc

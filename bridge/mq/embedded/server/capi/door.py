@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from bridge.mapping.message import Message
 from bridge.mq import interface
-from bridge.mq.embedded.capi import structures
-from bridge.mq.embedded.capi.frames import GREETING, LENGTH, Reader, Verb, Writer
-from bridge.mq.embedded.capi.values import read_properties, write_properties
+from bridge.mq.embedded import property as properties
+from bridge.mq.embedded.server.capi import structures
+from bridge.mq.embedded.server.capi.frames import GREETING, LENGTH, Reader, Verb, Writer
+from bridge.mq.embedded.server.capi.values import read_properties, write_properties
 from bridge.mq.embedded.server.conversation import Conversation, Malformed, Server, unexpected
-from bridge.mq.embedded.verbs import property as properties
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQPMO, GetOptions, Got, Property

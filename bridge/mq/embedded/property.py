@@ -26,7 +26,6 @@ from typing import Any, Final
 import msgspec
 
 from bridge.mapping.message import CCSID_UTF8
-from bridge.mq.embedded.selector.condition import RESERVED
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Property
 from bridge.wire import cmqc
@@ -35,6 +34,8 @@ from bridge.wire.mq.namevalue import write_value
 
 __all__ = ["Property", "check_property", "merge", "read_folders", "split"]
 
+#: Words that are no identifiers ("Property name restrictions").
+RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
 USER_FOLDER: Final = "usr"
 #: Folders that hold properties whether they say so or not.
 PROPERTY_FOLDERS: Final = frozenset(

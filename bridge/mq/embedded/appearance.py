@@ -1,15 +1,15 @@
-"""A message on a queue of the embedded queue manager, and how it looks to an application that gets it."""
+"""How a message on a queue of the embedded queue manager looks to an application that gets it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bridge.mapping.message import CCSID_UTF8, AnyMessage, Message, PublicationMessage, mqps_folder
+from bridge.mapping.message import CCSID_UTF8, Message, PublicationMessage, mqps_folder
+from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import (
     MQMD,
@@ -24,63 +24,8 @@ from bridge.wire.mq import (
     encode_rfh2,
 )
 
-if TYPE_CHECKING:
-    from bridge.mq.embedded.queue import Queue
-    from bridge.mq.embedded.storage.store import Row
-
-
-#: The highest priority of the queue manager (MaxPriority).
-MAX_PRIORITY = 9
-
-
 #: Sets the identifiers of messages behind an MQXQH apart from those that go before it.
 _EMBEDDED = 1 << 63
-
-
-class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
-    """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
-
-    It serves as the agent's Transmission when it lies on the transmission queue.
-    """
-
-    queue: Queue
-    #: unique in this queue manager for all time; the last eight bytes of the MsgId it generates
-    msg_number: int
-    message: AnyMessage
-    persistent: bool
-    priority: int
-    #: seconds since the epoch
-    put_time: float
-    #: RemoteQMgrName and RemoteQName when it lies on a transmission queue
-    client_id: str = ""
-    remote_queue: str = ""
-    topic: str | None = None
-    user_data: str | None = None
-    retained: bool = False
-    #: MQMD.CorrelId that the subscription prescribes; None leaves the message's own
-    correl_id: bytes | None = None
-    #: the MsgId that the putter gave; None for one that the queue manager generates
-    msg_id: bytes | None = None
-    #: seconds since the epoch; 0 for a message that does not expire
-    expires_at: float = 0.0
-    #: must be on disk before its unit of work is committed
-    durable: bool = False
-    #: the row of the store that holds it, once it is on disk
-    row: Row | None = None
-    backout_count: int = 0
-    #: name of the application that put it; None when its MQMD says its context by itself
-    put_application: str | None = ""
-    #: replaced by a later one before it was ever committed: it never becomes available
-    superseded: bool = False
-    #: place in the queue's list; a message is linked while it can be got
-    linked: bool = False
-    previous: Any = None
-    following: Any = None
-
-    @property
-    def expired(self) -> bool:
-        """Return whether the MQMD.Expiry of the message has run down."""
-        return bool(self.expires_at) and time.time() >= self.expires_at
 
 
 class Appearance:

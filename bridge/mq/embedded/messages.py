@@ -1,0 +1,72 @@
+"""Messages onto queues: their numbers, and MQPUT as everything in the queue manager does it."""
+
+from __future__ import annotations
+
+import time
+
+from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mapping.message import Message
+from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.objects import Destination, Objects
+from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
+from bridge.mq.embedded.storage.journal import Journal
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+
+
+class Messages(Objects):
+    """Objects of a queue manager, and what puts messages to its queues."""
+
+    #: ends units of work
+    journal: Journal
+    #: next number for a message
+    _next: int
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.appearance = Appearance(name)
+
+    def next_number(self) -> int:
+        """Return a number for a message, never used before by this queue manager.
+
+        No number ends in sixteen zero bits: the last two bytes serve as MQTT message id, which is never 0.
+        """
+        number = self._next
+        self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
+        return number
+
+    def put(
+        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = ""
+    ) -> StoredMessage:
+        """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError."""
+        queue = destination.queue
+        assert queue is not None
+        md = message.md
+        reason = queue.refusal(message.length) if destination.put_enabled else cmqc.MQRC_PUT_INHIBITED
+        if reason:
+            raise MQError(reason, f"put to queue {queue.name}")
+        persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
+            md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
+        )
+        full = persistent and self.journal.reserve.full and not self.journal.has_room()
+        if full and queue.name != MAPPING_STATE_QUEUE:
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
+        now = time.time()
+        stored = StoredMessage(
+            queue,
+            self.next_number(),
+            message,
+            persistent,
+            min(md.Priority, MAX_PRIORITY) if md.Priority >= 0 else destination.priority,
+            now,
+            destination.client_id,
+            destination.remote_queue,
+            msg_id=md.MsgId if md.MsgId != cmqc.MQMI_NONE else None,
+            expires_at=now + md.Expiry / 10 if md.Expiry > 0 else 0.0,
+            durable=persistent and not queue.temporary,
+            put_application=application,
+        )
+        queue.depth += 1
+        unit.puts.append(stored)
+        return stored
