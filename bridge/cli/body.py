@@ -9,7 +9,7 @@ import msgspec
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.output import note
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rendered import identifier, queue_name
+from bridge.mapping.rules.rendered import identifier, queue_name
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -77,8 +77,8 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     from bridge.cli.requirements import lacking_at_queue_manager
     from bridge.cli.surroundings import lacking, unreachable
     from bridge.config import ConfigurationError, describe
-    from bridge.mapping.check import loops_of
-    from bridge.mapping.doubts import doubts
+    from bridge.mapping.rules.check import loops_of
+    from bridge.mapping.rules.doubts import doubts
 
     findings = Findings(str(config))
     try:

@@ -13,7 +13,7 @@ from bridge.cli.body import CCSID_UTF8, descriptor
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.mapping.message import Message
 from bridge.mapping.property_name import property_name
-from bridge.mapping.scope import BYTE_FIELDS
+from bridge.mapping.rules.scope import BYTE_FIELDS
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
 
 _HEADERS = {"xqh": "MQXQH", "dlh": "MQDLH", "mde": "MQMDE"}

@@ -16,7 +16,7 @@ from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 if TYPE_CHECKING:
     from bridge.config import LinkConfig
     from bridge.mapping.publication import MappedMessage, Publication
-    from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule
+    from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule
 
 Made = TypeVar("Made")
 
@@ -90,14 +90,14 @@ def try_mapping(
     """
     rule, publisher, link = _rule(mapping, config)
     body = _payload(payload, payload_file)
-    from bridge.mapping.rule import ToMqRule
+    from bridge.mapping.rules.rule import ToMqRule
 
     if isinstance(rule, ToMqRule):
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
-        from bridge.mapping.guarantee import received_qos
         from bridge.mapping.publication import Publication
+        from bridge.mapping.rules.guarantee import received_qos
 
         if link is not None:
             qos = received_qos(rule.config.guarantee, qos)
@@ -131,7 +131,7 @@ def try_mapping(
         raise Failure(f"mapping {mapping} is one to MQTT: {options_} are of publications to MQ", WRONG_USAGE)
     from bridge.cli.body import properties_in
     from bridge.cli.message_file import message_in, message_of, with_properties
-    from bridge.mapping.guarantee import published_qos
+    from bridge.mapping.rules.guarantee import published_qos
 
     made = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
     made = made if not properties else with_properties(made, properties_in(properties))
@@ -155,7 +155,7 @@ def _rule(name: str, file: Path | None) -> tuple[Rule, str, LinkConfig | None]:
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_of
     from bridge.config import LOCAL, ToMqMapping
     from bridge.config.problems import suggestion
-    from bridge.mapping.rule import rule_of
+    from bridge.mapping.rules.rule import rule_of
 
     configuration = configuration_of(file, None)
     if configuration is None:
@@ -184,7 +184,7 @@ def _print_message(rule: ToMqRule, publication: Publication, json: bool) -> None
 
     mapped = _mapped(rule, partial(rule.map, publication))
     if mapped is None:
-        from bridge.mapping.topic_pattern import TopicPattern
+        from bridge.mapping.rules.topic_pattern import TopicPattern
 
         source = rule.config.source.mqtt
         if not TopicPattern(source).matches(publication.topic):

@@ -16,7 +16,7 @@ PersistenceWord = Literal["not-persistent", "persistent", "as-queue"]
 ExpiryWord = Literal["unlimited", "as-published"]
 
 TemplateText = Annotated[str, values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.{line|upper}")]
-"""A template; `bridge.mapping.template` reads it, and says what is wrong with it."""
+"""A template; `bridge.mapping.rules.template` reads it, and says what is wrong with it."""
 Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")], TemplateText]
 """Name of a property -> template of its value."""
 

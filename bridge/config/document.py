@@ -15,7 +15,7 @@ from bridge.config.problems import ConfigurationError, Problem, expectation, pla
 from bridge.config.references import Clash
 
 Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]
-"""Looks at mappings and links, each right by itself, for what only their meaning shows (`bridge.mapping.check`)."""
+"""Looks at mappings and links, each right by itself, for what only their meaning shows (`bridge.mapping.rules.check`)."""
 
 
 def load(path: Path, examine: Examine | None = None) -> Configuration:

@@ -27,7 +27,7 @@ Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
 ]
 TopicFilterText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
-"""A topic filter with captures; `bridge.mapping.topic_pattern` reads it."""
+"""A topic filter with captures; `bridge.mapping.rules.topic_pattern` reads it."""
 _ONE_SIDE = "exactly one of queue: and topic:"
 _ONE_SIDE_SCHEMA = ConfigDict(
     json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}

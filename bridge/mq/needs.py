@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
-from bridge.mapping.template import Template
+from bridge.mapping.rules.template import Template
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.interface import MQOD
 from bridge.mq.poller import REMOVALS

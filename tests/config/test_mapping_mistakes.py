@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.config import ConfigurationError, load
-from bridge.mapping.check import problems
+from bridge.mapping.rules.check import problems
 
 KEY_VALUE = "a mapping (lines of 'key: value')"
 NO_DEFAULT = "this key, which has no default"

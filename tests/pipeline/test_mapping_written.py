@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from bridge.mapping.local_publication import received_message
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
-from bridge.mapping.rule import rule_of
+from bridge.mapping.rules.rule import rule_of
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.interface import MQOD, MQSD, Got
 from bridge.mq.outlet import Outlet

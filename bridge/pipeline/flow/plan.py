@@ -19,8 +19,8 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType
 from bridge.archive.schema import arrow_schema
 from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
 from bridge.config.link import LOCAL
-from bridge.mapping.rule import rule_of
-from bridge.mapping.template import Template
+from bridge.mapping.rules.rule import rule_of
+from bridge.mapping.rules.template import Template
 from bridge.pipeline.flow import diversion
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns

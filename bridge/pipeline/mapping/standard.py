@@ -11,7 +11,7 @@ from bridge.mapping.headers import rfh2_of
 from bridge.mapping.local_publication import message_of
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Publication
-from bridge.mapping.rendered import topic_name, topic_string
+from bridge.mapping.rules.rendered import topic_name, topic_string
 
 
 class ToMq(Protocol):

@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from bridge.mapping.publication import Destination
-from bridge.mapping.to_mq_rule import PERSISTENCE
+from bridge.mapping.rules.to_mq_rule import PERSISTENCE
 from bridge.mq.interface import MQOD
 from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
 from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns

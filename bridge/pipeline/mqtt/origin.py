@@ -9,7 +9,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from bridge.config import values
-from bridge.mapping.overlap import overlaps
+from bridge.mapping.rules.overlap import overlaps
 from bridge.mapping.topic import topic_filter_error
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.pipeline.options import Options

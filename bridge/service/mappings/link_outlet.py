@@ -10,10 +10,10 @@ from bridge.archive.mapping_recorder import FILTERED, LINK_LOST
 from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
-from bridge.mapping.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.rule import ToMqttRule
+from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
+from bridge.mapping.rules.rule import ToMqttRule
 from bridge.mq.intake import Intake
 from bridge.mq.interface import Connection, Got
 from bridge.mqtt.link import LinkLost, Refusal

@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.loops import LoopGuard
+from bridge.mapping.rules.loops import LoopGuard
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 
 from bridge.archive.recorder import Recorder
 from bridge.config import LinkConfig
-from bridge.mapping.loops import LoopGuard
+from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host
 from bridge.mq.intake import mapping_subscriptions, remove_subscription

@@ -11,7 +11,7 @@ from bridge.mapping.envelope import publication_of
 from bridge.mapping.local_publication import message_of
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
-from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.intake import Intake, IntakeSource
 from bridge.mq.interface import Connection, Got
 from bridge.service.mappings.runner import PuttingRunner

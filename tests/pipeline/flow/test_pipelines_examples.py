@@ -16,7 +16,7 @@ import pytest
 from bridge.config import load
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
-from bridge.mapping.rule import ToMqRule, rule_of
+from bridge.mapping.rules.rule import ToMqRule, rule_of
 from bridge.mq.interface import Got
 from bridge.mq.outlet import Outlet
 from bridge.mqtt.link import LinkConnection

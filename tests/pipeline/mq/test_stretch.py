@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.mq.embedded import stored
 from bridge.mq.interface import MQOD, Connection, GetOptions
 from bridge.pipeline.mq import browsing, stretch
 from bridge.pipeline.mq.place import APPLICATION_NAME, Place
@@ -95,7 +94,7 @@ def test_messages_that_expired_are_left_out(
     wanted = list(there(connection, queue))
     assert len(wanted) == 32
     # An hour later, for the queue manager.
-    monkeypatch.setattr(stored, "time", SimpleNamespace(**vars(time) | {"time": lambda: time.time() + 3_600}))
+    monkeypatch.setattr(queue_module, "time", SimpleNamespace(**vars(time) | {"time": lambda: time.time() + 3_600}))
     assert browsed(connection, queue, wanted) == [b"stays", b"stays too"]
 
 

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
-from bridge.mapping.loops import LoopGuard
 from bridge.mapping.message import Message
+from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import LocalConnection
 from bridge.mq.errors import MQError

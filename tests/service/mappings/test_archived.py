@@ -13,7 +13,7 @@ from bridge.archive.events import Mapped, events_of, together
 from bridge.archive.mapping_recorder import CAME_ROUND, FILTERED, MappingRecorder
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
-from bridge.mapping.loops import LoopGuard
+from bridge.mapping.rules.loops import LoopGuard
 from bridge.wire import cmqc
 from tests.service.mappings.scene import Fault, Scene, mapping_config
 

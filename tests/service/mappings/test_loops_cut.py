@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.loops import LoopGuard
+from bridge.mapping.rules.loops import LoopGuard
 from tests.patience import until
 from tests.service.mappings.scene import LINK, Scene, mapping_config
 

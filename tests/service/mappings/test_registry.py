@@ -12,7 +12,7 @@ import pytest
 
 from bridge.config import Configuration, load
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mapping.check import problems
+from bridge.mapping.rules.check import problems
 from bridge.mq.mapping_subscription import mapping_subscriptions
 from bridge.mq.progress import Progress
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask

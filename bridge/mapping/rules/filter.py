@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue
-from bridge.mapping.attribute import check_known, located
-from bridge.mapping.template import check_name
+from bridge.mapping.rules.attribute import check_known, located
+from bridge.mapping.rules.template import check_name
 
 
 class Filterable(Protocol):
-    """What a filter looks at; :mod:`bridge.mapping.scope` has it for both directions."""
+    """What a filter looks at; :mod:`bridge.mapping.rules.scope` has it for both directions."""
 
     def __call__(self, name: str, /) -> str | None: ...
     @property
@@ -47,7 +47,7 @@ class Filter:
             tests.append(_of_property(name, wanted))
         if config.json_path is not None:
             # Few mappings have one, and what it needs takes longer to import than the rest of a mapping.
-            from bridge.mapping.json_filter import json_test
+            from bridge.mapping.rules.json_filter import json_test
 
             # last, for it costs the most
             tests.append(located("filter.json", json_test, config.json_path))

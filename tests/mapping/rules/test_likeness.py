@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.message import Message, PublicationMessage
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.to_mq_rule import ToMqRule
-from bridge.mapping.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.to_mq_rule import ToMqRule
+from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

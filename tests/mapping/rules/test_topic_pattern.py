@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.rule_error import PatternError
+from bridge.mapping.rules.rule_error import PatternError
+from bridge.mapping.rules.topic_pattern import TopicPattern
 from bridge.mapping.topic import matches
-from bridge.mapping.topic_pattern import TopicPattern
 
 
 @pytest.mark.parametrize(

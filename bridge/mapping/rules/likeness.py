@@ -1,8 +1,8 @@
 """What a rule maps alike: what it has made of one publication or message serves the next, with another payload.
 
 Devices publish to the same topics all day, and applications put the same kind of message. Whatever a rule looks at
-(`bridge.mapping.dependence`) is the same then, and so is all that it makes of it: of a publication destination, MQMD and
-RFH2, but for the digits of mqtt.msgid; of a message without headers everything but the payload.
+(`bridge.mapping.rules.dependence`) is the same then, and so is all that it makes of it: of a publication destination, MQMD
+and RFH2, but for the digits of mqtt.msgid; of a message without headers everything but the payload.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.dependence import dependence_of
 from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage, Publication
+from bridge.mapping.rules.dependence import dependence_of
 
 #: Kinds that are remembered; then all are forgotten, for they come again.
 MOST = 8192

@@ -6,8 +6,8 @@ The bridge runs rules, and so do Spark's workers; both make them of (name, confi
 from __future__ import annotations
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.to_mq_rule import ToMqRule
-from bridge.mapping.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.to_mq_rule import ToMqRule
+from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 
 __all__ = ["Rule", "ToMqRule", "ToMqttRule", "rule_of"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from bridge.mapping.template import Placeholder, Template
+from bridge.mapping.rules.template import Placeholder, Template
 
 #: Words whose value has no slash in it.
 _ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rule_error import TemplateError
-from bridge.mapping.template import Template
-from bridge.mapping.topic_pattern import TopicPattern
+from bridge.mapping.rules.rule_error import TemplateError
+from bridge.mapping.rules.template import Template
+from bridge.mapping.rules.topic_pattern import TopicPattern
 
 VALUES = {
     "line": "a/b",

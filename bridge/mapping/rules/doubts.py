@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bridge.config import LOCAL, AnyMapping, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
-from bridge.mapping.guarantee import GUARANTEED_QOS, published_qos
-from bridge.mapping.template import WORDS, Placeholder, Template
-from bridge.mapping.topic_pattern import TopicPattern
+from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
+from bridge.mapping.rules.template import WORDS, Placeholder, Template
+from bridge.mapping.rules.topic_pattern import TopicPattern
 
 #: The template filter that gives a name without a value one.
 _DEFAULT = "default"

@@ -8,11 +8,11 @@ import pytest
 
 from bridge.config.mapping import FilterConfig
 from bridge.mapping.envelope import Envelope
-from bridge.mapping.filter import Filter
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.rule_error import RuleError
-from bridge.mapping.scope import MessageScope, PublicationScope
+from bridge.mapping.rules.filter import Filter
+from bridge.mapping.rules.rule_error import RuleError
+from bridge.mapping.rules.scope import MessageScope, PublicationScope
 from bridge.wire.mq import MQMD
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bridge.config import AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping
-from bridge.mapping.attribute import Attribute, located
-from bridge.mapping.filter import Filter
-from bridge.mapping.loops import Loop, loops
-from bridge.mapping.rule import rule_of
-from bridge.mapping.rule_error import FilterError, PatternError, RuleError, TemplateError
-from bridge.mapping.topic_pattern import TopicPattern
+from bridge.mapping.rules.attribute import Attribute, located
+from bridge.mapping.rules.filter import Filter
+from bridge.mapping.rules.loops import Loop, loops
+from bridge.mapping.rules.rule import rule_of
+from bridge.mapping.rules.rule_error import FilterError, PatternError, RuleError, TemplateError
+from bridge.mapping.rules.topic_pattern import TopicPattern
 
 #: A queue manager's name, which the checks of a file do not depend on.
 _ANY = "QM"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rule_error import RuleError, TemplateError
-from bridge.mapping.template import WORDS, Scope, Template
+from bridge.mapping.rules.rule_error import RuleError, TemplateError
+from bridge.mapping.rules.template import WORDS, Scope, Template
 
 Result = TypeVar("Result")
 Made = TypeVar("Made")

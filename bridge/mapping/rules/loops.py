@@ -14,10 +14,10 @@ import msgspec
 
 from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
-from bridge.mapping.attribute import located
-from bridge.mapping.overlap import name_pattern, overlaps, topic_levels
-from bridge.mapping.template import Template
-from bridge.mapping.topic_pattern import TopicPattern
+from bridge.mapping.rules.attribute import located
+from bridge.mapping.rules.overlap import name_pattern, overlaps, topic_levels
+from bridge.mapping.rules.template import Template
+from bridge.mapping.rules.topic_pattern import TopicPattern
 
 AnyMapping = ToMqMapping | ToMqttMapping
 

@@ -1,6 +1,6 @@
 """Templates: text with `{name|filter|filter:'argument'}` in it, filled from a message.
 
-What a name stands for is its scope's to say (:mod:`bridge.mapping.scope`); here it is looked up, filtered, and put in
+What a name stands for is its scope's to say (:mod:`bridge.mapping.rules.scope`); here it is looked up, filtered, and put in
 its place. Literal braces are written twice.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rule_error import TemplateError
+from bridge.mapping.rules.rule_error import TemplateError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

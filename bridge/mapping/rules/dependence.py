@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.template import MD_FIELDS, Template
+from bridge.mapping.rules.template import MD_FIELDS, Template
 
 #: Fields of an MQMD that every rule to MQTT looks at.
 _MD_ALWAYS = frozenset(

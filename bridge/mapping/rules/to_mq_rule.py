@@ -9,19 +9,19 @@ import msgspec
 
 from bridge.config.attributes import STANDARD_PERSISTENCE
 from bridge.config.mapping import MessageAttributes, ToMqMapping
-from bridge.mapping.attribute import Attribute, located
-from bridge.mapping.filter import Filter
 from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
 from bridge.mapping.hops import mark_of
-from bridge.mapping.likeness import PublicationLikeness
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
 from bridge.mapping.publication import Destination, KeptRequest, MappedMessage, Publication, Unmappable
-from bridge.mapping.rendered import identifier, queue_manager_name, queue_name, topic_string, user_identifier
-from bridge.mapping.rule_error import RuleError
-from bridge.mapping.scope import PublicationScope
-from bridge.mapping.template import Scope
-from bridge.mapping.topic_pattern import TopicPattern
+from bridge.mapping.rules.attribute import Attribute, located
+from bridge.mapping.rules.filter import Filter
+from bridge.mapping.rules.likeness import PublicationLikeness
+from bridge.mapping.rules.rendered import identifier, queue_manager_name, queue_name, topic_string, user_identifier
+from bridge.mapping.rules.rule_error import RuleError
+from bridge.mapping.rules.scope import PublicationScope
+from bridge.mapping.rules.template import Scope
+from bridge.mapping.rules.topic_pattern import TopicPattern
 from bridge.wire import cmqc
 
 #: Words of the YAML -> MQMD.Persistence.

@@ -7,19 +7,19 @@ from functools import partial
 from typing import TypeVar
 
 from bridge.config.mapping import PublicationAttributes, ToMqttMapping
-from bridge.mapping.attribute import Attribute, located
 from bridge.mapping.envelope import Envelope
-from bridge.mapping.filter import Filter
 from bridge.mapping.from_mq import publication_qos
 from bridge.mapping.hops import mark_of
-from bridge.mapping.likeness import MessageLikeness
 from bridge.mapping.message import Message
 from bridge.mapping.payload import json_object, utf_8
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.rendered import correlation, mqtt_string, topic_name, topic_string
-from bridge.mapping.rule_error import RuleError
-from bridge.mapping.scope import MessageScope
-from bridge.mapping.topic_pattern import TopicPattern
+from bridge.mapping.rules.attribute import Attribute, located
+from bridge.mapping.rules.filter import Filter
+from bridge.mapping.rules.likeness import MessageLikeness
+from bridge.mapping.rules.rendered import correlation, mqtt_string, topic_name, topic_string
+from bridge.mapping.rules.rule_error import RuleError
+from bridge.mapping.rules.scope import MessageScope
+from bridge.mapping.rules.topic_pattern import TopicPattern
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
 
