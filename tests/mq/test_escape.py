@@ -9,22 +9,22 @@ import pytest
 
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.escape import run_mqsc
 from bridge.mq.interface import CommandResponse
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[LocalConnection]:
+def connection(tmp_path: Path) -> Iterator[EmbeddedConnection]:
     queue_manager = QueueManager("MQB1", tmp_path)
     CommandServer(queue_manager).start()
-    connection = LocalConnection(queue_manager)
+    connection = EmbeddedConnection(queue_manager)
     yield connection
     connection.disconnect()
     queue_manager.close()
 
 
-def test_each_command_has_its_answer(connection: LocalConnection) -> None:
+def test_each_command_has_its_answer(connection: EmbeddedConnection) -> None:
     script = (
         "* two lines\nDEFINE QLOCAL(A) +\n  DESCR('it''s (ours)')\nDEFINE QLOCAL(A)\nDISPLAY QLOCAL(A) MAXDEPTH DESCR\n"
     )
@@ -39,7 +39,7 @@ def test_each_command_has_its_answer(connection: LocalConnection) -> None:
     ("command", "number"),
     [("DEFINE CHEESE(A)", "AMQ8405I"), ("DELETE QLOCAL(NONE)", "AMQ8147E"), ("DISPLAY QLOCAL(NONE)", "AMQ8147E")],
 )
-def test_what_is_refused_says_why(connection: LocalConnection, command: str, number: str) -> None:
+def test_what_is_refused_says_why(connection: EmbeddedConnection, command: str, number: str) -> None:
     (response,) = run_mqsc(connection, command)
     assert isinstance(response, CommandResponse)
     assert (response.ok, response.message[:8], response.objects) == (False, number, [])

@@ -14,7 +14,7 @@ from bridge.mq import administration
 from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD
 from bridge.mq.requirements import Missing, Requirements, missing, refused_connection
@@ -47,7 +47,7 @@ COMMANDS = {
 }
 
 
-class GuardedConnection(LocalConnection):
+class GuardedConnection(EmbeddedConnection):
     """The embedded queue manager with an object authority manager and a command server that do as they are told."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
@@ -229,7 +229,7 @@ def test_the_bridges_own_dead_letter_queue_is_looked_at_too(connection: GuardedC
 
 
 def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> None:
-    other = LocalConnection(connection._queue_manager)
+    other = EmbeddedConnection(connection._queue_manager)
     other.open(MQOD(ObjectName=XMITQ), cmqc.MQOO_INPUT_EXCLUSIVE)
     assert told(connection) == []
     other.disconnect()

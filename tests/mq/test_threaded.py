@@ -20,7 +20,7 @@ from bridge.mq import ledger, poller, worker
 from bridge.mq.agent import Side, StateKey, UnitOfWork
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.mq.publisher import BatchLimits
@@ -63,7 +63,7 @@ class BreakableConnection:
         self.gates: dict[str, threading.Event] = {}
         # Where authorities are enforced, it needs what any application needs (see `enforced`).
         user = "bridge" if queue_manager.authorization is not None else ""
-        self._inner = LocalConnection(queue_manager, "mqbridge", user)
+        self._inner = EmbeddedConnection(queue_manager, "mqbridge", user)
         self._purpose, self._fault = purpose, fault
         self._dead = False
 
@@ -115,7 +115,7 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     monkeypatch.setattr(Subscriber, "_inquire", staticmethod(lambda _connection: []))
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
-    connection = LocalConnection(manager)
+    connection = EmbeddedConnection(manager)
     script = "DEFINE QLOCAL(OUT) MAXDEPTH(100000)\nDEFINE SUB('all') TOPICSTR('t/#') DEST(OUT)"
     assert all(response.ok for response in connection.command(script))
     connection.disconnect()
@@ -172,7 +172,7 @@ async def stop(agent: ThreadedAgent) -> None:
 
 
 def drain(manager: QueueManager, queue: str) -> list[Message]:
-    connection = LocalConnection(manager)
+    connection = EmbeddedConnection(manager)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     messages = []
     while True:
@@ -242,7 +242,7 @@ def test_publications_are_there_once_wherever_the_connection_breaks(queue_manage
 
 async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
     """Messages for a client are browsed, delivered and removed with a record; a second life finds none of them."""
-    sender = LocalConnection(manager)
+    sender = EmbeddedConnection(manager)
     for number in range(6):
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
@@ -289,7 +289,7 @@ def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
 def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
-    connection = LocalConnection(queue_manager)
+    connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
 
@@ -327,7 +327,7 @@ def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: Queue
 
 
 def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
-    connection = LocalConnection(queue_manager)
+    connection = EmbeddedConnection(queue_manager)
     connection.command("ALTER QMGR DEFXMITQ(' ')")
     assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
     connection.disconnect()
@@ -344,7 +344,7 @@ def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
 
 
 def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_manager: QueueManager) -> None:
-    connection = LocalConnection(queue_manager)
+    connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
     key = StateKey(Side.RECEIVED, "a")
@@ -419,7 +419,7 @@ SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('alice') AUTHA
 
 @pytest.fixture
 def enforced(queue_manager: QueueManager) -> QueueManager:
-    assert all(response.ok for response in LocalConnection(queue_manager).command(AUTHORITIES))
+    assert all(response.ok for response in EmbeddedConnection(queue_manager).command(AUTHORITIES))
     queue_manager.enforce_authorities()
     return queue_manager
 
@@ -610,7 +610,7 @@ def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection
         agent.on_dropped = lambda *what: dropped.append(what)
         await asyncio.wait_for(agent.open(), PATIENCE)
         await subscribed(agent, "dev", "shut/x")
-        connection = LocalConnection(queue_manager)
+        connection = EmbeddedConnection(queue_manager)
         assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
         for kind, one in made:
             if kind == "subscriptions":
@@ -721,7 +721,7 @@ def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueM
 def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
     """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
     key = StateKey(Side.RECEIVED, "a")
-    connection = LocalConnection(queue_manager)
+    connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/a') PUB(DISABLED)")[0].ok
 
     class Opens(Fault):

@@ -27,7 +27,7 @@ from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.capi import frames
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.interface import MQOD, CommandResponse
 from bridge.wire.mq import MQMD
@@ -82,7 +82,7 @@ class Manager:
         self._server = ApplicationServer(self.itself, admission)
         asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(PATIENCE)
         self.port = self._server.port
-        self._connection = LocalConnection(self.itself, "tests")
+        self._connection = EmbeddedConnection(self.itself, "tests")
 
     @property
     def place(self) -> str:
@@ -112,7 +112,7 @@ class Manager:
             while not self.itself.queues[queue].waiters:
                 if ended.wait(0.005):
                     return
-            connection = LocalConnection(self.itself, "tests")
+            connection = EmbeddedConnection(self.itself, "tests")
             connection.put1(MQOD(ObjectName=f"{queue}.GO"), Message(MQMD(), b"go"))
             connection.disconnect()
 

@@ -15,7 +15,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.interface import MQOD
 from bridge.wire.mq import MQMD
 from tests.mqi.conftest import Manager, until
@@ -100,7 +100,7 @@ def test_outside_of_a_unit_of_work(
 
 
 def put_to_go(manager: Manager) -> None:
-    connection = LocalConnection(manager.itself, "tests")
+    connection = EmbeddedConnection(manager.itself, "tests")
     connection.put1(MQOD(ObjectName="GO"), Message(MQMD(), b"go"))
     connection.disconnect()
 
@@ -130,7 +130,7 @@ class Restarted:
             ran = self.end_under(package, text, executor)
             before = QueueManager("MQB1", self._directory)  # nobody reaches this one
             if first:
-                (response,) = LocalConnection(before, "tests").command(first)
+                (response,) = EmbeddedConnection(before, "tests").command(first)
                 assert response.ok, response.message
             before.close()
             self.start()

@@ -35,7 +35,7 @@ EXPIRY_INTERVAL = 10.0
 _STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
 
 
-class LocalAgent:
+class EmbeddedAgent:
     """`bridge.mq.agent.Agent` on an embedded queue manager; call it on the thread of `loop`."""
 
     hands_over_at_once = True

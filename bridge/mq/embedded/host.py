@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
-from bridge.mq.embedded.agent import LocalAgent
+from bridge.mq.embedded.agent import EmbeddedAgent
 from bridge.mq.embedded.mqsc.script import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
 from bridge.mq.embedded.storage.store import StoreError
@@ -61,7 +61,7 @@ class EmbeddedHost:
                 configuration.transmission_queue,
                 configuration.transmission_queue,
             )
-        self.agent = LocalAgent(
+        self.agent = EmbeddedAgent(
             self.queue_manager,
             configuration.transmission_queue,
             loop,
@@ -100,7 +100,7 @@ class EmbeddedHost:
         ]
 
     def connect(self, purpose: str) -> Connection:
-        return LocalConnection(self.queue_manager)
+        return EmbeddedConnection(self.queue_manager)
 
     async def stop(self) -> None:
         await self._server.close()

@@ -31,10 +31,11 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
+from bridge.mq.embedded.storage.batch import Delivery, Lane, Put
 from bridge.mq.embedded.storage.data_directory import hold
 from bridge.mq.embedded.storage.journal import Journal
 from bridge.mq.embedded.storage.reserve import reserve_path
-from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
+from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.topics import Route, Subscription
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.errors import MQError

@@ -49,6 +49,17 @@ class Unit:
         self.done: Callable[[int], None] | None = None
 
     @property
+    def is_written(self) -> bool:
+        """Return whether something of the unit of work goes to disk, or depends on what does."""
+        return bool(
+            self.definitions
+            or self.latest
+            or self.effects
+            or any(stored.durable for stored in self.puts)
+            or any(stored.row is not None for stored in self.gets)
+        )
+
+    @property
     def empty(self) -> bool:
         """Return whether there is nothing to commit."""
         return not (self.puts or self.gets or self.definitions or self.latest or self.effects)
@@ -65,6 +76,17 @@ def undo(unit: Unit) -> None:
         stored.queue.restore(stored)
     for queue_ in {id(stored.queue): stored.queue for stored in unit.gets}.values():
         queue_.announce()
+
+
+def take_back(units: list[Unit]) -> None:
+    """Make the messages that were in force before these units the latest of their keys again."""
+    for unit in units:
+        for kept, key, replacement in unit.applied:
+            if replacement is not None and kept.get(key) is replacement:
+                del kept[key]
+    for unit in units:
+        for kept, key, before in unit.displaced:
+            kept[key] = before
 
 
 @contextmanager

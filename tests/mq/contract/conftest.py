@@ -25,7 +25,7 @@ from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
@@ -48,7 +48,7 @@ def local(directory: Path) -> Iterator[Connect]:
     queue_manager = QueueManager("MQB1", directory)
     queue_manager.enforce_authorities()
     try:
-        yield lambda: LocalConnection(queue_manager, "contract")
+        yield lambda: EmbeddedConnection(queue_manager, "contract")
     finally:
         queue_manager.close()
 

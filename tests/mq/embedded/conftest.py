@@ -9,7 +9,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.interface import MQOD, CommandResponse, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -24,7 +24,7 @@ class Manager:
 
     def _open(self) -> None:
         self.itself = QueueManager("MQB1", self._directory)
-        self.connection = LocalConnection(self.itself)
+        self.connection = EmbeddedConnection(self.itself)
 
     def restart(self) -> None:
         self.close()

@@ -12,10 +12,10 @@ import pytest
 
 from bridge.mapping.message import Message, PublicationMessage
 from bridge.mq.agent import ClientSubscription, Side, StateKey, UnitOfWork
-from bridge.mq.embedded.agent import PUBLICATION_QUEUE, LocalAgent
+from bridge.mq.embedded.agent import PUBLICATION_QUEUE, EmbeddedAgent
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.wire import cmqc
@@ -31,7 +31,7 @@ class Service:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
-        self.agent = LocalAgent(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
+        self.agent = EmbeddedAgent(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
         self.batches: list[list] = []
         #: what happened, in order
         self.events: list[tuple] = []
@@ -122,7 +122,7 @@ def run(tmp_path: Path):
         try:
             prepare(queue_manager)
             if script:
-                for response in LocalConnection(queue_manager).command(script):
+                for response in EmbeddedConnection(queue_manager).command(script):
                     assert response.ok, response.message
             asyncio.run(everything())
         finally:
@@ -441,7 +441,7 @@ def test_what_exists_for_clean_sessions_only_needs_no_disk(run):
 
 def test_a_direct_message_of_an_application_comes_as_a_transmission(run):
     async def work(service):
-        connection = LocalConnection(service.queue_manager)
+        connection = EmbeddedConnection(service.queue_manager)
         od = MQOD(ObjectName="alarms/7", ObjectQMgrName="c7")
         await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1), b"direct"))
         await service.flush()
@@ -454,7 +454,7 @@ def test_a_direct_message_of_an_application_comes_as_a_transmission(run):
 
 def test_dead_letters(run):
     async def work(service):
-        connection = LocalConnection(service.queue_manager)
+        connection = EmbeddedConnection(service.queue_manager)
         od = MQOD(ObjectName="alarms/7", ObjectQMgrName="nobody")
         put = await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1, Format=b"MQSTR"), b"direct"))
         await service.flush()
@@ -488,7 +488,7 @@ def test_a_dead_letter_without_a_dead_letter_queue_stays_where_it_is(run):
 
 def test_the_transmission_queue_is_taken_for_exclusive_input(run):
     async def work(service):
-        connection = LocalConnection(service.queue_manager)
+        connection = EmbeddedConnection(service.queue_manager)
         with pytest.raises(MQError) as error:
             connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_SHARED)
         assert error.value.reason == cmqc.MQRC_OBJECT_IN_USE
@@ -508,7 +508,7 @@ def test_the_transmission_queue_is_taken_for_exclusive_input(run):
 )
 def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     async def start(queue_manager):
-        agent = LocalAgent(queue_manager, queue, asyncio.get_running_loop())
+        agent = EmbeddedAgent(queue_manager, queue, asyncio.get_running_loop())
         with pytest.raises(MQError) as error:
             await agent.open()
         assert error.value.reason == reason
@@ -526,7 +526,7 @@ def test_after_stop_another_may_have_the_queue(run):
         await service.subscribe("c1", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
         assert service.transmissions == []
-        connection = LocalConnection(service.queue_manager)
+        connection = EmbeddedConnection(service.queue_manager)
         connection.close(connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_EXCLUSIVE))
         await service.start()
         assert [one.topic for one in service.transmissions] == ["t"]

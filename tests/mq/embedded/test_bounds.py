@@ -18,14 +18,14 @@ from bridge.mapping.to_mq import ClientIdentity, to_mq
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.mq.agent import UnitOfWork
 from bridge.mq.embedded import character_wildcards
-from bridge.mq.embedded.agent import LocalAgent
+from bridge.mq.embedded.agent import EmbeddedAgent
 from bridge.mq.embedded.glob import Glob, Wildcard
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import RetainedPublications
 from bridge.mq.embedded.selector.condition import selector
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.topics import ROUTE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQSD
@@ -60,7 +60,7 @@ def manager(tmp_path: Path):
 def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> None:
     """One that is too long, too deep or no UTF-8 is MQRC_TOPIC_STRING_ERROR (2425), for a publication as for a filter."""
     assert (topic_filter_error(topic) is None) is is_taken
-    connection = LocalConnection(manager)
+    connection = EmbeddedConnection(manager)
     put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic)
     queues = len(manager.queues)
@@ -78,7 +78,7 @@ def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> Non
 
 def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> None:
     for topic_filter in (DEEPEST, "/".join("+" * TOPIC_LEVELS), "#", DEEPEST[:-1] + "#"):
-        connection = LocalConnection(manager)
+        connection = EmbeddedConnection(manager)
         sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic_filter)
         connection.subscribe(sd)
     assert len(manager.topics.route(DEEPEST).subscriptions) == 4
@@ -91,7 +91,7 @@ def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None
         manager = QueueManager("MQB1", tmp_path)
         prepare(manager)
         try:
-            agent = LocalAgent(manager, XMITQ, asyncio.get_running_loop())
+            agent = EmbeddedAgent(manager, XMITQ, asyncio.get_running_loop())
             await agent.open()
             came: list[StoredMessage] = []
             agent.start(came.extend)
@@ -118,7 +118,7 @@ def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> No
         manager = QueueManager("MQB1", tmp_path)
         prepare(manager)
         try:
-            agent = LocalAgent(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
+            agent = EmbeddedAgent(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
             unit = UnitOfWork()
             unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
             agent.execute(unit)

@@ -10,9 +10,9 @@ import pytest
 from bridge.mapping.message import Message, PublicationMessage
 from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mq.agent import UnitOfWork
-from bridge.mq.embedded.agent import LocalAgent
+from bridge.mq.embedded.agent import EmbeddedAgent
 from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.intake import Intake, IntakeSource, mapping_subscriptions, remove_subscription
 from bridge.mq.interface import MQOD, MQSD, GetOptions
 from bridge.mq.outlet import Outlet
@@ -93,7 +93,7 @@ def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
     intake = intake_of(manager.connection)
 
     async def publish() -> None:
-        agent = LocalAgent(manager.itself, "NONE", asyncio.get_running_loop())
+        agent = EmbeddedAgent(manager.itself, "NONE", asyncio.get_running_loop())
         done = asyncio.Event()
         unit = UnitOfWork(lambda _unit: done.set())
         for payload in (b"state", b""):
@@ -134,7 +134,7 @@ def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedM
     ],
 )
 def test_a_retained_publication_is_cleared_once_that_is_committed(commanded, first, second, retained):
-    connection = LocalConnection(commanded.itself)
+    connection = EmbeddedConnection(commanded.itself)
     outlet = Outlet(connection)
     intake = intake_of(commanded.connection)
     for unit in (first, second):
@@ -149,7 +149,7 @@ def test_a_retained_publication_is_cleared_once_that_is_committed(commanded, fir
 
 def test_what_is_backed_out_clears_nothing(commanded):
     commanded.publish("t/1", b"1", retain=True)
-    connection = LocalConnection(commanded.itself)
+    connection = EmbeddedConnection(commanded.itself)
     outlet = Outlet(connection)
     outlet.put(mapped(b"", clear=True))
     connection.backout()
@@ -161,7 +161,7 @@ def test_what_is_backed_out_clears_nothing(commanded):
 
 
 def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
-    connection = LocalConnection(commanded.itself)
+    connection = EmbeddedConnection(commanded.itself)
     for mapping, topic_filter in (("a", "t/a"), ("a.b", "t/b"), ("a.b", "t/c")):
         intake = intake_of(connection, mapping, topic_filter)
         intake.take(1, 1, 0.0, 0.0)
@@ -181,7 +181,7 @@ def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
 def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manager, before, after):
     """Every publication here matches both filters, so each comes exactly once, in order."""
     intake_of(manager.connection, topic_filter=before).close()
-    connection = LocalConnection(manager.itself)
+    connection = EmbeddedConnection(manager.itself)
     intake = intake_of(connection, topic_filter=after)
     ended = threading.Event()
     room = threading.Semaphore(20)  # no more than that wait, or nothing would ever be found empty
@@ -189,7 +189,7 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manag
 
     def publish() -> None:
         nonlocal published
-        publisher = LocalConnection(manager.itself)
+        publisher = EmbeddedConnection(manager.itself)
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t/1")
         while room.acquire() and not ended.is_set():
             published += 1

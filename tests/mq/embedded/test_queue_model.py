@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.wire import cmqc
@@ -62,7 +62,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.manager = QueueManager("MQB1", self.directory)
-        self.connections = [LocalConnection(self.manager) for _ in APPLICATIONS]
+        self.connections = [EmbeddedConnection(self.manager) for _ in APPLICATIONS]
         self.handles: dict[tuple[int, str], int] = {}
 
     @initialize()
@@ -198,7 +198,7 @@ class QueueMachine(RuleBasedStateMachine):
         connection = self.connections[application]
         if disconnect:
             connection.disconnect()
-            self.connections[application] = LocalConnection(self.manager)
+            self.connections[application] = EmbeddedConnection(self.manager)
             for queue in QUEUES:
                 self.handles.pop((application, queue), None)
                 self.cursors.pop((application, queue), None)

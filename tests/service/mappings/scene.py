@@ -15,7 +15,7 @@ from bridge.config.mapping import AnyMapping
 from bridge.mapping.message import Message
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions, Got
 from bridge.service.mappings.runner import Runner
@@ -88,7 +88,7 @@ class Scene:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
-        self.application = LocalConnection(queue_manager)
+        self.application = EmbeddedConnection(queue_manager)
         self.broker = Broker()
         self.broker.kill = self.kill
         self.fault = Fault()

@@ -20,7 +20,7 @@ from bridge.wire.mq import MQMD
 Result = TypeVar("Result")
 
 
-class LocalConnection:
+class EmbeddedConnection:
     """`bridge.mq.interface.Connection` on an embedded queue manager of this process; verbs wait where MQI calls wait.
 
     Without a user it is the bridge itself, which is asked for no authority.

@@ -13,23 +13,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bridge.mapping.message import PublicationMessage
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.row import Row
+from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, batch_of, is_writable
 from bridge.mq.embedded.storage.reserve import Reserve
-from bridge.mq.embedded.storage.store import (
-    COMPACTION_FLOOR,
-    DEAD_BYTES,
-    DEAD_ROWS,
-    Batch,
-    Delivery,
-    Lane,
-    Put,
-    Store,
-    encode,
-    primary_code,
-)
-from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.embedded.storage.store import COMPACTION_FLOOR, DEAD_BYTES, DEAD_ROWS, Store, primary_code
+from bridge.mq.embedded.unit import Unit, take_back, undo
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -181,7 +170,7 @@ class Journal:
                 definitions += unit.definitions
         if not logged and not removed and not moved:
             return None, definitions, logged, moved
-        return _batch(moved + logged, removed), definitions, logged, moved
+        return batch_of(moved + logged, removed), definitions, logged, moved
 
     def _to_move(self) -> list[StoredMessage]:
         """Return the messages of rows that hold little else than removed ones: logged again, they let the rows go.
@@ -215,15 +204,15 @@ class Journal:
                     self._account(row, logged, moved, [one for unit in units for one in unit.gets])
             elif reason == cmqc.MQRC_UNEXPECTED_ERROR:
                 # One of them has no form on disk: the others are written without it.
-                good = [unit for unit in units if _is_writable(unit)]
+                good = [unit for unit in units if is_writable(unit)]
                 if len(good) < len(units):
-                    units = [unit for unit in units if not _is_writable(unit)]
+                    units = [unit for unit in units if not is_writable(unit)]
                     self._waiting[:0] = good
             else:
                 # What was submitted behind a unit that fails was made in the belief that it would not: a record of message
                 # ids received, say, has those of the unit before it.
-                units += [unit for unit in self._waiting if _is_written(unit)]
-                self._waiting = [unit for unit in self._waiting if not _is_written(unit)]
+                units += [unit for unit in self._waiting if unit.is_written]
+                self._waiting = [unit for unit in self._waiting if not unit.is_written]
             self._end(units, reason)
             self._busy = False
             self._advance()
@@ -291,7 +280,7 @@ class Journal:
         self._ending = True
         arrived: dict[Queue, list[StoredMessage]] = {}
         if reason != cmqc.MQRC_NONE:
-            _take_back(units)
+            take_back(units)
             for unit in reversed(units):
                 undo(unit)
         for unit in units:
@@ -388,73 +377,3 @@ def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
             except Exception:
                 log.exception("messages of queue %s cannot be handed on; they stay there", target.name)
         target.announce()
-
-
-def _is_written(unit: Unit) -> bool:
-    """Return whether something of a unit of work goes to disk, or depends on what does."""
-    return bool(
-        unit.definitions
-        or unit.latest
-        or unit.effects
-        or any(stored.durable for stored in unit.puts)
-        or any(stored.row is not None for stored in unit.gets)
-    )
-
-
-def _is_writable(unit: Unit) -> bool:
-    """Return whether a unit of work by itself has a form on disk: where a group has none, the fault is of one of it."""
-    try:
-        encode(_batch([stored for stored in unit.puts if stored.durable], []))
-        for kind, name, attributes in unit.definitions:
-            f"{kind}{name}{attributes}".encode()
-    except Exception:
-        return False
-    return True
-
-
-def _take_back(units: list[Unit]) -> None:
-    """Make the messages that were in force before these units the latest of their keys again."""
-    for unit in units:
-        for kept, key, replacement in unit.applied:
-            if replacement is not None and kept.get(key) is replacement:
-                del kept[key]
-    for unit in units:
-        for kept, key, before in unit.displaced:
-            kept[key] = before
-
-
-def _batch(messages: list[StoredMessage], removed: list[int]) -> Batch:
-    """Make a row of the log. Deliveries of one publication, which stand next to each other, share its message."""
-    records: list[Put] = []
-    lanes: dict[Lane, int] = {}
-    last: Put | None = None
-    lane, place = None, 0
-    for stored in messages:
-        if (
-            lane is None
-            or lane.correl_id is not stored.correl_id
-            or lane.client_id != stored.client_id
-            or lane.queue != stored.queue.name
-            or lane.user_data != stored.user_data
-            or lane.remote_queue != stored.remote_queue
-        ):
-            lane = Lane(stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data, stored.correl_id)
-            place = lanes.setdefault(lane, len(lanes))
-        delivery = Delivery(stored.msg_number, place, stored.retained)
-        message = stored.message
-        topic = None if type(message) is PublicationMessage else stored.topic
-        if last is not None and last.message is message and last.topic == topic and last.msg_id == stored.msg_id:
-            last.deliveries.append(delivery)
-            continue
-        last = Put(
-            message,
-            [delivery],
-            stored.priority,
-            stored.put_time,
-            topic,
-            stored.expires_at,
-            stored.msg_id,
-            stored.put_application,
-        )
-        records.append(last)
-    return Batch(records, removed, list(lanes))

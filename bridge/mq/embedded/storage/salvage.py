@@ -14,17 +14,9 @@ import msgspec
 
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
+from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
 from bridge.mq.embedded.storage.layout import batch_checksum, object_checksum
-from bridge.mq.embedded.storage.store import (
-    DIGEST_MASK,
-    SCHEMA,
-    SCHEMA_VERSION,
-    Batch,
-    StoreError,
-    decode,
-    digest_of,
-    encode,
-)
+from bridge.mq.embedded.storage.store import SCHEMA, SCHEMA_VERSION, StoreError
 
 DATABASE = "queuemanager.db"
 

@@ -15,11 +15,11 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.to_mq import ClientIdentity, to_mq
 from bridge.mq.agent import UnitOfWork
-from bridge.mq.embedded.agent import LocalAgent
+from bridge.mq.embedded.agent import EmbeddedAgent
 from bridge.mq.embedded.authority.authorization import AuthorizationService, user_of_this_process
 from bridge.mq.embedded.authority.records import specificity
 from bridge.mq.embedded.mqsc.script import prepare
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD
 from bridge.wire import cmqc
@@ -158,7 +158,7 @@ def test_a_refusal_is_in_the_log(enforcing: Manager, caplog: pytest.LogCaptureFi
 
 def refusal(manager: Manager, user: str, od: MQOD, options: int) -> str:
     """What is missing for an MQOPEN; blank when it may."""
-    connection = LocalConnection(manager.itself, "app", user)
+    connection = EmbeddedConnection(manager.itself, "app", user)
     try:
         connection.close(connection.open(od, options))
     except MQError as error:
@@ -179,9 +179,9 @@ def app(enforcing: Manager) -> Manager:
 
 
 def test_connecting(app: Manager) -> None:
-    LocalConnection(app.itself, "app", "app").disconnect()
+    EmbeddedConnection(app.itself, "app", "app").disconnect()
     with pytest.raises(MQError, match=r"user 'bob' lacks authority for queue manager MQB1 \(CONNECT\)") as error:
-        LocalConnection(app.itself, "app", "bob")
+        EmbeddedConnection(app.itself, "app", "bob")
     assert error.value.reason == cmqc.MQRC_NOT_AUTHORIZED
 
 
@@ -232,7 +232,7 @@ def test_opening(app: Manager, grants: str, od: MQOD, options: int, missing: str
 
 def test_what_is_open_stays_open(app: Manager) -> None:
     """Authority is asked for when an object is opened."""
-    connection = LocalConnection(app.itself, "app", "app")
+    connection = EmbeddedConnection(app.itself, "app", "app")
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT)
     app.ok("DELETE AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('app')")
     connection.put(handle, Message(MQMD(), b"x"))
@@ -243,28 +243,28 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     """Their makers may do everything with them, after a restart as well, until they are deleted."""
     app.ok("DEFINE QMODEL(PERM) DEFTYPE(PERMDYN)")
     grant(app, "PRINCIPAL('app')", "PERM", "PUT,DSP")
-    connection = LocalConnection(app.itself, "app", "app")
+    connection = EmbeddedConnection(app.itself, "app", "app")
     connection.open(MQOD(ObjectName="PERM", DynamicQName="MINE"), OUTPUT)
     connection.disconnect()
     app.restart()
     app.itself.enforce_authorities()
     app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)")
     grant(app, "PRINCIPAL('bob')", "MINE", "PUT")
-    other = LocalConnection(app.itself, "app", "bob")
+    other = EmbeddedConnection(app.itself, "app", "bob")
     with pytest.raises(MQError, match=r"MINE \(DLT\)"):
         other.close(other.open(MQOD(ObjectName="MINE"), OUTPUT), cmqc.MQCO_DELETE)
-    connection = LocalConnection(app.itself, "app", "app")
+    connection = EmbeddedConnection(app.itself, "app", "app")
     other.disconnect()
     connection.close(connection.open(MQOD(ObjectName="MINE"), cmqc.MQOO_INPUT_SHARED), cmqc.MQCO_DELETE)
     assert not [one for one in app.itself.authority_records.granted if one.profile == "MINE"]
 
 
 def test_commands_are_for_administrators(app: Manager) -> None:
-    connection = LocalConnection(app.itself, "app", "app")
+    connection = EmbeddedConnection(app.itself, "app", "app")
     with pytest.raises(MQError, match="user 'app' lacks authority for command DISPLAY QMGR") as error:
         connection.command("DISPLAY QMGR")
     assert error.value.reason == cmqc.MQRC_NOT_AUTHORIZED
-    assert LocalConnection(app.itself, "app", "mqm").command("DISPLAY QMGR")[0].ok
+    assert EmbeddedConnection(app.itself, "app", "mqm").command("DISPLAY QMGR")[0].ok
 
 
 # MQTT clients ---------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_the_agent(manager: Manager, enforced: bool) -> None:
         manager.itself.enforce_authorities()
 
     async def run() -> tuple[dict[str, int], dict[str, list[int]], dict[str, int]]:
-        agent = LocalAgent(manager.itself, XMITQ, asyncio.get_running_loop())
+        agent = EmbeddedAgent(manager.itself, XMITQ, asyncio.get_running_loop())
         admitted: dict[str, int] = {}
         subscribed: dict[str, list[int]] = {}
         published: dict[str, int] = {}

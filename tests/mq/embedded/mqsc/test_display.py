@@ -11,7 +11,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.display import render
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.interface import MQOD, CommandResponse
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -37,20 +37,20 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
 
 
 @pytest.fixture
-def connection(queue_manager: QueueManager) -> LocalConnection:
-    connection = LocalConnection(queue_manager)
+def connection(queue_manager: QueueManager) -> EmbeddedConnection:
+    connection = EmbeddedConnection(queue_manager)
     for response in connection.command(OBJECTS):
         assert response.ok, response.message
     return connection
 
 
-def shown(connection: LocalConnection, command: str) -> list[dict[str, str | int]]:
+def shown(connection: EmbeddedConnection, command: str) -> list[dict[str, str | int]]:
     (response,) = connection.command(command)
     assert response.ok, response.message
     return response.objects
 
 
-def refusal(connection: LocalConnection, command: str) -> str:
+def refusal(connection: EmbeddedConnection, command: str) -> str:
     (response,) = connection.command(command)
     assert not response.ok and not response.objects
     return response.message
@@ -83,7 +83,7 @@ def refusal(connection: LocalConnection, command: str) -> str:
         ("DISPLAY QSTATUS(APP*) TYPE(QUEUE)", ["APP.IN", "APP.OUT"]),
     ],
 )
-def test_which_queues_are_shown(connection: LocalConnection, command: str, names: list[str]) -> None:
+def test_which_queues_are_shown(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
         assert [one["QUEUE"] for one in shown(connection, command)] == names
     else:
@@ -107,7 +107,7 @@ def test_which_queues_are_shown(connection: LocalConnection, command: str, names
         ("DISPLAY SBSTATUS('c2*')", ["c2:x"]),
     ],
 )
-def test_which_subscriptions_are_shown(connection: LocalConnection, command: str, names: list[str]) -> None:
+def test_which_subscriptions_are_shown(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
         assert [one["SUB"] for one in shown(connection, command)] == names
     else:
@@ -128,7 +128,7 @@ def test_which_subscriptions_are_shown(connection: LocalConnection, command: str
         ("DISPLAY QUEUE(APP.IN) TARGET", {}),
     ],
 )
-def test_which_attributes_are_shown(connection: LocalConnection, command: str, pairs: dict[str, str | int]) -> None:
+def test_which_attributes_are_shown(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
     (one,) = shown(connection, command)
     assert list(one.items()) == [("QUEUE", "APP.IN"), ("TYPE", "QLOCAL"), *pairs.items()]
 
@@ -164,7 +164,7 @@ def test_which_attributes_are_shown(connection: LocalConnection, command: str, p
     ],
 )  # fmt: skip
 def test_whole_objects_begin_with_their_name_and_follow_the_alphabet(
-    connection: LocalConnection, command: str, first: list[tuple[str, str]], some: dict[str, str | int]
+    connection: EmbeddedConnection, command: str, first: list[tuple[str, str]], some: dict[str, str | int]
 ) -> None:
     (one,) = shown(connection, command)
     assert list(one.items())[: len(first)] == first
@@ -173,7 +173,7 @@ def test_whole_objects_begin_with_their_name_and_follow_the_alphabet(
     assert one.items() >= some.items()
 
 
-def test_subscription_status_shows_status_only(connection: LocalConnection) -> None:
+def test_subscription_status_shows_status_only(connection: EmbeddedConnection) -> None:
     (one,) = shown(connection, "DISPLAY SBSTATUS('c2:x')")
     assert list(one) == ["SUB", "DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR"]
 
@@ -197,13 +197,13 @@ def test_subscription_status_shows_status_only(connection: LocalConnection) -> N
         ("DISPLAY CHANNEL(*)", "DISPLAY CHANNEL"),
     ],
 )
-def test_a_display_that_cannot_be(connection: LocalConnection, command: str, says: str) -> None:
+def test_a_display_that_cannot_be(connection: EmbeddedConnection, command: str, says: str) -> None:
     message = refusal(connection, command)
     assert message.startswith("AMQ8405I")
     assert says in message
 
 
-def test_queue_status_follows_the_queue(connection: LocalConnection, queue_manager: QueueManager) -> None:
+def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_manager: QueueManager) -> None:
     od = MQOD(ObjectName="APP.IN")
     reading = connection.open(od, cmqc.MQOO_INPUT_SHARED)
     writing = [connection.open(od, cmqc.MQOO_OUTPUT) for _ in range(2)]
@@ -227,12 +227,12 @@ def test_queue_status_follows_the_queue(connection: LocalConnection, queue_manag
 # Topic status
 
 
-def retain(connection: LocalConnection, topic: str) -> None:
+def retain(connection: EmbeddedConnection, topic: str) -> None:
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     connection.put1(od, Message(MQMD(), b"x"), cmqc.MQPMO_RETAIN)
 
 
-def test_topic_status_inherits_from_the_nearest_object_that_says_something(connection: LocalConnection) -> None:
+def test_topic_status_inherits_from_the_nearest_object_that_says_something(connection: EmbeddedConnection) -> None:
     (one,) = shown(connection, "DISPLAY TPSTATUS('prices/fruit')")
     assert list(one.items()) == [
         ("TPSTATUS", "prices/fruit"),
@@ -260,7 +260,7 @@ def test_topic_status_inherits_from_the_nearest_object_that_says_something(conne
     assert one["DEFPRTY"] == 2
 
 
-def test_topic_status_knows_retained_publications_and_subscriptions(connection: LocalConnection) -> None:
+def test_topic_status_knows_retained_publications_and_subscriptions(connection: EmbeddedConnection) -> None:
     retain(connection, "x")
     connection.command("DEFINE SUB('c3:x') TOPICSTR('x') DEST(APP.OUT)")
     (one,) = shown(connection, "DISPLAY TPSTATUS('x') RETAINED SUBCOUNT")
@@ -281,13 +281,13 @@ def test_topic_status_knows_retained_publications_and_subscriptions(connection: 
         ("prices/#", ["prices", "prices/#", "prices/fruit"]),
     ],
 )
-def test_topic_status_takes_wildcards(connection: LocalConnection, asked: str, strings: list[str]) -> None:
+def test_topic_status_takes_wildcards(connection: EmbeddedConnection, asked: str, strings: list[str]) -> None:
     retain(connection, "a/b/c")
     retain(connection, "$SYS/broker")
     assert [one["TPSTATUS"] for one in shown(connection, f"DISPLAY TPSTATUS('{asked}')")] == strings
 
 
-def test_topic_status_of_an_unknown_topic_string(connection: LocalConnection) -> None:
+def test_topic_status_of_an_unknown_topic_string(connection: EmbeddedConnection) -> None:
     assert refusal(connection, "DISPLAY TPSTATUS('nowhere')").startswith("AMQ8147E")
 
 
@@ -296,7 +296,7 @@ def test_topic_status_of_an_unknown_topic_string(connection: LocalConnection) ->
     [("GT", ["PRICES"]), ("LE", []), ("EQ", []), ("NE", ["PRICES", "PRICES.FRUIT"])],
 )
 def test_asparent_is_neither_more_nor_less_than_a_number(
-    connection: LocalConnection, operator: str, names: list[str]
+    connection: EmbeddedConnection, operator: str, names: list[str]
 ) -> None:
     command = f"DISPLAY TOPIC(PRICES*) WHERE(DEFPRTY {operator} 3)"
     if names:
@@ -336,6 +336,6 @@ def test_what_cannot_be_printed_is_a_dot() -> None:
     assert render(response) == "AMQ8147E: a.b"
 
 
-def test_a_response_without_objects_is_one_line(connection: LocalConnection) -> None:
+def test_a_response_without_objects_is_one_line(connection: EmbeddedConnection) -> None:
     (response,) = connection.command("PING QMGR")
     assert render(response) == "AMQ8415I: Queue manager MQB1 is running."

@@ -12,7 +12,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.wire import cmqc, cmqcfc
@@ -66,7 +66,7 @@ class Administrator:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
-        self.connection = LocalConnection(queue_manager, "administrator", "admin")
+        self.connection = EmbeddedConnection(queue_manager, "administrator", "admin")
         for response in self.connection.command(OBJECTS):
             assert response.ok, response.message
         self.replies = self.connection.open(MQOD(ObjectName=REPLIES), cmqc.MQOO_INPUT_SHARED)

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.mq.embedded.authority.records import Identity, covers
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.interface import MQOD
 from bridge.wire import cmqc, cmqcfc
@@ -216,7 +216,7 @@ def test_what_a_bridge_elsewhere_runs_takes_an_authority(
     clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
 ) -> None:
     """Clear Topic String, Inquire Subscription and Ping; every other command stays an administrator's."""
-    office = LocalConnection(clerk.queue_manager, "office")
+    office = EmbeddedConnection(clerk.queue_manager, "office")
     (response,) = office.command(f"SET AUTHREC {profile} PRINCIPAL('admin') AUTHADD({authority})")
     assert response.ok, response.message
     clerk.ask(command, given)
@@ -228,7 +228,7 @@ def test_what_a_bridge_elsewhere_runs_takes_an_authority(
 
 def test_administrators_by_user_identifier(clerk: Administrator) -> None:
     """What counts is the MQMD.UserIdentifier of the command, that of the connection that put it."""
-    clerk.connection = LocalConnection(clerk.queue_manager, "office", "mqm")
+    clerk.connection = EmbeddedConnection(clerk.queue_manager, "office", "mqm")
     clerk.replies = clerk.connection.open(MQOD(ObjectName="REPLIES"), cmqc.MQOO_INPUT_SHARED)
     clerk.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {})
     clerk.ask(SET, QUEUE | GROUPS | PUT_AND_GET)

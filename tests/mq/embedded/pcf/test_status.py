@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
@@ -61,7 +61,7 @@ def test_queue_status(admin: Administrator) -> None:
 
 
 def test_connections(admin: Administrator) -> None:
-    other = LocalConnection(admin.queue_manager, "other", "user")
+    other = EmbeddedConnection(admin.queue_manager, "other", "user")
     queue = other.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_OUTPUT)
     other.put(queue, Message(MQMD(), b"x"), cmqc.MQPMO_SYNCPOINT)
     command = cmqcfc.MQCMD_INQUIRE_CONNECTION

@@ -19,7 +19,7 @@ from bridge.cli.program import program
 from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.script import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
@@ -40,7 +40,7 @@ def started(directory: Path) -> QueueManager:
 
 
 def put(manager: QueueManager, *bodies: bytes) -> None:
-    connection = LocalConnection(manager)
+    connection = EmbeddedConnection(manager)
     handle = connection.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_OUTPUT)
     for body in bodies:
         connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body))
@@ -342,7 +342,7 @@ def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> 
         assert sorted(reasons) == [cmqc.MQRC_NONE, cmqc.MQRC_UNEXPECTED_ERROR]
         assert bodies(manager) == [b"good", b"later"]
         for _ in range(70):  # rows that are gone are deleted in between
-            connection = LocalConnection(manager)
+            connection = EmbeddedConnection(manager)
             handle = connection.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_INPUT_SHARED)
             put(manager, b"x")
             connection.get(handle, GetOptions())
@@ -363,7 +363,7 @@ def test_the_data_directory_is_not_open_to_all(tmp_path: Path) -> None:
 def test_a_refused_definition_leaves_no_row(tmp_path: Path) -> None:
     manager = started(tmp_path)
     try:
-        connection = LocalConnection(manager)
+        connection = EmbeddedConnection(manager)
         with pytest.raises(MQError):
             connection.open(MQOD(ObjectName="NO.SUCH"), cmqc.MQOO_OUTPUT)
         connection.disconnect()

@@ -22,7 +22,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import journal as journal_module
 from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
 from bridge.mq.errors import MQError
@@ -41,7 +41,7 @@ from pathlib import Path
 from bridge.mapping.message import Message
 from bridge.mq.interface import MQOD, MQSD, GetOptions
 from bridge.mq.embedded.storage import journal
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -106,7 +106,7 @@ def opened(directory: Path) -> Iterator[QueueManager]:
         queue_manager.close()
 
 
-def drained(connection: LocalConnection, queue: str) -> list[str]:
+def drained(connection: EmbeddedConnection, queue: str) -> list[str]:
     """The data of the messages on a queue; they stay."""
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_BROWSE)
     found = []
@@ -138,7 +138,7 @@ PUTTING = """
 manager = QueueManager("MQB1", directory)
 
 def work(n):
-    connection = LocalConnection(manager)
+    connection = EmbeddedConnection(manager)
     for number in itertools.count():
         pair = f"{run}.{n}.{number}"
         put(connection, "TAKEN", pair, SYNC)
@@ -158,8 +158,8 @@ every_thread(work, 6)
 
 def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path):
     with opened(tmp_path) as queue_manager:
-        define(LocalConnection(queue_manager), "DEFINE QLOCAL(TAKEN) MAXDEPTH(99999999)")
-        define(LocalConnection(queue_manager), "DEFINE QLOCAL(OTHER) MAXDEPTH(99999999)")
+        define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(TAKEN) MAXDEPTH(99999999)")
+        define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(OTHER) MAXDEPTH(99999999)")
     promised: set[str] = set()
     dice = random.Random(7)
     for run in range(4):
@@ -168,7 +168,7 @@ def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path):
         child.kill()
         promised |= {pair for _, pair in child.lines}
         with opened(tmp_path) as queue_manager:
-            connection = LocalConnection(queue_manager)
+            connection = EmbeddedConnection(queue_manager)
             taken, other = drained(connection, "TAKEN"), drained(connection, "OTHER")
             assert len(taken) == len(set(taken))
             assert sorted(taken) == sorted(other), "both puts of a unit of work, or none"
@@ -189,7 +189,7 @@ manager = QueueManager("MQB1", directory)
 say("start")
 
 def work(n):
-    connection = LocalConnection(manager)
+    connection = EmbeddedConnection(manager)
     handle = connection.open(MQOD(ObjectName="IN"), cmqc.MQOO_INPUT_SHARED)
     for number in itertools.count():
         name = f"{run}.{n}.{number}"
@@ -210,7 +210,7 @@ every_thread(work, 4)
 def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_path):
     """Each message is removed in the unit of work that retains it: it is on the queue or it was the state, never both."""
     with opened(tmp_path) as queue_manager:
-        define(LocalConnection(queue_manager), "DEFINE QLOCAL(IN) MAXDEPTH(99999999)")
+        define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(IN) MAXDEPTH(99999999)")
     put_names: set[str] = set()
     taken: set[str] = set()
     perhaps: set[str] = set()
@@ -223,7 +223,7 @@ def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_
         perhaps |= {line[1] for line in child.lines if line[0] == "taking"}
         rows = sqlite3.connect(tmp_path / "queuemanager.db").execute("SELECT count(*) FROM batch").fetchone()[0]
         with opened(tmp_path) as queue_manager:
-            found = drained(LocalConnection(queue_manager), "IN")
+            found = drained(EmbeddedConnection(queue_manager), "IN")
             assert len(found) == len(set(found))
             assert not taken & set(found), "came back"
             assert put_names - perhaps <= set(found), "lost"
@@ -237,7 +237,7 @@ def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_
 
 DEFINING = """
 manager = QueueManager("MQB1", directory)
-connection = LocalConnection(manager)
+connection = EmbeddedConnection(manager)
 say("start")
 for number in itertools.count():
     for text in (
@@ -269,7 +269,7 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
     gone = {int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "gone"}
     assert len(made) > 20
     with opened(tmp_path) as queue_manager:
-        connection = LocalConnection(queue_manager)
+        connection = EmbeddedConnection(queue_manager)
         for number in sorted(made):
             (shown,) = connection.command(f"DISPLAY QLOCAL(Q{number}) ALL")[0].objects
             assert (shown["DEFPRTY"], shown["MAXDEPTH"]) == (7, number + 10)
@@ -393,7 +393,7 @@ class Disk:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.manager = QueueManager("MQB1", directory)
-        self.connection = LocalConnection(self.manager)
+        self.connection = EmbeddedConnection(self.manager)
 
     def restart(self) -> None:
         self.manager.close()
@@ -528,7 +528,7 @@ def test_an_error_nobody_foresaw_does_not_end_the_journal(disk):
 
 def test_commits_after_the_end_are_refused(tmp_path):
     with opened(tmp_path) as queue_manager:
-        connection = LocalConnection(queue_manager)
+        connection = EmbeddedConnection(queue_manager)
         define(connection, "DEFINE QLOCAL(Q)")
     with pytest.raises(MQError) as error:
         put(connection, "Q", b"late")
@@ -639,7 +639,7 @@ def test_many_threads_share_few_writes(disk):
 
     store.write = write
     threads = [
-        threading.Thread(target=put, args=(LocalConnection(disk.manager), "Q", str(number).encode()))
+        threading.Thread(target=put, args=(EmbeddedConnection(disk.manager), "Q", str(number).encode()))
         for number in range(20)
     ]
     threads[0].start()
@@ -650,7 +650,7 @@ def test_many_threads_share_few_writes(disk):
         with disk.manager.lock:
             if len(disk.manager.journal._waiting) == 19:
                 break
-    assert drained(LocalConnection(disk.manager), "Q") == [], "nothing is visible before it is on disk"
+    assert drained(EmbeddedConnection(disk.manager), "Q") == [], "nothing is visible before it is on disk"
     release.set()
     for thread in threads:
         thread.join(PATIENCE)

@@ -23,9 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import RETAINED_QUEUE, QueueManager
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import journal as journal_module
-from bridge.mq.embedded.storage.store import Batch
+from bridge.mq.embedded.storage.batch import Batch
 from bridge.mq.embedded.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -71,7 +71,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.retained: dict[str, tuple[bytes, bool]] = {}
         self.directory = self.home / str(next(self.runs))
         self.manager = QueueManager("MQB1", self.directory)
-        connection = LocalConnection(self.manager)
+        connection = EmbeddedConnection(self.manager)
         for name in QUEUES:
             assert connection.command(f"DEFINE QLOCAL({name})")[0].ok
         assert connection.command("DEFINE SUB(S) TOPICSTR('t/#') DEST(A)")[0].ok
@@ -188,12 +188,12 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: "C" in self.manager.queues)
     @rule(again=st.booleans())
     def delete_and_define_queue(self, again: bool) -> None:
-        connection = LocalConnection(self.manager)
+        connection = EmbeddedConnection(self.manager)
         assert connection.command("DELETE QLOCAL(C) PURGE")[0].ok
         self.messages["C"] = {}
         if again:
             self.kill_and_restart()
-        assert LocalConnection(self.manager).command("DEFINE QLOCAL(C)")[0].ok
+        assert EmbeddedConnection(self.manager).command("DEFINE QLOCAL(C)")[0].ok
 
     # What must hold --------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions, Property, TruncatedMessage
 from bridge.wire import cmqc
@@ -173,7 +173,7 @@ def test_selectors(connection, selector, expected):
 def test_a_locked_message_is_seen_by_its_handle_only(manager, connection):
     for data in (b"1", b"2"):
         put(connection, data)
-    other = LocalConnection(manager.itself)
+    other = EmbeddedConnection(manager.itself)
     handle, others = opened(connection), opened(other)
     assert get(connection, handle, FIRST | cmqc.MQGMO_LOCK) == b"1"
     assert get(other, others, FIRST) == b"2"
@@ -202,7 +202,7 @@ def test_marked_messages(manager, connection):
 def test_cooperating_browsers_share_their_marks(manager, connection):
     for data in (b"1", b"2", b"3"):
         put(connection, data)
-    other = LocalConnection(manager.itself)
+    other = EmbeddedConnection(manager.itself)
     mark = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_CO_OP
     handle, others = (opened(one, BOTH | cmqc.MQOO_CO_OP) for one in (connection, other))
     first = connection.get(handle, GetOptions(Options=mark))

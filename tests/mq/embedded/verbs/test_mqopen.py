@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions
 from bridge.wire import cmqc
@@ -132,7 +132,7 @@ def test_a_temporary_dynamic_queue_ends_with_its_handle(manager):
 
 
 def test_a_temporary_dynamic_queue_ends_with_its_connection(manager):
-    connection = LocalConnection(manager.itself)
+    connection = EmbeddedConnection(manager.itself)
     od = MQOD(ObjectName=MODEL)
     connection.open(od, SHARED)
     put(manager, od.ObjectName)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, GetOptions, Got
 from bridge.wire import cmqc
@@ -20,7 +20,7 @@ OUTPUT, SHARED = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED
 def connection(manager):
     for name in ("Q", "REPLIES"):
         manager.ok(f"DEFINE QLOCAL({name})")
-    return LocalConnection(manager.itself, "tester", "alice")
+    return EmbeddedConnection(manager.itself, "tester", "alice")
 
 
 def put1(connection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md) -> MQMD:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server.connection import LocalConnection
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Got, Property
 from bridge.wire import cmqc
@@ -94,7 +94,7 @@ def test_the_queue_manager_makes_the_correl_id(connection):
 
 def test_a_subscription_is_in_use_while_it_is_open(manager, connection):
     handle, _ = subscribe(connection, "a", DURABLE, SubName="s")
-    other = LocalConnection(manager.itself)
+    other = EmbeddedConnection(manager.itself)
     for options in (RESUME, ALTER):
         assert reason_of(subscribe, other, "a", DURABLE | options, SubName="s") == cmqc.MQRC_SUBSCRIPTION_IN_USE
     connection.close(handle, cmqc.MQCO_KEEP_SUB)
@@ -107,7 +107,7 @@ def test_a_subscription_is_in_use_while_it_is_open(manager, connection):
 
 @pytest.mark.parametrize(("option", "reason"), [(0, cmqc.MQRC_IDENTITY_MISMATCH), (cmqc.MQSO_ANY_USERID, 0)])
 def test_whose_a_subscription_is(manager, option, reason):
-    alice, bob = (LocalConnection(manager.itself, "a", user) for user in ("alice", "bob"))
+    alice, bob = (EmbeddedConnection(manager.itself, "a", user) for user in ("alice", "bob"))
     alice.close(subscribe(alice, "a", DURABLE | option, SubName="s")[0])
     if reason:
         assert reason_of(subscribe, bob, "a", DURABLE | RESUME, SubName="s") == reason
@@ -203,7 +203,7 @@ def test_levels(connection, pub_level, reached):
 
 
 def test_not_own_subscriptions(manager, connection):
-    other = LocalConnection(manager.itself)
+    other = EmbeddedConnection(manager.itself)
     _, mine = subscribe(connection, "a")
     _, theirs = subscribe(other, "a")
     publish(connection, "a", pmo=cmqc.MQPMO_NOT_OWN_SUBS)

@@ -1,0 +1,123 @@
+"""A batch: a row of the log, with the messages that one group of units of work has put, and the numbers of those removed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridge.mapping.message import Message, PublicationMessage
+from bridge.mq.embedded.queue import StoredMessage
+from bridge.mq.embedded.unit import Unit
+
+DIGEST_MASK = (1 << 64) - 1
+
+
+class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """Where messages of a batch lie, and what they owe to the subscription they came for. Fields as in StoredMessage."""
+
+    queue: str
+    client_id: str = ""
+    remote_queue: str = ""
+    user_data: str | None = None
+    correl_id: bytes | None = None
+
+
+class Delivery(msgspec.Struct, array_like=True, gc=False):
+    """One queue that a logged message lies on."""
+
+    msg_number: int
+    #: index among the lanes of the batch
+    lane: int
+    retained: bool = False
+
+
+class Put(msgspec.Struct, array_like=True, gc=False):
+    """A persistent message in the log, with every queue it was put to."""
+
+    message: Message | PublicationMessage
+    deliveries: list[Delivery]
+    priority: int
+    put_time: float
+    #: topic string published with, where the message itself does not tell it
+    topic: str | None = None
+    expires_at: float = 0.0
+    msg_id: bytes | None = None
+    put_application: str | None = ""
+
+
+class Batch(msgspec.Struct, array_like=True, gc=False):
+    """A row of the log: messages put, and numbers of messages removed, by one group of units of work."""
+
+    puts: list[Put]
+    removed: list[int]
+    lanes: list[Lane] = []
+    #: rows of the table once this one is committed, and what `digest_of` their ids adds up to: a row that is missing later
+    #: is noticed. -1: written by a bridge that did not say so
+    rows: int = -1
+    digest: int = 0
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Batch)
+
+
+def encode(batch: Batch) -> bytes:
+    """Return a row's body."""
+    return _ENCODER.encode(batch)
+
+
+def decode(body: bytes) -> Batch:
+    """Return a row of its body. Raises msgspec.DecodeError."""
+    return _DECODER.decode(body)
+
+
+def digest_of(row_id: int) -> int:
+    """Return what a row adds to the digest of all rows."""
+    return row_id * 0x9E3779B97F4A7C15
+
+
+def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:
+    """Make a row of the log. Deliveries of one publication, which stand next to each other, share its message."""
+    records: list[Put] = []
+    lanes: dict[Lane, int] = {}
+    last: Put | None = None
+    lane, place = None, 0
+    for stored in messages:
+        if (
+            lane is None
+            or lane.correl_id is not stored.correl_id
+            or lane.client_id != stored.client_id
+            or lane.queue != stored.queue.name
+            or lane.user_data != stored.user_data
+            or lane.remote_queue != stored.remote_queue
+        ):
+            lane = Lane(stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data, stored.correl_id)
+            place = lanes.setdefault(lane, len(lanes))
+        delivery = Delivery(stored.msg_number, place, stored.retained)
+        message = stored.message
+        topic = None if type(message) is PublicationMessage else stored.topic
+        if last is not None and last.message is message and last.topic == topic and last.msg_id == stored.msg_id:
+            last.deliveries.append(delivery)
+            continue
+        last = Put(
+            message,
+            [delivery],
+            stored.priority,
+            stored.put_time,
+            topic,
+            stored.expires_at,
+            stored.msg_id,
+            stored.put_application,
+        )
+        records.append(last)
+    return Batch(records, removed, list(lanes))
+
+
+def is_writable(unit: Unit) -> bool:
+    """Return whether a unit of work by itself has a form on disk: where a group has none, the fault is of one of it."""
+    try:
+        encode(batch_of([stored for stored in unit.puts if stored.durable], []))
+        for kind, name, attributes in unit.definitions:
+            f"{kind}{name}{attributes}".encode()
+    except Exception:
+        return False
+    return True
