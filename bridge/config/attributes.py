@@ -1,6 +1,6 @@
 """The attributes of mappings: what is set in the messages that a mapping puts, and in its publications.
 
-What is left out is as the standard profile says (seed 004; `mappings/standard.yaml`).
+What is left out is as the standard profile says (integration tables; `mappings/standard.yaml`).
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ STANDARD_PERSISTENCE: dict[Literal["0", "1", "2"], PersistenceWord] = {
     "1": "persistent",
     "2": "persistent",
 }
-"""MQMD.Persistence of a publication by its QoS (seed 004, "Persistence")."""
+"""MQMD.Persistence of a publication by its QoS (integration tables, "Persistence")."""
 STANDARD_QOS: dict[Literal["persistent", "not-persistent"], int] = {"persistent": 2, "not-persistent": 0}
-"""QoS of a message by MQMD.Persistence (seed 004, "QoS")."""
+"""QoS of a message by MQMD.Persistence (integration tables, "QoS")."""
 
 _QOS = values.integer(0, 2)
 _PERSISTENCE = values.choice(PersistenceWord)

@@ -1,7 +1,7 @@
 """Mappings: YAML rules that move messages between MQ queues or topics and MQTT topics.
 
 Both directions have one shape: `from`, `to`, and what happens in between. Which side is MQTT decides which attributes a
-mapping has. What is left out is as the standard profile says (seed 004; `mappings/standard.yaml`).
+mapping has. What is left out is as the standard profile says (integration tables; `mappings/standard.yaml`).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The standard profile of seed 004: what a mapping's attributes are where it does not say."""
+"""The standard profile of the integration tables: what a mapping's attributes are where it does not say."""
 
 from pathlib import Path
 

@@ -142,7 +142,7 @@ class Envelope:
 def publication_of(
     message: Message, *, topic: str | None = None, retained: bool | None = None
 ) -> Publication:
-    """Return the publication that a message was made of, or would be: the reverse of seed 004, table 2.
+    """Return the publication that a message was made of, or would be: the reverse of integration table 2.
 
     `topic` and `retained` say what is known of them from elsewhere than the RFH2. Raises Unmappable where headers
     cannot be read.

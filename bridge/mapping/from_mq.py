@@ -1,4 +1,7 @@
-"""IBM MQ message to MQTT publication: seed 004, "IBM MQ to an MQTT client"."""
+"""IBM MQ message to MQTT publication.
+
+Source: the integration tables (IBM MQ, "Integration of MQ Telemetry with queue managers"), "IBM MQ to an MQTT client".
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from bridge.mapping.message import AnyMessage, Message, PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, MalformedHeader, decode_chain
 
-#: A client alters the QoS of direct messages by subscribing to this topic with another QoS (seed 004, table 4).
+#: A client alters the QoS of direct messages by subscribing to this topic with another QoS (integration table 4).
 DEFAULT_QOS_TOPIC = "DEFAULT.QoS"
-#: QoS of a message that is sent to a client without a subscription (seed 004, table 4).
+#: QoS of a message that is sent to a client without a subscription (integration table 4).
 DIRECT_MESSAGE_QOS = 2
 
 
@@ -80,7 +83,7 @@ def _qos(value: object, otherwise: int | None) -> int | None:
         return otherwise
     text = str(value).strip()
     if text not in ("0", "1", "2"):
-        raise MalformedHeader("MQRFH2", 0, f"mqtt.qos is 0, 1 or 2 (seed 004, table 2), not {text[:20]!r}")
+        raise MalformedHeader("MQRFH2", 0, f"mqtt.qos is 0, 1 or 2 (integration table 2), not {text[:20]!r}")
     return int(text)
 
 
@@ -114,7 +117,7 @@ def from_mq(
     requested_qos: int | None = None,
     direct_qos: int = DIRECT_MESSAGE_QOS,
 ) -> OutgoingPublication:
-    """Return the publication that a message becomes for one client (seed 004, tables 4 and 5).
+    """Return the publication that a message becomes for one client (integration tables 4 and 5).
 
     `topic` is the topic string published with, or the queue name that an application put the direct message to;
     `retained` whether it comes as a retained publication; `persistent` overrides MQMD.Persistence once the queue manager
@@ -141,7 +144,7 @@ def from_mq(
 
 
 def message_id_from(msg_id_low: int, in_use: Container[int]) -> int:
-    """Return the MQTT message id of a transmission (seed 004, table 5).
+    """Return the MQTT message id of a transmission (integration table 5).
 
     The id is the last two bytes of the MQMD.MsgId that the transmission has on the transmission queue. Where they are 0,
     which MQTT reserves, or still in flight for that client, it is the next free id. Raises ValueError when all 65535 are

@@ -1,6 +1,6 @@
 """What goes with a publication to MQ: folders of an RFH2, or the same as message properties, and fields of the MQMD.
 
-The standard is seed 004, tables 1 and 2; what it does not know (MQTT 5, user properties, the hop mark) stands behind it.
+The standard is integration tables 1 and 2; what it does not know (MQTT 5, user properties, the hop mark) stands behind it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from bridge.wire import cmqc
 
 
 def message_of(publication: Publication) -> MappedMessage:
-    """Return the message that a client would have published (seed 004, tables 1 and 2), with all else the publication has.
+    """Return the message that a client would have published (integration tables 1 and 2), with all else the publication has.
 
     The message is for a topic, so its mqps folder is the queue manager's to write. Raises Unmappable for what no RFH2 can
     hold.

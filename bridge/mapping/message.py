@@ -40,7 +40,7 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
 
 
 class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
-    """The MQ message that an MQTT publication becomes (seed 004, tables 1 to 3).
+    """The MQ message that an MQTT publication becomes (integration tables 1 to 3).
 
     `md` is shared by all publications of one client and persistence; what differs from message to message stands beside
     it: the topic string published to, the QoS (0 to 2) and the message id (0 where QoS is 0) of the incoming PUBLISH, and
@@ -109,7 +109,7 @@ def _mqtt_folder(client_id: str, qos: int, message_id: int) -> Folder:
 
 @remembered(4096)
 def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
-    """Return the `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained (seed 004, table 2)."""
+    """Return the `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained (integration table 2)."""
     content: dict[str, Writable] = {"Top": topic}
     if user_data is not None:
         content["Sud"] = user_data

@@ -1,4 +1,8 @@
-"""MQTT publication to IBM MQ message: seed 004, "MQTT client to IBM MQ publish/subscribe broker"."""
+"""MQTT publication to IBM MQ message.
+
+Source: the integration tables (IBM MQ, "Integration of MQ Telemetry with queue managers"), "MQTT client to IBM MQ
+publish/subscribe broker".
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def user_identifier(
 ) -> bytes:
     """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
 
-    In this order (facts.md; DEFINE CHANNEL CHLTYPE(MQTT)): USECLTID(YES) takes the client identifier; else the channel's
+    In this order (IBM MQ, "DEFINE CHANNEL", CHLTYPE(MQTT)): USECLTID(YES) takes the client identifier; else the channel's
     MCAUSER; else the user name of the CONNECT. Where none is given the field stays blank. A longer name is cut, never in
     the middle of a UTF-8 character.
     """

@@ -272,7 +272,7 @@ class Publisher(Worker[Part]):
         """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
         if topic_string_error(message.topic) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
-        # The client's identity goes into MQMD.UserIdentifier (seed 004, table 1); an alternate user alone does not.
+        # The client's identity goes into MQMD.UserIdentifier (integration table 1); an alternate user alone does not.
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
         options |= cmqc.MQPMO_SET_IDENTITY_CONTEXT
         if retain:

@@ -1,4 +1,4 @@
-"""The thread that makes and removes subscriptions, each named `ClientIdentifier:Topic name` (seed 004, design.md)."""
+"""The thread that makes and removes subscriptions, each named `ClientIdentifier:Topic name` (integration tables)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: The name, at the client's remote queue manager, of the queue that publications are put to (facts.md).
+#: The name, at the client's remote queue manager, of the queue that publications are put to.
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 #: Non-durable subscriptions that one connection holds: below MAXHANDS, 256 by default.
 HELD = 200
@@ -45,7 +45,7 @@ ANSWER_KEPT = 1.0
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:
-    """Return the name of an MQTT client's subscription: `ClientIdentifier:Topic name` (seed 004)."""
+    """Return the name of an MQTT client's subscription: `ClientIdentifier:Topic name` (integration tables)."""
     return f"{client_id}:{topic_filter}"
 
 

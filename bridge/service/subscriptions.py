@@ -76,7 +76,7 @@ def subscribe(service: Sessions, connection: Connection, session: Session, packe
 
 
 def unsubscribe(service: Sessions, connection: Connection, session: Session, packet: Unsubscribe) -> None:
-    """Answer UNSUBSCRIBE (seed 001; MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
+    """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
     session.filters.difference_update(packet.topics)
     received = now_us()
 

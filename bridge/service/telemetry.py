@@ -433,7 +433,7 @@ class TelemetryService:
             self.pump(connection.session)
 
     def sweep(self, connection: Connection, now: float) -> None:
-        """Send unacknowledged messages again after a time to a client of MQTT 3.1 (facts.md, "MQTT in the wild")."""
+        """Send unacknowledged messages again after a time to a client of MQTT 3.1 (MQTT 3.1 section 4.2)."""
         session = connection.session
         if connection.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
             return

@@ -293,7 +293,7 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
             message_id = little.publish("to/mq", b"x", 1)
             folders = application.json()["rfh2"][0]["folders"]
             assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": message_id}
-        # The words are on the wire as seed 002 has them: least significant byte first, string lengths last.
+        # The words are on the wire as the older dialect has them: least significant byte first, string lengths last.
         little.send_bytes(b"\x32\x06\x00\x01a\x34\x12x")
         assert little.socket.recv(100) == b"\x40\x02\x34\x12"
 

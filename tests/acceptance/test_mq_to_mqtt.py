@@ -1,4 +1,4 @@
-"""Acceptance 2, second half: what an MQTT client gets of an MQ application's message (seed 004, tables 4 and 5)."""
+"""Acceptance 2, second half: what an MQTT client gets of an MQ application's message (integration tables 4 and 5)."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, un
 
 
 def test_put_through_a_remote_queue_definition(bridge: BridgeProcess, unique: str) -> None:
-    """A QREMOTE names topic and client, so an application needs to know neither (facts.md)."""
+    """A QREMOTE names topic and client, so an application needs to know neither."""
     name = unique.upper().replace("-", ".")
     bridge.mqsc(f"DEFINE QREMOTE({name}) RNAME('cmd/{unique}') RQMNAME('{unique}')\n")
     with RawClient.connected(bridge.port, unique) as client:

@@ -1,4 +1,4 @@
-"""Acceptance 2, first half: what an MQ application in another process gets of a publication (seed 004, tables 1 to 3)."""
+"""Acceptance 2, first half: what an MQ application in another process gets of a publication (integration tables 1 to 3)."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ channels:
 
 
 def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """Client identifier, else the channel's MCAUSER, else the user name; 12 characters of it (facts.md)."""
+    """Client identifier, else the channel's MCAUSER, else the user name; 12 characters of it."""
     bridge = new_bridge(config=TWO_CHANNELS).start()
     assert list(bridge.ports) == ["PLAIN.MQTT", "MCAUSER.MQTT", "CLIENTID.MQTT"]
     with bridge.mq_subscriber("#", "--json") as application:

@@ -67,7 +67,7 @@ def test_connect_is_refused_with_its_code(bridge: BridgeProcess, packet: Connect
     ids=["protocol name", "PUBLISH", "PINGREQ", "type 15", "type 0", "fifth length byte"],
 )
 def test_what_is_no_connect_is_disconnected(bridge: BridgeProcess, data: bytes) -> None:
-    """MQTT-3.1.0-1, MQTT-3.1.2-1, seed 000: the connection ends; with or without a CONNACK that refuses."""
+    """MQTT-3.1.0-1, MQTT-3.1.2-1, MQTT 3.1 section 2.1: the connection ends; with or without a CONNACK that refuses."""
     with RawClient(bridge.port, "unused") as client:
         client.send_bytes(data)
         packets = []

@@ -1,4 +1,4 @@
-"""mappings/standard.yaml is seed 004: what it states is what the rules of the bridge's own clients do."""
+"""mappings/standard.yaml is integration tables: what it states is what the rules of the bridge's own clients do."""
 
 from __future__ import annotations
 

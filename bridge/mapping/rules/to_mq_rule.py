@@ -1,4 +1,7 @@
-"""Rules of mappings to MQ: an MQTT publication becomes an MQ message as the mapping says, and else as seed 004 does."""
+"""Rules of mappings to MQ: an MQTT publication becomes an MQ message as the mapping says.
+
+Where the mapping says nothing, it becomes what the integration tables say.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,8 @@ class ToMqRule:
         format = attributes.format
         self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
         self._rfh2 = attributes.rfh2
-        #: Format and CodedCharSetId of the MQMD: of the RFH2, which seed 004 leaves to the queue manager, or of the body
+        #: Format and CodedCharSetId of the MQMD: of the RFH2, which the integration tables leave to the queue manager, or
+        #: of the body
         self._outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (self._format, self._ccsid)
         text = partial(Attribute, captures=self._pattern.names, of_publication=True)
         where = "attributes."

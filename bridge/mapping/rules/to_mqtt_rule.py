@@ -1,4 +1,7 @@
-"""Rules of mappings to MQTT: an MQ message becomes a publication as the mapping says, and else as seed 004 does."""
+"""Rules of mappings to MQTT: an MQ message becomes a publication as the mapping says.
+
+Where the mapping says nothing, it becomes what the integration tables say.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The topic tree of the embedded queue manager: administrative topic objects, subscriptions, and routes.
 
 A topic string belongs to the nearest administrative topic object above it, at last to SYSTEM.BASE.TOPIC, and takes its
-attributes from there (seed 004; IBM MQ documentation, "Administrative topic objects"). A route is what a publication to
+attributes from there (IBM MQ documentation, "Administrative topic objects"). A route is what a publication to
 one topic string needs to know; it is worked out once and remembered until an object or subscription changes.
 """
 

@@ -25,7 +25,7 @@ _BODY: Final = (
     Column(
         "headers",
         pa.binary(),
-        "MQRFH2, or empty; headers and body together are the message data. Of a refused row as seed 004 has it, or null",
+        "MQRFH2, or empty; headers and body are the message data. Of a refused row by the integration tables, or null",
     ),
     Column("body", pa.binary(), "payload; of a refused row as it came"),
     Column(

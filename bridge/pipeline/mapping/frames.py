@@ -24,7 +24,7 @@ from bridge.pipeline.mapping.publication_rows import DESTINATION, TAKEN
 from bridge.pipeline.mapping.publications import Publications
 from bridge.pipeline.mapping.standard import StandardToMq, StandardToMqtt
 
-#: The profile that is no mapping of a configuration, but seed 004.
+#: The profile that is no mapping of a configuration, but the integration tables.
 STANDARD: Final = "standard"
 #: A mapping by its name in a configuration, or itself; or STANDARD.
 Profile = str | ToMqMapping | ToMqttMapping
@@ -48,16 +48,16 @@ def to_messages(
     rows of an archive are such, too. User properties `mqbridge-clientId` and `mqbridge-hops`, which other bridges write,
     are read as the service reads them.
 
-    `profile` is "standard" (seed 004, tables 1 to 3), the name of a mapping in the configuration file `config`, or a
+    `profile` is "standard" (integration tables 1 to 3), the name of a mapping in the configuration file `config`, or a
     mapping itself, which leaves its `name` and `queue_manager` (needed then) in the hop mark. With "standard" messages go
     to `queue` or to `topic`; without either, to the queue in the column `queue` if there is one, else each to the topic of
     its publication.
 
     The result has the columns of `bridge.pipeline.mapping.columns`: `queue` (and `queue_manager`) or `topic`, `md`,
     `headers`, `body`, `properties`, `retain`, `clear`, `kept_request`, all of which the source `mq` writes; `refusal`, null
-    where the row is mapped: a row that cannot be mapped is in the result as the service would dead-letter it (seed 004,
-    tables 1 to 3), with the reason, and the writer's option `refused` says where it goes. Rows that a filter passes by are
-    not in it. The columns in `keep` are passed through (and to be left out of what is written).
+    where the row is mapped: a row that cannot be mapped is in the result as the service would dead-letter it
+    (integration tables 1 to 3), with the reason, and the writer's option `refused` says where it goes. Rows that a
+    filter passes by are not in it. The columns in `keep` are passed through (and to be left out of what is written).
 
     Raises OptionError, ConfigurationError, RuleError.
     """
@@ -94,7 +94,7 @@ def to_publications(
 
     The frame has columns of an MQ envelope (`bridge.pipeline.schema.MQ_COLUMNS`). `body` is needed; the columns say the
     message as they do for the writer of the source `mq` (`bridge.pipeline.mq.rows`). `profile`, `config`, `name`,
-    `queue_manager` and `keep` are as in `to_messages`; "standard" is seed 004, tables 4 and 5, to `topic` or to the topic
+    `queue_manager` and `keep` are as in `to_messages`; "standard" is integration tables 4 and 5, to `topic` or to the topic
     that each message was published to.
 
     The result has the columns of an MQTT envelope that a publication has, and `refusal` as in `to_messages`. `properties`

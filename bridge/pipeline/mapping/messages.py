@@ -245,7 +245,7 @@ def _refused(error: Unmappable, source: str | None, publication: Publication | N
     try:
         original = received_message(publication)
     except Unmappable:
-        return Form(None, refusal=why)  # nor does seed 004 know a message for it: the payload is all that there is
+        return Form(None, refusal=why)  # nor have the integration tables a message for it: the payload is all there is
     headers = original.data[: _header_length(original)]
     return Form(None, original.md, headers, _place(headers, publication), why)
 

@@ -1,4 +1,4 @@
-"""The standard profile as rules: seed 004, both directions, without the hop mark that a mapping leaves."""
+"""The standard profile as rules: the integration tables, both directions, without the hop mark that a mapping leaves."""
 
 from __future__ import annotations
 

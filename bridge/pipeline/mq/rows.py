@@ -84,7 +84,7 @@ _TAKEN: Final[Mapping[str, ColumnType]] = {
 }
 #: Columns that only the rows of a mapping have.
 MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refusal"))
-#: Message properties that are numbers, MQTYPE_INT32 (seed 004, table 1).
+#: Message properties that are numbers, MQTYPE_INT32 (integration table 1).
 _NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
 #: Columns of a read that a write does not need: they repeat what others say.
 _IDLE: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)

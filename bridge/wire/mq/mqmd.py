@@ -1,7 +1,7 @@
 """MQMD, the message descriptor, and MQMDE, the extension that carries the version-2 fields behind a version-1 MQMD.
 
 Layout and defaults: IBM MQ, "MQMD - Message descriptor" and "MQMDE - Message descriptor extension". What the bridge
-puts into the fields is the mapping's business (seed 004), not this module's.
+puts into the fields is the mapping's business (integration tables), not this module's.
 
 Character fields are ``bytes`` without their trailing blanks; a NUL and what follows it stay, so that decoding and
 encoding again gives the same bytes. Byte fields (MsgId, CorrelId, AccountingToken, GroupId) have their full length.

@@ -2,7 +2,7 @@
 
 36 fixed bytes, then any number of (NameValueLength, NameValueData) pairs up to StrucLength; each pair is a
 :class:`~bridge.wire.mq.folder.Folder`. Source: IBM MQ, "MQRFH2 - Rules and formatting header 2"; which folders the
-bridge writes is in seed 004 (mqtt/clientId, mqtt/qos, mqtt/msgid, mqps/Top, mqps/Ret).
+bridge writes is in the integration tables (mqtt/clientId, mqtt/qos, mqtt/msgid, mqps/Top, mqps/Ret).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fields after a packet's fixed header, read one by one with every bound checked.
 
 This is the careful way of reading, used for all packets but the well-formed ones of the decoder's hot path. Sources:
-seed 000 (words are big-endian), seed 002 (words are little-endian in the older dialect, string lengths big-endian all
+MQTT 3.1 section 2.1 (words are big-endian), the older dialect (words are little-endian, string lengths big-endian all
 the same), MQTT 3.1.1 section 1.5.3 (strings).
 """
 
@@ -68,14 +68,14 @@ class Body:
         return int.from_bytes(self._take(2, field)[:: self._word_order], "big")
 
     def message_id(self) -> int:
-        """Read a message identifier, which must not be 0 (seed 001)."""
+        """Read a message identifier, which must not be 0 (MQTT 3.1 section 3.10)."""
         message_id = self.word("message id")
         if message_id == 0:
             self.fail("MQTT-2.3.1-1: message id is 0", back=2)
         return message_id
 
     def binary(self, field: str) -> bytes:
-        """Read bytes behind their length of two bytes, big-endian in either dialect (seed 002)."""
+        """Read bytes behind their length of two bytes, big-endian in either dialect."""
         if self.remaining < 2:
             self.fail(f"MQTT 3.1.1 section 2.2.3: packet ends within the length of {field}")
         size = int.from_bytes(self._buffer[self._position : self._position + 2], "big")

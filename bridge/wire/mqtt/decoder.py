@@ -1,4 +1,4 @@
-"""MQTT packets out of a byte stream that arrives in pieces of any size (seeds 000 and 002, MQTT 3.1.1 chapter 2).
+"""MQTT packets out of a byte stream that arrives in pieces of any size (MQTT 3.1 and 3.1.1 chapter 2).
 
 Publications and their acknowledgements make up nearly all traffic. Well-formed ones are read within the loop of
 ``Decoder.feed`` itself; everything else, and whatever looks wrong there, goes the careful way through ``readers``,
@@ -50,7 +50,7 @@ class Decoder:
             protocol_level: the level of the connection, for a client; a server learns it from CONNECT.
             max_packet_size: largest acceptable Remaining Length in bytes (the fixed header not counted). A larger
                 packet is an error as soon as its length is read; its content is never stored.
-            byte_order: order of the bytes in message ids and keep-alive; "little" for the dialect of seed 002.
+            byte_order: order of the bytes in message ids and keep-alive; "little" for the older dialect.
         """
         self._readers: dict[PacketType, Reader] = TO_SERVER if server else TO_CLIENT
         self._max_packet_size = max_packet_size
@@ -171,7 +171,7 @@ class Decoder:
         """Tell a packet's type by its first byte; raise MalformedPacket if this end must not receive such a packet."""
         number = first >> 4
         if number in (0, 15):
-            raise MalformedPacket("fixed header", 0, f"seed 000: message type {number} is reserved")
+            raise MalformedPacket("fixed header", 0, f"MQTT 3.1 section 2.1: message type {number} is reserved")
         packet_type = PacketType(number)
         if packet_type not in self._readers:
             receiver = "server" if self._readers is TO_SERVER else "client"

@@ -1,4 +1,4 @@
-"""MQTT packets into bytes (seeds 000, 001 and 002; MQTT 3.1.1 chapters 2 and 3).
+"""MQTT packets into bytes (MQTT 3.1; MQTT 3.1.1 chapters 2 and 3).
 
 ``encode`` writes any packet. ``encode_publish`` and ``encode_acknowledgement`` are the ways for heavy traffic: they
 take bare fields, and the former a topic already encoded, so that one message to many subscribers is not encoded for
@@ -139,7 +139,7 @@ def _publish_header(first: int, length: int) -> bytes:
 
 def _length(length: int, packet: str) -> bytes:
     if length > MAX_REMAINING_LENGTH:
-        raise MalformedPacket(packet, 0, f"seed 000: Remaining Length is {length}, above {MAX_REMAINING_LENGTH}")
+        raise MalformedPacket(packet, 0, f"MQTT 3.1 section 2.1: Remaining Length is {length}, above {MAX_REMAINING_LENGTH}")
     return encode_remaining_length(length)
 
 
@@ -165,7 +165,7 @@ def _binary(value: bytes, packet: str, field: str) -> bytes:
         raise MalformedPacket(
             packet, 0, f"MQTT 3.1.1 section 1.5.3: {field} is {len(value)} bytes long, {MAX_FIELD_LENGTH} allowed"
         )
-    # Big-endian in the little-endian dialect as well: seed 002 excepts the lengths of strings.
+    # Big-endian in the little-endian dialect as well, which excepts the lengths of strings.
     return _WORD["big"](len(value)) + value
 
 

@@ -10,12 +10,12 @@ class MalformedPacket(ValueError):
     error is made for the log and says what was wrong, where, and who says so.
 
     Attributes:
-        packet: name of the packet as in the tables of seed 000, for example ``"PUBLISH"``; ``"fixed header"`` where
-            no type is known.
+        packet: name of the packet as in the tables of MQTT 3.1 section 2.1, for example ``"PUBLISH"``; ``"fixed header"``
+            where no type is known.
         offset: offset of the offending field in bytes, counted from the first byte of the packet's fixed header; 0
             while encoding, where the packet has no bytes yet.
         rule: the broken rule, its source first: a conformance statement of MQTT 3.1.1 (``"MQTT-3.3.1-4: ..."``), a
-            section (``"MQTT 3.1.1 section 2.2.3: ..."``) or a seed (``"seed 000: ..."``).
+            section (``"MQTT 3.1.1 section 2.2.3: ..."``) or the older one (``"MQTT 3.1 section 2.1: ..."``).
     """
 
     def __init__(self, packet: str, offset: int, rule: str) -> None:

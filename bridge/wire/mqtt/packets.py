@@ -1,7 +1,7 @@
 """The fourteen MQTT packets as immutable values, with the numbers the protocol gives them.
 
 A packet holds what its sender means, not how it is written: lengths, flag bits and the byte order belong to the
-decoder and the encoder. Sources: seed 000 (message types, flags, levels of service), seed 001 (UNSUBSCRIBE) and
+decoder and the encoder. Sources: MQTT 3.1 sections 2.1 (message types, flags, levels of service), 3.10 (UNSUBSCRIBE) and
 MQTT 3.1.1 chapter 3.
 
 The values are not tracked by the garbage collector (``gc=False``): they can hold no reference to themselves, and a
@@ -16,15 +16,15 @@ from typing import Literal
 import msgspec
 
 ByteOrder = Literal["big", "little"]
-"""Order of the bytes in words (message ids, keep-alive) on a connection: big-endian (seed 000), little-endian in the
-older dialect of seed 002. The lengths before strings are big-endian in both."""
+"""Order of the bytes in words (message ids, keep-alive) on a connection: big-endian (MQTT 3.1 section 2.1), little-endian in
+the older dialect. The lengths before strings are big-endian in both."""
 
 SUBACK_FAILURE = 0x80
 """Return code of a refused topic filter in a SUBACK (MQTT 3.1.1 section 3.9.3)."""
 
 
 class PacketType(IntEnum):
-    """Message Type, bits 7-4 of a packet's first byte (seed 000); 0 and 15 are reserved."""
+    """Message Type, bits 7-4 of a packet's first byte (MQTT 3.1 section 2.1); 0 and 15 are reserved."""
 
     CONNECT = 1
     CONNACK = 2
@@ -104,7 +104,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     """Content, possibly none."""
     qos: int = 0
-    """Quality of service, 0 to 2 (seed 000)."""
+    """Quality of service, 0 to 2 (MQTT 3.1 section 2.1)."""
     retain: bool = False
     """To the server: keep the message for later subscribers. From the server: this is such a kept message."""
     dup: bool = False
@@ -164,7 +164,7 @@ class Suback(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
-    """Client ends subscriptions (seed 001)."""
+    """Client ends subscriptions (MQTT 3.1 section 3.10)."""
 
     message_id: int
     """1 to 65 535."""
@@ -175,7 +175,7 @@ class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unsuback(msgspec.Struct, frozen=True, gc=False):
-    """Server answers UNSUBSCRIBE (seed 001)."""
+    """Server answers UNSUBSCRIBE (MQTT 3.1 section 3.11)."""
 
     message_id: int
     """That of the UNSUBSCRIBE."""

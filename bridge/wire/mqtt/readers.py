@@ -1,7 +1,7 @@
 """One reader for each packet: from a body and the flags of the fixed header to a packet, or MalformedPacket.
 
 The two versions of the protocol differ in what they do with bits they do not use: MQTT 3.1 (protocol level 3) leaves
-them to the sender and ignores them ("not used", seeds 000 and 001), MQTT 3.1.1 prescribes their value and has the
+them to the sender and ignores them ("not used", MQTT 3.1), MQTT 3.1.1 prescribes their value and has the
 connection closed over a wrong one (MQTT-2.2.2-2). ``strict`` says that the latter holds.
 """
 
@@ -64,7 +64,7 @@ def _read_dup(body: Body, flags: int, strict: bool, statement: str) -> bool:
             body.fail_header(f"{statement}: flags are reserved and 0b0010, not {flags:#06b}")
         return False
     if flags >> 1 & 3 != 1:
-        body.fail_header(f"seed 001: header is of quality of service 1, not {flags >> 1 & 3}")
+        body.fail_header(f"MQTT 3.1 section 3.10: header is of quality of service 1, not {flags >> 1 & 3}")
     return flags & _DUP != 0
 
 
@@ -217,7 +217,7 @@ def read_suback(body: Body, flags: int, strict: bool) -> Suback:
 
 
 def read_unsubscribe(body: Body, flags: int, strict: bool) -> Unsubscribe:
-    """Read UNSUBSCRIBE (seed 001); of its filters only emptiness and encoding are looked at."""
+    """Read UNSUBSCRIBE (MQTT 3.1 section 3.10); of its filters only emptiness and encoding are looked at."""
     dup = _read_dup(body, flags, strict, "MQTT-3.10.1-1")
     message_id = body.message_id()
     if not body.remaining:

@@ -1,4 +1,4 @@
-"""Remaining Length: how many bytes of a packet follow its fixed header, in one to four bytes (seed 000).
+"""Remaining Length: how many bytes of a packet follow its fixed header, in one to four bytes (MQTT 3.1 section 2.1).
 
 Each byte carries seven bits, least significant first; its top bit says that another byte follows.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from .errors import MalformedPacket
 
 MAX_REMAINING_LENGTH = 268_435_455
-"""Largest value four bytes can carry, in bytes (seed 000: 256 MB)."""
+"""Largest value four bytes can carry, in bytes (MQTT 3.1 section 2.1: 256 MB)."""
 
 
 def encode_remaining_length(n: int) -> bytes:
@@ -21,7 +21,7 @@ def encode_remaining_length(n: int) -> bytes:
         return bytes((n,))
     if not 0 <= n <= MAX_REMAINING_LENGTH:
         raise MalformedPacket(
-            "fixed header", 0, f"seed 000: Remaining Length is 0 to {MAX_REMAINING_LENGTH} bytes, not {n}"
+            "fixed header", 0, f"MQTT 3.1 section 2.1: Remaining Length is 0 to {MAX_REMAINING_LENGTH} bytes, not {n}"
         )
     digits = bytearray()
     while n > 0x7F:
@@ -36,7 +36,7 @@ def decode_remaining_length(
 ) -> tuple[int, int] | None:
     """Read a length.
 
-    Lengths written in more bytes than needed are accepted, as the algorithm of seed 000 does.
+    Lengths written in more bytes than needed are accepted, as the algorithm of MQTT 3.1 section 2.1 does.
 
     Args:
         buffer: bytes of one or more packets.
@@ -57,5 +57,5 @@ def decode_remaining_length(
         if digit < 0x80:
             return value, position + 1
     if end - offset == 4:
-        raise MalformedPacket(packet, 4, "seed 000: Remaining Length takes four bytes at most")
+        raise MalformedPacket(packet, 4, "MQTT 3.1 section 2.1: Remaining Length takes four bytes at most")
     return None

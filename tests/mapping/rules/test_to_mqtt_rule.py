@@ -1,4 +1,4 @@
-"""Rules of mappings to MQTT: the standard profile is seed 004, and each attribute changes what it says and nothing else."""
+"""Rules of mappings to MQTT: the standard profile, and each attribute changes what it says and nothing else."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_a_provided_destination(mq, app, other, root):
 
 
 def test_a_destination_at_another_queue_manager(mq, app, root):
-    """How the bridge subscribes for an MQTT client (seed 004)."""
+    """How the bridge subscribes for an MQTT client (integration tables)."""
     transmission = mq.queue("USAGE(XMITQ)")
     mq.alter(DEFXMITQ=transmission)
     handle = app.open_queue("SYSTEM.MQTT.PUBLICATION.QUEUE", cmqc.MQOO_OUTPUT, manager="client-7")

@@ -42,7 +42,7 @@ def make(kind: type, encoding: int, ccsid: int, format_: bytes = b"") -> Header:
 
 
 def test_a_message_of_the_transmission_queue_by_hand() -> None:
-    """The road of seed 004: MQXQH names the client, the embedded MQMD an RFH2, the RFH2 the payload."""
+    """The road of integration tables: MQXQH names the client, the embedded MQMD an RFH2, the RFH2 the payload."""
     rfh2 = RFH2(Encoding=LITTLE, CodedCharSetId=1208, Format=b"MQSTR", folders=(Folder.build("mqps", {"Top": "t"}),))
     xqh = MQXQH(
         RemoteQName=b"SYSTEM.MQTT.PUBLICATION.QUEUE",

@@ -53,7 +53,7 @@ class HugePayload(bytes):
         (Publish("a", b"", 0, message_id=1), "MQTT-2.3.1-5"),
         (Publish("a", b"", 1), "MQTT-2.3.1-1"),
         (Publish("a", b"", 2, message_id=65_536), "MQTT-2.3.1-1"),
-        (Publish("abc", HugePayload()), "seed 000"),
+        (Publish("abc", HugePayload()), "MQTT 3.1 section 2.1"),
         (Puback(0), "MQTT-2.3.1-1"),
         (Pubrec(65_536), "MQTT-2.3.1-1"),
         (Pubrel(-1), "MQTT-2.3.1-1"),
@@ -100,7 +100,7 @@ def test_packet_is_refused(packet: Packet, rule: str) -> None:
     ],
 )
 def test_dup_of_mqtt_3_1(packet: Packet, wire: str) -> None:
-    # seed 001: DUP is set when the packet is sent again.
+    # MQTT 3.1 section 3.10: DUP is set when the packet is sent again.
     data = encode(packet)
     assert data == bytes.fromhex(wire)
     assert Decoder(protocol_level=3).feed(data) == [packet]

@@ -11,13 +11,13 @@ from bridge.wire.mqtt import Decoder, MalformedPacket, Pingreq, Pingresp
 
 TO_SERVER = [
     # Fixed header
-    ("00 00", "fixed header", 0, "seed 000: message type 0 is reserved"),
-    ("f0 00", "fixed header", 0, "seed 000: message type 15 is reserved"),
+    ("00 00", "fixed header", 0, "MQTT 3.1 section 2.1: message type 0 is reserved"),
+    ("f0 00", "fixed header", 0, "MQTT 3.1 section 2.1: message type 15 is reserved"),
     ("20 02 00 00", "CONNACK", 0, "MQTT 3.1.1 table 2.1"),
     ("90 03 000a 00", "SUBACK", 0, "MQTT 3.1.1 table 2.1"),
     ("b0 02 000a", "UNSUBACK", 0, "MQTT 3.1.1 table 2.1"),
     ("d0 00", "PINGRESP", 0, "MQTT 3.1.1 table 2.1"),
-    ("30 ff ff ff ff 01", "PUBLISH", 4, "seed 000: Remaining Length takes four bytes"),
+    ("30 ff ff ff ff 01", "PUBLISH", 4, "MQTT 3.1 section 2.1: Remaining Length takes four bytes"),
     # Flags
     ("11 0d 00044d515454 04 02 0000 000163", "CONNECT", 0, "MQTT-2.2.2-2"),
     ("41 02 000a", "PUBACK", 0, "MQTT-2.2.2-2"),
@@ -98,7 +98,7 @@ TO_SERVER = [
     ("10 0e 00044d515454 04 02 0000 000163 00", "CONNECT", 15, "MQTT 3.1.1 section 2.2.3: 1 bytes behind"),
 ]
 TO_CLIENT = [
-    ("00 00", "fixed header", 0, "seed 000: message type 0 is reserved"),
+    ("00 00", "fixed header", 0, "MQTT 3.1 section 2.1: message type 0 is reserved"),
     ("10 0d 00044d515454 04 02 0000 000163", "CONNECT", 0, "MQTT 3.1.1 table 2.1"),
     ("82 06 000a 000161 00", "SUBSCRIBE", 0, "MQTT 3.1.1 table 2.1"),
     ("a2 05 000a 000161", "UNSUBSCRIBE", 0, "MQTT 3.1.1 table 2.1"),

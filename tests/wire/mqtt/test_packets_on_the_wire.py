@@ -29,7 +29,7 @@ from bridge.wire.mqtt import (
 from bridge.wire.mqtt.packets import ByteOrder
 
 TO_SERVER = [
-    pytest.param(Unsubscribe(10, ("a/b", "c/d")), "a2 0c 000a 0003612f62 0003632f64", id="seed 001: UNSUBSCRIBE"),
+    pytest.param(Unsubscribe(10, ("a/b", "c/d")), "a2 0c 000a 0003612f62 0003632f64", id="3.10: UNSUBSCRIBE"),
     pytest.param(Subscribe(10, (("a/b", 1), ("c/d", 2))), "82 0e 000a 0003612f62 01 0003632f64 02", id="SUBSCRIBE"),
     pytest.param(Connect("c"), "10 0d 00044d515454 04 02 0000 000163", id="CONNECT of MQTT 3.1.1"),
     pytest.param(
@@ -143,7 +143,7 @@ def test_message_types_of_seed_000() -> None:
 
 @pytest.mark.parametrize(("packet", "wire"), TO_SERVER + TO_CLIENT + EITHER_WAY)
 def test_message_type_is_in_bits_7_to_4(packet: Packet, wire: str) -> None:
-    # seed 000: by the packet's name, so that neither the enumeration nor the examples above vouch for themselves.
+    # MQTT 3.1 section 2.1: by the packet's name, so that neither the enumeration nor the examples above vouch for themselves.
     assert encode(packet)[0] >> 4 == SEED_TYPES[type(packet).__name__.upper()]
 
 

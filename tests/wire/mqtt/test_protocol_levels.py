@@ -85,10 +85,10 @@ def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) ->
 @pytest.mark.parametrize(
     ("wire", "packet", "offset", "rule"),
     [
-        ("60 02 000a", "PUBREL", 0, "seed 001"),
-        ("80 06 000a 000161 00", "SUBSCRIBE", 0, "seed 001"),
-        ("a4 0c 000a 0003612f62 0003632f64", "UNSUBSCRIBE", 0, "seed 001"),
-        ("8e 06 000a 000161 00", "SUBSCRIBE", 0, "seed 001"),
+        ("60 02 000a", "PUBREL", 0, "MQTT 3.1 section 3.10"),
+        ("80 06 000a 000161 00", "SUBSCRIBE", 0, "MQTT 3.1 section 3.10"),
+        ("a4 0c 000a 0003612f62 0003632f64", "UNSUBSCRIBE", 0, "MQTT 3.1 section 3.10"),
+        ("8e 06 000a 000161 00", "SUBSCRIBE", 0, "MQTT 3.1 section 3.10"),
         ("36 07 0003612f62 000a", "PUBLISH", 0, "MQTT-3.3.1-4"),
         ("3e 07 0003612f62 000a", "PUBLISH", 0, "MQTT-3.3.1-4"),
         ("82 06 000a 000161 03", "SUBSCRIBE", 7, "MQTT-3.8.3-4"),

@@ -1,4 +1,4 @@
-"""Remaining Length against the worked examples and the table of limits in seeds 000, 002 and 003."""
+"""Remaining Length against the worked examples and the table of limits of MQTT 3.1 section 2.1."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from bridge.wire.mqtt import MalformedPacket, decode_remaining_length, encode_remaining_length
 
 EXAMPLES = [
-    pytest.param(64, "40", id="seeds 000, 002, 003 example: 64"),
+    pytest.param(64, "40", id="example: 64"),
     # The seeds print this example's two bytes as 130, 65. That is most significant first, against their own words
     # ("least significant first"), both their algorithms and their table; MQTT 3.1.1 corrected it to 193, 2.
-    pytest.param(321, "c102", id="seeds 000, 002, 003 algorithm: 321"),
-    pytest.param(0, "00", id="seed 000 table: 1 digit, from"),
-    pytest.param(127, "7f", id="seed 000 table: 1 digit, to"),
-    pytest.param(128, "8001", id="seed 000 table: 2 digits, from"),
-    pytest.param(16_383, "ff7f", id="seed 000 table: 2 digits, to"),
-    pytest.param(16_384, "808001", id="seed 000 table: 3 digits, from"),
-    pytest.param(2_097_151, "ffff7f", id="seed 000 table: 3 digits, to"),
-    pytest.param(2_097_152, "80808001", id="seed 000 table: 4 digits, from"),
-    pytest.param(268_435_455, "ffffff7f", id="seed 000 table: 4 digits, to"),
+    pytest.param(321, "c102", id="algorithm: 321"),
+    pytest.param(0, "00", id="MQTT 3.1 section 2.1 table: 1 digit, from"),
+    pytest.param(127, "7f", id="MQTT 3.1 section 2.1 table: 1 digit, to"),
+    pytest.param(128, "8001", id="MQTT 3.1 section 2.1 table: 2 digits, from"),
+    pytest.param(16_383, "ff7f", id="MQTT 3.1 section 2.1 table: 2 digits, to"),
+    pytest.param(16_384, "808001", id="MQTT 3.1 section 2.1 table: 3 digits, from"),
+    pytest.param(2_097_151, "ffff7f", id="MQTT 3.1 section 2.1 table: 3 digits, to"),
+    pytest.param(2_097_152, "80808001", id="MQTT 3.1 section 2.1 table: 4 digits, from"),
+    pytest.param(268_435_455, "ffffff7f", id="MQTT 3.1 section 2.1 table: 4 digits, to"),
 ]
 
 
@@ -43,7 +43,7 @@ def test_printed_bytes_of_the_321_example_mean_another_number() -> None:
 
 
 def test_more_bytes_than_needed_are_accepted() -> None:
-    # seed 000: the decoding algorithm adds up whatever digits come.
+    # MQTT 3.1 section 2.1: the decoding algorithm adds up whatever digits come.
     assert decode_remaining_length(b"\x81\x80\x80\x00", 0) == (1, 4)
 
 
@@ -51,7 +51,7 @@ def test_fifth_byte_is_an_error_before_it_comes() -> None:
     with pytest.raises(MalformedPacket) as caught:
         decode_remaining_length(b"\x30\xff\xff\xff\xff", 1, "PUBLISH")
     assert (caught.value.packet, caught.value.offset) == ("PUBLISH", 4)
-    assert caught.value.rule.startswith("seed 000")
+    assert caught.value.rule.startswith("MQTT 3.1 section 2.1")
 
 
 @pytest.mark.parametrize("value", [-1, 268_435_456])
