@@ -136,13 +136,8 @@ class Subscriber(Worker[Request]):
             self._unmade_since = 0.0
         elif not self._unmade_since:
             self._unmade_since = now
-            log.warning(
-                "%s: %d cannot be made anew yet, %s among them; publications wait for them, %g s at most",
-                self.name,
-                len(self._to_make),
-                next(iter(self._to_make)),
-                MOST_HELD_UP,
-            )
+            what = f"{len(self._to_make)} cannot be made anew yet, {next(iter(self._to_make))} among them"
+            log.warning("%s: %s; publications wait for them, %g s at most", self.name, what, MOST_HELD_UP)
         if not self._to_make or now - self._unmade_since >= MOST_HELD_UP:
             self._assurance.assure(losses)
 

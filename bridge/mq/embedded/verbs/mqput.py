@@ -1,4 +1,4 @@
-"""MQPUT, MQPUT1, and MQSTAT, which tells about those that did not wait for their response.
+"""MQPUT and MQPUT1.
 
 Source: IBM MQ documentation, "MQPUT - Put message", "MQPUT1 - Put one message", "MQPMO - Put-message options".
 """
@@ -6,7 +6,7 @@ Source: IBM MQ documentation, "MQPUT - Put message", "MQPUT1 - Put one message",
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -28,10 +28,11 @@ from bridge.mq.embedded.verbs.descriptor import (
     is_grouped,
 )
 from bridge.mq.embedded.verbs.dynamic_queue import TEMPORARY
-from bridge.mq.embedded.verbs.handles import Handles, QueueHandle, TopicHandle, check_publishable
+from bridge.mq.embedded.verbs.handles import QueueHandle, TopicHandle, check_publishable
 from bridge.mq.embedded.verbs.logical_message import SEGMENT, Place, segmented
+from bridge.mq.embedded.verbs.mqstat import Outcomes
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, MQSTS, Property
+from bridge.mq.interface import MQOD, MQPMO, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -100,7 +101,7 @@ class _Completed(NamedTuple):
     reason: int
 
 
-class Putting(Handles):
+class Putting(Outcomes):
     """The verbs that put messages."""
 
     _last_completed: _Completed | None = None
@@ -343,53 +344,6 @@ class Putting(Handles):
         if handle.context is None:
             raise MQError(cmqc.MQRC_CONTEXT_NOT_AVAILABLE, "no message was got with the handle")
         return handle.context
-
-    # Asynchronous response -------------------------------------------------------------------------------------------
-
-    def _unanswered(self, put: Callable[[], MQMD], md: MQMD, target: str | Destination, pmo: MQPMO) -> MQMD:
-        """Do a put whose failure the application learns by MQSTAT."""
-        statistics = self._statistics
-        try:
-            md = put()
-        except MQError as error:
-            statistics.PutFailureCount += 1
-            if statistics.CompCode != cmqc.MQCC_FAILED:
-                self._first(statistics, cmqc.MQCC_FAILED, error.reason, target)
-            return md
-        if pmo.Reason:
-            statistics.PutWarningCount += 1
-            if statistics.CompCode == cmqc.MQCC_OK:
-                self._first(statistics, cmqc.MQCC_WARNING, pmo.Reason, target)
-        else:
-            statistics.PutSuccessCount += 1
-        return md
-
-    def _first(self, statistics: MQSTS, comp_code: int, reason: int, target: str | Destination) -> None:
-        statistics.CompCode, statistics.Reason = comp_code, reason
-        if isinstance(target, str):
-            statistics.ObjectType, statistics.ObjectString = cmqc.MQOT_TOPIC, target
-            return
-        assert target.queue is not None
-        statistics.ObjectType, statistics.ObjectName = cmqc.MQOT_Q, target.name
-        statistics.ObjectQMgrName = target.client_id or self.queue_manager.name
-        statistics.ResolvedObjectName = target.remote_queue or target.queue.name
-        statistics.ResolvedQMgrName = target.client_id or self.queue_manager.name
-
-    def put_failed(self, reason: int) -> None:
-        """Note that an asynchronous put failed before it came to its target, or with the unit of work that it was."""
-        statistics = self._statistics
-        statistics.PutFailureCount += 1
-        if statistics.CompCode != cmqc.MQCC_FAILED:
-            statistics.CompCode, statistics.Reason = cmqc.MQCC_FAILED, reason
-
-    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        """Do MQSTAT: return the outcome of the asynchronous puts since the last MQSTAT."""
-        if type in (cmqc.MQSTAT_TYPE_RECONNECTION, cmqc.MQSTAT_TYPE_RECONNECTION_ERROR):
-            return MQSTS()
-        if type != cmqc.MQSTAT_TYPE_ASYNC_ERROR:
-            raise MQError(cmqc.MQRC_STAT_TYPE_ERROR, f"MQSTAT type {type}")
-        statistics, self._statistics = self._statistics, MQSTS()
-        return statistics
 
 
 def _is_unmatched(route: Route) -> bool:
