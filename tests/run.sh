@@ -45,14 +45,13 @@ part elsewhere "$python" -m pytest tests/acceptance -k 'ibmmq or pymqi'
 elsewhere=$!
 judge=tests/acceptance/test_crash.py::test_the_audit_is_the_judge
 # The longest part, but for what the shortest one does when it is through.
-lost=tests/acceptance/test_lost_queue_manager.py faulty=tests/acceptance/test_faulty_disk.py
-part embedded "$python" -m pytest tests/acceptance -k 'not ibmmq and not pymqi' \
-    --deselect "$judge" --ignore "$lost" --ignore "$faulty"
+lost=tests/acceptance/test_lost_queue_manager.py
+part embedded "$python" -m pytest tests/acceptance -k 'not ibmmq and not pymqi' --deselect "$judge" --ignore "$lost"
 embedded=$!
 # shellcheck disable=SC2016 # its own arguments
 part others sh -c '"$0" -m pytest --ignore=tests/pipeline --ignore=tests/acceptance --ignore=tests/mq --ignore=tests/mqi
     status=$?
-    "$0" -m pytest "$@" -k "not ibmmq and not pymqi" && exit $status' "$python" "$lost" "$faulty"
+    "$0" -m pytest "$1" && exit $status' "$python" "$lost"
 others=$!
 part queues "$python" -m pytest tests/mq tests/mqi
 queues=$!
