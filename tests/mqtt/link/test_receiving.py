@@ -206,6 +206,7 @@ def test_malformed_packets_end_the_connection(
 ) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t")
     peer = broker.connected(subscribes=0)
+    receiver.state_where(LinkPhase.CONNECTED)  # or it is no reconnection that follows
     peer.send(malformed)
     assert why in receiver.state_where(LinkPhase.WAITING).error
     broker.connected(subscribes=0)
