@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.archive.rows import REPLAYED
-from bridge.mapping.message import CCSID_UTF8, Message, mqps_folder
+from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import Destination, MappedMessage
-from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
+from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
+from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD
 from bridge.mq.outlet import Outlet
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, Typed, encode_rfh2
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 
 if TYPE_CHECKING:
     from bridge.archive.reading import Selection
@@ -77,11 +78,8 @@ def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
     if payload is None:
         raise NoPayload
     topic, qos = row["topic"], row["qos"]
-    mqtt: dict[str, Any] = {"qos": Typed(qos, "i4")}
-    if row["publisher"]:  # a mapping may have taken it from an MQ application
-        mqtt = {"clientId": row["publisher"], **mqtt}
-    if row["publisher_message_id"]:
-        mqtt["msgid"] = Typed(row["publisher_message_id"], "i4")
+    # No publisher: a mapping may have taken it from an MQ application.
+    mqtt = mqtt_content(row["publisher"] or None, qos, row["publisher_message_id"] or 0)
     usr = {REPLAYED: run, "published": row["received"].astimezone(UTC).isoformat()}
     folders: tuple[Folder, ...] = (Folder.build("mqtt", mqtt), Folder.build("usr", usr))
     if target.queue:

@@ -20,8 +20,9 @@ from bridge.archive.events import (
     Source,
 )
 from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
-from bridge.mapping.from_mq import HEADER_FORMATS, publication_qos, subscription_qos
 from bridge.mapping.message import Message
+from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set
+from bridge.mapping.telemetry.qos import publication_qos, subscription_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, MalformedHeader, decode_chain, decode_mqxqh
 
@@ -80,7 +81,7 @@ def origin_of(message: Message) -> Origin:
         _number(mqtt["qos"]) if "qos" in mqtt else None,
         None if replayed is None else str(replayed),
         chain.body,
-        str(folders["mqps"].get("Ret", "")).strip().lower() in ("1", "true"),
+        is_set(folders["mqps"].get("Ret")),
         str(folders["mqps"].get("Top", "")),
     )
 

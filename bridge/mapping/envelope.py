@@ -8,12 +8,13 @@ from types import MappingProxyType
 
 import msgspec
 
-from bridge.mapping.from_mq import HEADER_FORMATS, publication_qos
 from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.property_name import user_name
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.remembered import remembered
+from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set, qos_in
+from bridge.mapping.telemetry.qos import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, ByteOrder, Folder, MalformedHeader, Value, decode_chain
 
@@ -79,12 +80,10 @@ class Envelope:
     @property
     def qos(self) -> int | None:
         """Return mqtt.qos, which a message has that an MQTT client published; None where it is missing."""
-        text = self.properties("mqtt").get("qos")
-        if text is None:
-            return None
-        if text.strip() not in ("0", "1", "2"):
-            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, f"mqtt.qos is 0, 1 or 2, not {text[:20]!r}")
-        return int(text)
+        try:
+            return qos_in(self.properties("mqtt").get("qos"))
+        except MalformedHeader as error:
+            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, error.rule) from error
 
     @property
     def topic(self) -> str:
@@ -94,7 +93,7 @@ class Envelope:
     @property
     def retained(self) -> bool:
         """Return whether mqps.Ret is set."""
-        return self.properties("mqps").get("Ret", "").strip().lower() in ("1", "true")
+        return is_set(self.properties("mqps").get("Ret"))
 
     @property
     def expiry(self) -> float | None:

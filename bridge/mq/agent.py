@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 
 
 class Transmission(Protocol):

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.mq.interface import Connection, GetOptions, Got
 from bridge.wire import cmqc

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bridge.mapping.message import AnyMessage
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.client_library import (
     LibraryMissing,
     client_delete_message_handle,

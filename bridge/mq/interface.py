@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQLONG, MQMD

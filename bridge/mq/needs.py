@@ -14,10 +14,10 @@ import msgspec
 from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mapping.rules.template import Template
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.interface import MQOD
 from bridge.mq.poller import REMOVALS
-from bridge.mq.subscriber import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 
 #: A client identifier that no client has: what is sent to it shows whether clients can be reached.

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.mapping.from_mq import Properties, properties_of
-from bridge.mapping.message import AnyMessage, Message, PublicationMessage
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.folders import Properties, properties_of
+from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mq.agent import StateKey
 from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError

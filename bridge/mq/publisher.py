@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bridge.mapping.message import PublicationMessage
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.agent import StateKey, UnitOfWork

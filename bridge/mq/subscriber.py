@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
 from bridge.mq.administration import Administration
 from bridge.mq.agent import ClientSubscription
 from bridge.mq.assurance import Assurance
@@ -18,8 +19,6 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: The name, at the client's remote queue manager, of the queue that publications are put to.
-PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 #: Non-durable subscriptions that one connection holds: below MAXHANDS, 256 by default.
 HELD = 200
 #: Reasons for which a subscription that was lost with its connection cannot be made anew now, but may be in a while.
@@ -42,11 +41,6 @@ MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
 MOST_HELD_UP = 30.0
 #: Seconds that an answer about the authority of a user is good for.
 ANSWER_KEPT = 1.0
-
-
-def subscription_name(client_id: str, topic_filter: str) -> str:
-    """Return the name of an MQTT client's subscription: `ClientIdentifier:Topic name` (integration tables)."""
-    return f"{client_id}:{topic_filter}"
 
 
 class Subscribe(msgspec.Struct, eq=False):

@@ -1,6 +1,6 @@
 """Messages on their way to one client: the in-flight window, acknowledgements, and what is sent again.
 
-MQTT 3.1.1 sections 4.3 and 4.4; which message becomes which publication is `bridge.mapping.from_mq`'s business.
+MQTT 3.1.1 sections 4.3 and 4.4; which message becomes which publication is `bridge.mapping.telemetry.from_mq`'s business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from enum import IntEnum
 
 import msgspec
 
-from bridge.mapping.from_mq import DIRECT_MESSAGE_QOS, from_mq, message_id_from, subscription_qos
+from bridge.mapping.telemetry.from_mq import from_mq
+from bridge.mapping.telemetry.message_id import message_id_from
+from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
 from bridge.mqtt.transmission import Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader

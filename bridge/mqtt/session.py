@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.message import PublicationMessage
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox, Outgoing, Phase, WrongAcknowledgement
 from bridge.mqtt.transmission import Transmission
 from bridge.wire.mqtt import (

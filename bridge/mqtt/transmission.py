@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bridge.mapping.message import AnyMessage
+from bridge.mapping.telemetry.message import AnyMessage
 
 
 class Transmission(Protocol):

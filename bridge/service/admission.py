@@ -6,7 +6,7 @@ import logging
 import secrets
 
 from bridge.config import ChannelConfig
-from bridge.mapping.to_mq import ClientIdentity, user_identifier
+from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
 from bridge.mqtt.channel import Connection
 from bridge.wire.mqtt import ConnackCode, Connect
 

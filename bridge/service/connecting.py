@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from bridge.mapping.to_mq import ClientIdentity
+from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.agent import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bridge.archive.recorder import Recorder
 from bridge.config import LimitsConfig
-from bridge.mapping.to_mq import ClientIdentity
+from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.agent import Agent, UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from bridge.archive.recorder import now_us
-from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
+from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
 from bridge.mapping.topic import topic_filter_error
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session

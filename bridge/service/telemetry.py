@@ -14,8 +14,8 @@ import msgspec
 
 from bridge.archive.recorder import Recorder, now_us
 from bridge.config import LimitsConfig
-from bridge.mapping.from_mq import DEFAULT_QOS_TOPIC
-from bridge.mapping.to_mq import ClientIdentity
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
 from bridge.mq.agent import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from bridge.archive.recorder import now_us
-from bridge.mapping.to_mq import to_mq
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.agent import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session

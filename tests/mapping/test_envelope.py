@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bridge.mapping.envelope import Envelope, publication_of
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from bridge.wire.mqtt import Publish
 

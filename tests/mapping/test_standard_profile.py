@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from bridge.config import ToMqMapping, ToMqttMapping, standard_profile
-from bridge.mapping.from_mq import publication_qos
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.qos import publication_qos
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, decode_chain
 from bridge.wire.mqtt import Publish

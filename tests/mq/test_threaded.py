@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message, PublicationMessage
-from bridge.mapping.to_mq import ClientIdentity
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq import ledger, poller, worker
 from bridge.mq.agent import Side, StateKey, UnitOfWork
 from bridge.mq.embedded.mqsc.script import prepare

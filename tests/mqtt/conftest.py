@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import AnyMessage, Message
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import AnyMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mqtt.session import Session
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Decoder, Packet, Publish

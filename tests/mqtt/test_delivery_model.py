@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mapping.message import PublicationMessage
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.agent import Recovered, Side, StateKey, UnitOfWork
 from bridge.mqtt.channel import Connection, Room
 from bridge.service.telemetry import TelemetryService

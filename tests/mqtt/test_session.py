@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.mapping.to_mq import ClientIdentity
+from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mqtt.session import Session, Work
 from bridge.wire.mqtt import Publish, Pubrec, encode
 

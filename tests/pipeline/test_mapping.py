@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from bridge.config import ToMqMapping, ToMqttMapping
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.local_publication import received_message
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mqtt.link.properties import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.publications import Publications

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bridge.mapping.local_publication import received_message
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.rule import rule_of
+from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.interface import MQOD, MQSD, Got
 from bridge.mq.outlet import Outlet

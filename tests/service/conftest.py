@@ -17,8 +17,10 @@ import pytest
 import uvloop
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mapping.message import AnyMessage, Message
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import AnyMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.agent import ClientSubscription, Recovered, Side, StateKey, UnitOfWork
 from bridge.mqtt import channel as channel_module
 from bridge.mqtt.channel import Channel, Connection

@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage, Publication
 from bridge.mapping.rules.dependence import dependence_of
+from bridge.mapping.telemetry.folders import HEADER_FORMATS
 
 #: Kinds that are remembered; then all are forgotten, for they come again.
 MOST = 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.to_mq import USER_IDENTIFIER_LENGTH
+from bridge.mapping.telemetry.identity import USER_IDENTIFIER_LENGTH
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.wire import cmqc
 

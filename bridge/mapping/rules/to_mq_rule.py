@@ -12,7 +12,6 @@ import msgspec
 
 from bridge.config.attributes import STANDARD_PERSISTENCE
 from bridge.config.mapping import MessageAttributes, ToMqMapping
-from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
 from bridge.mapping.hops import mark_of
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
@@ -25,6 +24,7 @@ from bridge.mapping.rules.rule_error import RuleError
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.telemetry.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
 from bridge.wire import cmqc
 
 #: Words of the YAML -> MQMD.Persistence.

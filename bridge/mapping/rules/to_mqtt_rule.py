@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from bridge.config.mapping import PublicationAttributes, ToMqttMapping
 from bridge.mapping.envelope import Envelope
-from bridge.mapping.from_mq import publication_qos
 from bridge.mapping.hops import mark_of
 from bridge.mapping.message import Message
 from bridge.mapping.payload import json_object, utf_8
@@ -23,6 +22,7 @@ from bridge.mapping.rules.rendered import correlation, mqtt_string, topic_name, 
 from bridge.mapping.rules.rule_error import RuleError
 from bridge.mapping.rules.scope import MessageScope
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.telemetry.qos import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
 

@@ -10,7 +10,9 @@ from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
 from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
@@ -22,7 +24,6 @@ from bridge.mq.embedded.retained import size_of
 from bridge.mq.embedded.topics import Subscription, check_topic_string
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
-from bridge.mq.subscriber import PUBLICATION_QUEUE, subscription_name
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.dead_letters import Origin
 from bridge.mq.dead_letters import dead_letter as behind_header
 from bridge.mq.embedded.messages import Messages

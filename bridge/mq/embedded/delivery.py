@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.topics import Subscription
 from bridge.wire import cmqc

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.row import Row
 from bridge.wire import cmqc

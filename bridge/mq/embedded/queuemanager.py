@@ -21,7 +21,7 @@ from weakref import WeakSet
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.dead_letter import undelivered

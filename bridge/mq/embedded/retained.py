@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, overload
 
-from bridge.mapping.message import PublicationMessage
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.topic import is_wildcard, matches
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.topics import Subscription

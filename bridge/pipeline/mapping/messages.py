@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from bridge.mapping.local_publication import received_message
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, in_ccsid
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.dependence import Dependence, dependence_of
 from bridge.mapping.rules.rendered import queue_name
 from bridge.mapping.rules.to_mq_rule import ToMqRule
+from bridge.mapping.telemetry.to_topic import received_message
 from bridge.pipeline.mapping.columns import (
     KEPT_REQUEST_TYPE,
     MAPPED_MD_TYPE,

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.dependence import Dependence, dependence_of
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.mqtt.link.properties import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.alike import Alike
 from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of

@@ -7,11 +7,11 @@ from typing import Protocol
 import msgspec
 
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.headers import rfh2_of
-from bridge.mapping.local_publication import message_of
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Publication
 from bridge.mapping.rules.rendered import topic_name, topic_string
+from bridge.mapping.telemetry.headers import rfh2_of
+from bridge.mapping.telemetry.to_topic import message_of
 
 
 class ToMq(Protocol):

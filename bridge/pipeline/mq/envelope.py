@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from bridge.mapping.from_mq import HEADER_FORMATS
+from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.pipeline.mq.characters import characters
 from bridge.pipeline.schema import (
     MD_TYPE,

@@ -26,9 +26,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bridge.mapping.from_mq import HEADER_FORMATS
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import KeptRequest
+from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.pipeline.column_type import (
     BINARY,
     BINARY_OR_STRING,

@@ -10,11 +10,11 @@ import msgspec
 from bridge.config import LinkConfig
 from bridge.config.link import MAPPING_PLACE
 from bridge.config.mapping import ToMqMapping
-from bridge.mapping.local_publication import received_message
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS
 from bridge.mapping.rules.rule import ToMqRule
+from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.interface import Connection
 from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.progress import Progress, forget_record

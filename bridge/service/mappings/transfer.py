@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.local_publication import message_of
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.telemetry.to_topic import message_of
 from bridge.mq.intake import Intake, IntakeSource
 from bridge.mq.interface import Connection, Got
 from bridge.service.mappings.runner import PuttingRunner

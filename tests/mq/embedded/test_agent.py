@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.agent import ClientSubscription, Side, StateKey, UnitOfWork
 from bridge.mq.embedded.agent import PUBLICATION_QUEUE, EmbeddedAgent
 from bridge.mq.embedded.mqsc.script import prepare

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
 from bridge.mapping.remembered import LONGEST, remembered
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.mq.agent import UnitOfWork
 from bridge.mq.embedded import character_wildcards

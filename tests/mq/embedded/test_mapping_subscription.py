@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.agent import UnitOfWork
 from bridge.mq.embedded.agent import EmbeddedAgent
 from bridge.mq.embedded.pcf.command_server import CommandServer

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.envelope import put_time, record_batch
 from bridge.pipeline.mq.rows import check_columns, rows_of

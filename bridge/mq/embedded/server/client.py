@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Put, Seen
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.socket_address import socket_address

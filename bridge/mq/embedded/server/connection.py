@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
-from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit

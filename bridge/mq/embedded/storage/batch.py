@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.unit import Unit
 

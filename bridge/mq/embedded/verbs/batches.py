@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from bridge.mapping.message import AnyMessage, Message
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.batch import Seen, glance, got_each, got_many, looked_many, put_each, took_each
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.application import Application

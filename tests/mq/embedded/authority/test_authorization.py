@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.agent import UnitOfWork
 from bridge.mq.embedded.agent import EmbeddedAgent
 from bridge.mq.embedded.authority.authorization import AuthorizationService, user_of_this_process

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message, PublicationMessage
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.property import check_property, merge, split
 from bridge.mq.errors import MQError
 from bridge.mq.interface import MQOD, GetOptions, Got, Property

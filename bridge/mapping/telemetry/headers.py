@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from bridge.mapping.hops import HOPS_PROPERTY, hops_folder, hops_text
-from bridge.mapping.message import CCSID_UTF8, mqps_folder
+from bridge.mapping.message import CCSID_UTF8
 from bridge.mapping.property_name import property_name
 from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Typed, Writable, encode_rfh2
 
@@ -115,12 +116,7 @@ def _mqtt_folder(publication: Publication, original_topic: str, correl_id: bytes
 
 
 def _mqtt_content(publication: Publication, original_topic: str, correl_id: bytes) -> dict[str, Writable]:
-    content: dict[str, Writable] = {}
-    if publication.client_id:
-        content["clientId"] = publication.client_id
-    content["qos"] = Typed(publication.qos, "i4")
-    if publication.qos and publication.message_id:
-        content["msgid"] = Typed(publication.message_id, "i4")
+    content = mqtt_content(publication.client_id or None, publication.qos, publication.message_id)
     if original_topic:
         content["topic"] = original_topic
     if publication.response_topic:

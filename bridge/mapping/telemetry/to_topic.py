@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.mapping.headers import correl_id_of, descriptor, expiry_of, rfh2_of
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Publication
-from bridge.mapping.to_mq import PERSISTENCE_FROM_QOS
+from bridge.mapping.telemetry.headers import correl_id_of, descriptor, expiry_of, rfh2_of
+from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
 
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.from_mq import properties_of
-from bridge.mapping.message import Message, PublicationMessage
-from bridge.mapping.to_mq import ClientIdentity, to_mq, user_identifier
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.folders import properties_of
+from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.wire.mq import RFH2, decode_chain
 from bridge.wire.mqtt import Publish
 

@@ -13,16 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.from_mq import (
-    DEFAULT_QOS_TOPIC,
-    from_mq,
-    message_id_from,
-    properties_of,
-    publication_qos,
-    subscription_qos,
-)
 from bridge.mapping.message import Message
-from bridge.mapping.to_mq import ClientIdentity, to_mq
+from bridge.mapping.telemetry.folders import properties_of
+from bridge.mapping.telemetry.from_mq import from_mq
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message_id import message_id_from
+from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, publication_qos, subscription_qos
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.wire.mq import (
     MQDLH,
     MQMD,

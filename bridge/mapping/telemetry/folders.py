@@ -1,0 +1,101 @@
+"""The folders mqtt and mqps of the RFH2, written and read (integration table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mapping.remembered import remembered
+from bridge.wire import cmqc
+from bridge.wire.mq import RFH2, Folder, MalformedHeader, Typed, Writable, decode_chain
+
+#: Formats of the headers that stand before the body of a message.
+HEADER_FORMATS = frozenset(
+    (cmqc.MQFMT_RF_HEADER_2, cmqc.MQFMT_XMIT_Q_HEADER, cmqc.MQFMT_DEAD_LETTER_HEADER, cmqc.MQFMT_MD_EXTENSION)
+)
+
+
+def mqtt_content(client_id: str | None, qos: int, message_id: int) -> dict[str, Writable]:
+    """Return clientId, qos and msgid of an mqtt folder; no identifier and a message id of 0 are left out.
+
+    A will has a QoS but no message id; with QoS 0 there is none.
+    """
+    content: dict[str, Writable] = {}
+    if client_id is not None:
+        content["clientId"] = client_id
+    content["qos"] = Typed(qos, "i4")
+    if qos and message_id:
+        content["msgid"] = Typed(message_id, "i4")
+    return content
+
+
+@remembered(4096)
+def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
+    """Return the `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained."""
+    content: dict[str, Writable] = {"Top": topic}
+    if user_data is not None:
+        content["Sud"] = user_data
+    if retained:
+        content["Ret"] = True
+    return Folder.build("mqps", content)
+
+
+def is_set(retained: object) -> bool:
+    """Return whether mqps.Ret, typed or as text, says that the message comes as a retained publication; None: no."""
+    return str(retained).strip().lower() in ("1", "true")
+
+
+def qos_in(value: object) -> int | None:
+    """Return the QoS in an mqtt folder, typed or as text; None for none. Raises MalformedHeader for what is no QoS."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    if text not in ("0", "1", "2"):
+        raise MalformedHeader("MQRFH2", 0, f"mqtt.qos is 0, 1 or 2 (integration table 2), not {text[:20]!r}")
+    return int(text)
+
+
+class Properties(msgspec.Struct, gc=False):
+    """What the rules need of a message that came as bytes: its mqtt and mqps folders, and the body behind all headers."""
+
+    body: bytes
+    topic: str | None = None
+    qos: int | None = None
+    retained: bool = False
+    user_data: str | None = None
+
+
+def properties_of(message: Message) -> Properties:
+    """Read the headers of a message that an MQ application (or IBM MQ itself) wrote; whatever else they hold is dropped.
+
+    Raises MalformedHeader when a header named by the chain of Formats cannot be read.
+    """
+    md = message.md
+    if md.Format not in HEADER_FORMATS:
+        return Properties(message.data)
+    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data)
+    properties = Properties(chain.body)
+    for header in chain.headers:
+        if not isinstance(header, RFH2):
+            continue
+        for folder in header.folders:
+            if folder.name == "mqps":
+                _read_mqps(folder.content, properties)
+            elif folder.name == "mqtt":
+                qos = qos_in(folder.content.get("qos"))
+                properties.qos = properties.qos if qos is None else qos
+    return properties
+
+
+def _read_mqps(content: Mapping[str, object], properties: Properties) -> None:
+    topic = content.get("Top")
+    if isinstance(topic, str) and topic:
+        properties.topic = topic
+    retained = content.get("Ret")
+    if retained is not None:
+        properties.retained = is_set(retained)
+    user_data = content.get("Sud")
+    if isinstance(user_data, str):
+        properties.user_data = user_data

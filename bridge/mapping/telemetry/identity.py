@@ -1,0 +1,44 @@
+"""The identity of a client in MQMD.UserIdentifier (integration table 1; IBM MQ, "DEFINE CHANNEL", CHLTYPE(MQTT))."""
+
+from __future__ import annotations
+
+from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: MQMD.UserIdentifier is an MQCHAR12.
+USER_IDENTIFIER_LENGTH = 12
+
+
+def user_identifier(
+    client_id: str, user_name: str | None = None, *, mcauser: str | None = None, use_client_id: bool = False
+) -> bytes:
+    """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
+
+    In this order: USECLTID(YES) takes the client identifier; else the channel's MCAUSER; else the user name of the CONNECT.
+    Where none is given the field stays blank. A longer name is cut, never in the middle of a UTF-8 character.
+    """
+    name = client_id if use_client_id else (mcauser or user_name or "")
+    encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]
+    return encoded.decode("utf-8", "ignore").encode("utf-8").rstrip(b" ")
+
+
+class ClientIdentity:
+    """What the messages of one connected client have in common: its identifier and its MQMDs."""
+
+    __slots__ = ("client_id", "descriptors", "user")
+
+    def __init__(self, client_id: str, user: bytes) -> None:
+        self.client_id = client_id
+        self.user = user
+        of_persistence = {
+            persistence: MQMD(
+                Format=cmqc.MQFMT_RF_HEADER_2,
+                UserIdentifier=user,
+                Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+                Persistence=persistence,
+            )
+            for persistence in set(PERSISTENCE_FROM_QOS)
+        }
+        #: by QoS
+        self.descriptors = tuple(of_persistence[persistence] for persistence in PERSISTENCE_FROM_QOS)
