@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
 from bridge.archive.schema import Outcome
-from bridge.mq.interface import Got
+from bridge.mq.mqi import Got
 
 if TYPE_CHECKING:
     from bridge.archive.feed import Inlet

@@ -24,7 +24,7 @@ from bridge.archive.events import (
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.agent import ClientSubscription, Transmission, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Transmission, UnitOfWork
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:

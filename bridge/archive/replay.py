@@ -19,7 +19,7 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.mq.outlet import Outlet
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
@@ -27,7 +27,7 @@ from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 
 if TYPE_CHECKING:
     from bridge.archive.reading import Selection
-    from bridge.mq.interface import Connection
+    from bridge.mq.mqi import Connection
 
 #: Messages, and bytes of their payloads, of a unit of work at most.
 UNIT_MESSAGES, UNIT_BYTES = 200, 1024 * 1024

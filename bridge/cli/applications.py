@@ -13,7 +13,7 @@ from bridge.cli.failures import FAILED, Failure
 
 # What belongs to MQ is imported by the functions that use it: `mqbridge --help` and `version` do without.
 if TYPE_CHECKING:
-    from bridge.mq.interface import MQOD, MQSD, Connection, Got
+    from bridge.mq.mqi import MQOD, MQSD, Connection, Got
     from bridge.wire.mq import MQMD
 
 
@@ -57,7 +57,7 @@ def put(
     """
     from bridge.cli.body import as_answer, as_request, descriptor, properties_in, read_body
     from bridge.cli.queue_manager import connected
-    from bridge.mq.interface import MQOD
+    from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
     data = read_body(body)
@@ -86,7 +86,7 @@ def pub(
     """
     from bridge.cli.body import descriptor, properties_in, read_body
     from bridge.cli.queue_manager import connected
-    from bridge.mq.interface import MQOD
+    from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
     data = read_body(body)
@@ -103,7 +103,7 @@ def _put(
     from bridge.cli.message_view import md_json
     from bridge.cli.output import write, write_json
     from bridge.mapping.message import Message
-    from bridge.mq.interface import Property
+    from bridge.mq.mqi import Property
     from bridge.wire import cmqc
 
     beside = [Property(name=name, value=value) for name, value in properties.items()]
@@ -131,7 +131,7 @@ def get(
     Exit status 1 when there was none.
     """
     from bridge.cli.queue_manager import connected
-    from bridge.mq.interface import MQOD
+    from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
     with connected(data_dir, config) as connection:
@@ -165,7 +165,7 @@ def sub(
     """
     from bridge.cli.output import note
     from bridge.cli.queue_manager import connected
-    from bridge.mq.interface import MQSD
+    from bridge.mq.mqi import MQSD
     from bridge.wire import cmqc
 
     if remove and durable is None:
@@ -248,7 +248,7 @@ def _messages(
     None, for either of the two, knows no end.
     """
     from bridge.mq.errors import MQError
-    from bridge.mq.interface import GetOptions
+    from bridge.mq.mqi import GetOptions
     from bridge.wire import cmqc
 
     flags = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT if browse else cmqc.MQGMO_SYNCPOINT

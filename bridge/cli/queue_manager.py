@@ -12,7 +12,7 @@ from bridge.cli.failures import WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
     from bridge.config import Configuration, IbmQueueManagerConfig
-    from bridge.mq.interface import Connection
+    from bridge.mq.mqi import Connection
 
 #: Environment variable that names the data directory.
 DATA_DIRECTORY_VARIABLE = "MQBRIDGE_DATA_DIR"
@@ -65,7 +65,7 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
 
 
 def _connect_ibm(settings: IbmQueueManagerConfig) -> Connection:
-    from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
+    from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
 
     try:
         library = load_library(settings.library)

@@ -10,8 +10,8 @@ from bridge.cli.failures import FAILED, Failure
 from bridge.cli.queue_manager import connect
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
-from bridge.mq.needs import mapping_queues_of
-from bridge.mq.requirements import missing, refused_connection, requirements_of
+from bridge.mq.ibm.requirements import mapping_queues_of
+from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
 
 
 def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, CommandResponse, Connection, GetOptions
+from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, encode_pcf

@@ -15,7 +15,7 @@ import msgspec
 
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection, GetOptions, Got
+from bridge.mq.mqi import Connection, GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

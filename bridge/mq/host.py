@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bridge.mq.agent import Agent
-from bridge.mq.interface import Connection
+from bridge.mq.backend import Backend
+from bridge.mq.mqi import Connection
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Host(Protocol):
     dead_letter_queue: str
 
     @property
-    def agent(self) -> Agent:
-        """Return the agent, which runs units of work for the service."""
+    def backend(self) -> Backend:
+        """Return the backend, which runs units of work for the service."""
 
     async def start(self, events: Events) -> list[str]:
         """Bring it up; lines that tell a person what it is. Raises HostError."""
@@ -52,7 +52,7 @@ class Host(Protocol):
         """
 
     async def stop(self) -> None:
-        """End in order, once every unit of work given to the agent has ended."""
+        """End in order, once every unit of work given to the backend has ended."""
 
     def hint(self, file: Path | None) -> str:
         """Return the options by which `mqbridge mq` finds the queue manager.

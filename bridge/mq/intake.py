@@ -10,7 +10,6 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, GetOptions, Got
 from bridge.mq.mapping_subscription import (
     MappingSubscription,
     create,
@@ -21,6 +20,7 @@ from bridge.mq.mapping_subscription import (
     remove_subscription,
     resume,
 )
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.overlap import Overlap
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc

@@ -12,7 +12,7 @@ import msgspec
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
 

@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQSD, Connection
+from bridge.mq.mqi import MQSD, Connection
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, Property
+from bridge.mq.mqi import MQOD, Connection, Property
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

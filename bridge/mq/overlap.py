@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 
-from bridge.mq.interface import Got
+from bridge.mq.mqi import Got
 
 
 class Overlap:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection
+from bridge.mq.mqi import MQOD, Connection
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:

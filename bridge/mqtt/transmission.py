@@ -8,7 +8,7 @@ from bridge.mapping.telemetry.message import AnyMessage
 
 
 class Transmission(Protocol):
-    """A message on the transmission queue for one client. Fields as in `bridge.mq.agent.Transmission`."""
+    """A message on the transmission queue for one client. Fields as in `bridge.mq.backend.Transmission`."""
 
     remote_queue: str
     message: AnyMessage

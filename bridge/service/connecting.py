@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mq.agent import UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing
 from bridge.mqtt.peer import Peer
@@ -41,12 +41,12 @@ def connect(service: Sessions, connection: Connection, packet: Connect) -> None:
             code = ConnackCode.SERVER_UNAVAILABLE
             if reason == cmqc.MQRC_NOT_AUTHORIZED:
                 code = ConnackCode.NOT_AUTHORIZED
-            what = f"user {user!r} may not receive messages: put to {service.agent.transmission_queue}"
+            what = f"user {user!r} may not receive messages: put to {service.backend.transmission_queue}"
             refuse(connection, code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
         else:
             _arrive(service, connection, identity, packet)
 
-    service.agent.admit(identity.client_id, user, admitted)
+    service.backend.admit(identity.client_id, user, admitted)
 
 
 def _arrive(service: Sessions, connection: Connection, identity: ClientIdentity, packet: Connect) -> None:
@@ -94,7 +94,7 @@ def _arrive(service: Sessions, connection: Connection, identity: ClientIdentity,
         session.record = session.record or not present
         session.outbox.record = True
         recording = service.keep(session, unit)
-    service.agent.execute(unit)
+    service.backend.execute(unit)
 
 
 def _begin(

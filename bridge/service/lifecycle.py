@@ -30,7 +30,7 @@ from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
 
 if TYPE_CHECKING:
-    from bridge.mq.threaded import ThreadedAgent
+    from bridge.mq.ibm.backend import IbmBackend
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Bridge:
                 self.announce(line)
             self.archive = self._recorder()
             self.service = TelemetryService(
-                self.host.agent,
+                self.host.backend,
                 self.configuration.limits,
                 loop.time,
                 queue_manager_name=self.host.name,
@@ -172,8 +172,8 @@ class Bridge:
             channel.abort()
         await self.mappings.stop()
         ended = asyncio.get_running_loop().create_future()
-        agent = cast("ThreadedAgent", self.service.agent)  # no other is ever fenced
-        agent.abandon(lambda: ended.set_result(None))
+        backend = cast("IbmBackend", self.service.backend)  # no other is ever fenced
+        backend.abandon(lambda: ended.set_result(None))
         await ended
 
     async def _listen(self) -> None:
@@ -217,13 +217,13 @@ class Bridge:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         ended = asyncio.get_running_loop().create_future()
-        self.service.agent.stop(lambda: ended.set_result(None))
+        self.service.backend.stop(lambda: ended.set_result(None))
         await ended
 
     async def _idle(self) -> None:
         """Wait until every unit of work given so far has ended and its answers are written."""
         ended = asyncio.get_running_loop().create_future()
-        self.service.agent.flush(lambda: ended.set_result(None))
+        self.service.backend.flush(lambda: ended.set_result(None))
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await ended
@@ -291,7 +291,7 @@ def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Ho
         from bridge.mq.embedded.host import EmbeddedHost
 
         return EmbeddedHost(configuration, loop)
-    from bridge.mq.ibm_host import IbmHost
+    from bridge.mq.ibm.host import IbmHost
 
     return IbmHost(configuration, loop)
 

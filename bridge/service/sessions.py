@@ -8,7 +8,7 @@ from typing import Protocol
 from bridge.archive.recorder import Recorder
 from bridge.config import LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mq.agent import Agent, UnitOfWork
+from bridge.mq.backend import Backend, UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import Outgoing
 from bridge.mqtt.session import Session
@@ -17,7 +17,7 @@ from bridge.mqtt.session import Session
 class Sessions(Protocol):
     """What is done with sessions; `bridge.service.telemetry.TelemetryService` does it."""
 
-    agent: Agent
+    backend: Backend
     archive: Recorder | None
     limits: LimitsConfig
     clock: Callable[[], float]

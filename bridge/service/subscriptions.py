@@ -66,7 +66,7 @@ def subscribe(service: Sessions, connection: Connection, session: Session, packe
 
     session.filters |= added
     connection.hold(len(wanted))
-    service.agent.subscribe(
+    service.backend.subscribe(
         session.client_id,
         [(topic_filter, qos) for _, topic_filter, qos in wanted],
         done,
@@ -90,4 +90,4 @@ def unsubscribe(service: Sessions, connection: Connection, session: Session, pac
         if service.archive is not None:
             service.archive.unsubscribed(session, packet.topics, received)
 
-    service.agent.unsubscribe(session.client_id, packet.topics, done)
+    service.backend.unsubscribe(session.client_id, packet.topics, done)

@@ -1,6 +1,6 @@
 """The telemetry service: MQTT clients as publish/subscribe applications of a queue manager.
 
-It owns the sessions, turns their work into units of work for the queue manager's agent, and hands the messages that the
+It owns the sessions, turns their work into units of work for the queue manager's backend, and hands the messages that the
 transmit-queue poller brings to the sessions they are for.
 """
 
@@ -16,8 +16,8 @@ from bridge.archive.recorder import Recorder, now_us
 from bridge.config import LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
-from bridge.mq.agent import Agent, Side, StateKey, UnitOfWork
-from bridge.mq.agent import Transmission as QueuedTransmission
+from bridge.mq.backend import Backend, Side, StateKey, UnitOfWork
+from bridge.mq.backend import Transmission as QueuedTransmission
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outgoing, Refusal
 from bridge.mqtt.session import Session, Work, without
@@ -35,18 +35,18 @@ PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
 
 
 class TelemetryService:
-    """Sessions between telemetry channels and an agent; everything on one event loop."""
+    """Sessions between telemetry channels and a backend; everything on one event loop."""
 
     def __init__(
         self,
-        agent: Agent,
+        backend: Backend,
         limits: LimitsConfig,
         clock: Callable[[], float],
         *,
         queue_manager_name: str,
         archive: Recorder | None = None,
     ) -> None:
-        self.agent = agent
+        self.backend = backend
         #: what is told of each batch that passes; None: nobody
         self.archive = archive
         self.limits = limits
@@ -61,8 +61,8 @@ class TelemetryService:
 
     async def start(self) -> None:
         """Take over the transmission queue, take up the durable sessions, then begin to deliver. Raises MQError."""
-        self.agent.on_dropped = self._dropped
-        recovered = await self.agent.open()
+        self.backend.on_dropped = self._dropped
+        recovered = await self.backend.open()
         if self.archive is not None:
             self.archive.begin(recovered.subscriptions)
         for subscription in recovered.subscriptions:
@@ -81,9 +81,9 @@ class TelemetryService:
                     session.restore_sent(data)
             except msgspec.DecodeError as error:
                 log.error("the record of session %s cannot be read and is ignored: %s", key.client_id, error)
-        self.agent.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
-        if not self.agent.hands_over_at_once:
-            await self.agent.caught_up()
+        self.backend.start(cast("Callable[[Sequence[QueuedTransmission]], None]", self.deliver))
+        if not self.backend.hands_over_at_once:
+            await self.backend.caught_up()
         # What comes from now on was never sent to anybody.
         for session in self.sessions.values():
             session.outbox.uncertain = False
@@ -168,7 +168,7 @@ class TelemetryService:
             work.received_at = now_us()
         if work.publications:
             connection.hold(len(work.publications))
-        self.agent.execute(unit)
+        self.backend.execute(unit)
 
     def _go_on_later(self, session: Session) -> None:
         """Send the rest in the client's next turn: a turn's bytes were not enough."""
@@ -254,7 +254,7 @@ class TelemetryService:
         unit = UnitOfWork(self._sent)
         unit.owner = [(session, self.keep(session, unit))]
         if unit.states:
-            self.agent.execute(unit)
+            self.backend.execute(unit)
 
     @staticmethod
     def keep(session: Session, unit: UnitOfWork) -> Outgoing | None:
@@ -319,7 +319,7 @@ class TelemetryService:
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         if session.filters:
-            self.agent.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
+            self.backend.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
         unit = UnitOfWork()
         unit.removals = cast("list[QueuedTransmission]", session.outbox.pending())
         if self.archive is not None:
@@ -327,7 +327,7 @@ class TelemetryService:
         if session.durable:
             unit.states = {StateKey(side, session.client_id): None for side in Side}
         if unit.removals or unit.states:
-            self.agent.execute(unit)
+            self.backend.execute(unit)
 
     # Delivering ------------------------------------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class TelemetryService:
         if unit.removals or unit.states:
             unit.done = self._sent
             unit.owner = recording
-            self.agent.execute(unit)
+            self.backend.execute(unit)
 
     def _sent(self, unit: UnitOfWork) -> None:
         """Finish a unit of work with records of sessions, but no packets to answer."""
@@ -411,12 +411,12 @@ class TelemetryService:
 
     def _refuse(self, transmission: QueuedTransmission, reason: int) -> None:
         try:
-            self.agent.dead_letter(transmission, reason)
+            self.backend.dead_letter(transmission, reason)
         except Exception:
             log.exception(
                 "a message for client %r stays on %s: it cannot be dead-lettered",
                 transmission.client_id,
-                self.agent.transmission_queue,
+                self.backend.transmission_queue,
             )
             return
         if self.archive is not None:

@@ -6,7 +6,7 @@ import logging
 
 from bridge.archive.recorder import now_us
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.agent import UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session
 from bridge.service.sessions import Sessions
@@ -40,4 +40,4 @@ def publish_will(service: Sessions, connection: Connection, session: Session) ->
 
     unit = UnitOfWork(done)
     unit.publications.append((message, will.retain))
-    service.agent.execute(unit)
+    service.backend.execute(unit)

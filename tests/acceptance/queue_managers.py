@@ -52,7 +52,7 @@ ELSEWHERE_ONLY: dict[str, str] = {
     "test_what_check_says_of_the_bridge": "the bridge of the embedded queue manager is asked for no authority",
 }
 
-#: A small part of the suite, which runs on pymqi as well: both packages are wrapped by one adapter (bridge/mq/ibm.py),
+#: A small part of the suite, which runs on pymqi as well: both packages are wrapped by one adapter (bridge/mq/ibm),
 #: whose own contract suite runs on both.
 ON_PYMQI = frozenset(
     (

@@ -20,7 +20,7 @@ from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.bridge_process import BridgeFailed, BridgeProcess

@@ -20,7 +20,7 @@ from bridge.mapping.envelope import publication_of
 from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.bridge_process import BridgeProcess

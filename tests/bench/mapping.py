@@ -23,7 +23,7 @@ from rich.table import Table
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import encode_publish, encode_topic

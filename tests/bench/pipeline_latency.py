@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.interface import MQOD, Connection
+from bridge.mq.mqi import MQOD, Connection
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.bench.servers import Bridge

@@ -19,7 +19,7 @@ from bridge.mapping.message import Message
 from bridge.mq.batch import get_many
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.pipeline.session import session
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -21,7 +21,7 @@ from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.server import ApplicationServer
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from tests.patience import PATIENCE, until
 
 

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 FOR_FEW = (
     "bridge.archive.feed",
     "bridge.archive.parquet",
-    "bridge.mq.ibm",
+    "bridge.mq.ibm.connection",
     "bridge.pipeline",
     "bridge.service.mappings.runners",
     "ibmmq",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.patience import PATIENCE

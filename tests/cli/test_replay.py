@@ -17,7 +17,7 @@ from typer.testing import Result
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, decode_chain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.interface import Got
+from bridge.mq.mqi import Got
 from bridge.mq.overlap import Overlap
 from bridge.wire.mq import MQMD
 

@@ -11,7 +11,7 @@ import pytest
 
 from bridge.mq import worker as worker_module
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
 from tests.patience import PATIENCE, until

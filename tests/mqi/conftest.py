@@ -29,7 +29,7 @@ from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
-from bridge.mq.interface import MQOD, CommandResponse
+from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.wire.mq import MQMD
 from tests.patience import PATIENCE
 

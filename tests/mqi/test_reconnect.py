@@ -16,7 +16,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire.mq import MQMD
 from tests.mqi.conftest import Manager, until
 

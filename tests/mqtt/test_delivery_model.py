@@ -27,7 +27,7 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.agent import Recovered, Side, StateKey, UnitOfWork
+from bridge.mq.backend import Recovered, Side, StateKey, UnitOfWork
 from bridge.mqtt.channel import Connection, Room
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
@@ -68,7 +68,7 @@ class Queued:
 
 
 class QueueManager:
-    """The agent: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
+    """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
 
     hands_over_at_once = True
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"

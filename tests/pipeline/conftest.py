@@ -20,7 +20,7 @@ from bridge.config.queues import MAPPING_STATE_QUEUE  # noqa: E402
 from bridge.mapping.message import Message  # noqa: E402
 from bridge.mq.embedded.server.client import RemoteConnection  # noqa: E402
 from bridge.mq.errors import MQError  # noqa: E402
-from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions, Got  # noqa: E402
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got  # noqa: E402
 from bridge.pipeline.session import session  # noqa: E402
 from bridge.wire import cmqc  # noqa: E402
 from bridge.wire.mq import MQMD  # noqa: E402

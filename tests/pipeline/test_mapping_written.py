@@ -14,7 +14,7 @@ from bridge.mapping.publication import Destination, MappedMessage, Publication, 
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.dead_letters import DeadLetters
-from bridge.mq.interface import MQOD, MQSD, Got
+from bridge.mq.mqi import MQOD, MQSD, Got
 from bridge.mq.outlet import Outlet
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq

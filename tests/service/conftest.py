@@ -21,7 +21,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.agent import ClientSubscription, Recovered, Side, StateKey, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Recovered, Side, StateKey, UnitOfWork
 from bridge.mqtt import channel as channel_module
 from bridge.mqtt.channel import Channel, Connection
 from bridge.service.telemetry import TelemetryService
@@ -61,7 +61,7 @@ class Queued:
     expired: bool = False
 
 
-class FakeAgent:
+class FakeBackend:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
     hands_over_at_once = True
@@ -253,17 +253,17 @@ class Client:
 class Bridge:
     """`async with Bridge(...) as bridge`: a telemetry channel on a free port, its service and the fake queue manager."""
 
-    def __init__(self, limits: dict[str, Any] | None = None, agent: FakeAgent | None = None, **config: Any) -> None:
+    def __init__(self, limits: dict[str, Any] | None = None, backend: FakeBackend | None = None, **config: Any) -> None:
         self.limits = LimitsConfig(**limits or {})
         self.config = ChannelConfig(port=0, **config)
-        self.agent = agent or FakeAgent()
+        self.backend = backend or FakeBackend()
         self.clients: list[Client] = []
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._fail)
         self.failed: list[Any] = []
-        self.service = TelemetryService(self.agent, self.limits, loop.time, queue_manager_name="MQB1")  # type: ignore[arg-type]
+        self.service = TelemetryService(self.backend, self.limits, loop.time, queue_manager_name="MQB1")  # type: ignore[arg-type]
         await self.service.start()
         self.channel = Channel(
             self.config,
@@ -281,8 +281,8 @@ class Bridge:
         for client in self.clients:
             client.vanish()
         self.channel.stop_listening()
-        self.agent.automatic = True
-        self.agent.complete_all()
+        self.backend.automatic = True
+        self.backend.complete_all()
         await self.channel.close()
         if error[0] is None:
             assert not self.failed, self.failed
@@ -322,11 +322,11 @@ def bridge() -> type[Bridge]:
 
 
 @pytest.fixture
-def restart() -> Callable[[FakeAgent], FakeAgent]:
+def restart() -> Callable[[FakeBackend], FakeBackend]:
     """A queue manager with what is committed at another, after a crash: units of work that wait there are gone."""
 
-    def make(before: FakeAgent, *subscriptions: ClientSubscription) -> FakeAgent:
-        after = FakeAgent()
+    def make(before: FakeBackend, *subscriptions: ClientSubscription) -> FakeBackend:
+        after = FakeBackend()
         after.states = dict(before.states)
         after.recovered = Recovered(dict(before.states), list(subscriptions))
         return after

@@ -38,12 +38,14 @@ def archived(bridge: Any, tmp_path: Path) -> Archived:
     """`async with archived() as (running, rows)`: a service with an archive; `rows` has them behind the block."""
 
     @asynccontextmanager
-    async def run(limits: dict[str, Any] | None = None, agent: Any = None, **config: Any) -> AsyncIterator[tuple[Any, Rows]]:
+    async def run(
+        limits: dict[str, Any] | None = None, backend: Any = None, **config: Any
+    ) -> AsyncIterator[tuple[Any, Rows]]:
         rows = Rows()
         recorder: Recorder | None = None
-        async with bridge(limits, agent) as running:
+        async with bridge(limits, backend) as running:
             recorder = Recorder(ArchiveConfig(directory=tmp_path / "archive", **config), running.service.clock)
-            recorder.begin(running.agent.recovered.subscriptions)
+            recorder.begin(running.backend.recovered.subscriptions)
             running.service.archive = recorder
             yield running, rows
         recorder.close(10)
@@ -55,7 +57,7 @@ def archived(bridge: Any, tmp_path: Path) -> Archived:
 async def test_publications_are_put_or_refused(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect("p", user_name="anna")
-        running.agent.refused["bad"] = cmqc.MQRC_Q_FULL
+        running.backend.refused["bad"] = cmqc.MQRC_Q_FULL
         client.send(Publish("a", b"0", 0), Publish("b", b"11", 1, True, False, 7), Publish("c", b"222", 2, False, False, 9))
         assert await client.receive() == Puback(7)
         assert await client.receive() == Pubrec(9)
@@ -74,7 +76,7 @@ async def test_publications_are_put_or_refused(archived: Archived) -> None:
 async def test_what_could_not_be_committed_is_refused(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect("p")
-        running.agent.failure = cmqc.MQRC_CONNECTION_BROKEN
+        running.backend.failure = cmqc.MQRC_CONNECTION_BROKEN
         client.send(Publish("a", b"1", 1, False, False, 1))
         await client.rest()
     assert rows.of("in", "outcome", "reason") == [("refused", "MQRC_CONNECTION_BROKEN (2009)")]
@@ -91,13 +93,13 @@ async def test_payloads_may_be_left_out(archived: Archived) -> None:
 async def test_deliveries_are_told_when_they_are_settled(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect()
-        running.agent.deliver(*(running.agent.publication(number, number % 3) for number in (3, 1, 2)))
+        running.backend.deliver(*(running.backend.publication(number, number % 3) for number in (3, 1, 2)))
         assert [(await client.receive()).qos for _ in range(3)] == [0, 1, 2]  # type: ignore[union-attr]
         await client.silent()
         client.send(Pubrec(2))
         await client.receive()
         client.send(Puback(1), Pubcomp(2))
-        await running.agent.until(lambda: len(running.agent.removed) == 3)
+        await running.backend.until(lambda: len(running.backend.removed) == 3)
         await client.silent()
     assert rows.of("out", "outcome", "topic", "qos", "message_id", "payload", "times_sent") == [
         ("delivered", "t", 0, 0, b"3", 1),
@@ -112,26 +114,26 @@ async def test_deliveries_are_told_when_they_are_settled(archived: Archived) -> 
 async def test_it_counts_how_often_a_message_was_sent(archived: Archived) -> None:
     async with archived() as (running, rows):
         first = await running.connect(clean_session=False)
-        running.agent.deliver(running.agent.publication(1, 1))
+        running.backend.deliver(running.backend.publication(1, 1))
         await first.receive()
         first.vanish()
         await running.until(lambda: running.service.sessions["c"].connection is None)
         again = await running.connect(clean_session=False)
         assert (await again.receive()).dup
         again.send(Puback(1))
-        await running.agent.until(lambda: bool(running.agent.removed))
+        await running.backend.until(lambda: bool(running.backend.removed))
     assert rows.of("out", "outcome", "times_sent") == [("acknowledged", 2)]
 
 
 async def test_messages_that_go_nowhere(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect()
-        running.agent.deliver(
-            running.agent.publication(1, 1, expired=True),
-            running.agent.publication(2, 1, client_id="nobody"),
-            running.agent.direct(3, client_id="nobody", body=b"body"),
-            running.agent.direct(4, format_=cmqc.MQFMT_RF_HEADER_2, body=b"no header"),
-            running.agent.publication(5, 1),
+        running.backend.deliver(
+            running.backend.publication(1, 1, expired=True),
+            running.backend.publication(2, 1, client_id="nobody"),
+            running.backend.direct(3, client_id="nobody", body=b"body"),
+            running.backend.direct(4, format_=cmqc.MQFMT_RF_HEADER_2, body=b"no header"),
+            running.backend.publication(5, 1),
         )
         await client.receive()
         client.vanish()
@@ -152,7 +154,7 @@ async def test_qos_0_for_a_slow_client_is_discarded(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect()
         running.connection.pause_writing()
-        running.agent.deliver(running.agent.publication(3, 0))
+        running.backend.deliver(running.backend.publication(3, 0))
         running.connection.resume_writing()
         await client.silent()
     assert rows.of("out", "outcome", "reason") == [("discarded", "the client was too slow")]
@@ -161,7 +163,7 @@ async def test_qos_0_for_a_slow_client_is_discarded(archived: Archived) -> None:
 async def test_sessions_and_subscriptions(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect(clean_session=False)
-        running.agent.refused["no"] = cmqc.MQRC_SUB_INHIBITED
+        running.backend.refused["no"] = cmqc.MQRC_SUB_INHIBITED
         client.send(Subscribe(1, (("a/#", 1), ("no", 2), ("b", 0))))
         await client.receive()
         client.send(Unsubscribe(2, ("b",)))
@@ -189,8 +191,8 @@ async def test_a_will_is_a_publication(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect("p", will=Will("gone", b"bye", 1, True))
         client.vanish()
-        await running.agent.until(lambda: bool(running.agent.entered))
-        await running.until(lambda: not running.agent.waiting)
+        await running.backend.until(lambda: bool(running.backend.entered))
+        await running.until(lambda: not running.backend.waiting)
     assert rows.of("in", "outcome", "client_id", "topic", "payload", "qos", "retain") == [
         ("put", "p", "gone", b"bye", 1, True)
     ]
@@ -200,7 +202,7 @@ async def test_durable_subscriptions_are_said_at_the_start(
     archived: Archived, restart: Any, durable_subscription: Any, bridge: Any
 ) -> None:
     async with bridge() as running:
-        agent = restart(running.agent, durable_subscription("c", "a/#", "2", True))
-    async with archived(agent=agent) as (_, rows):
+        backend = restart(running.backend, durable_subscription("c", "a/#", "2", True))
+    async with archived(backend=backend) as (_, rows):
         pass
     assert rows.of("subscription", "outcome", "client_id", "topic", "qos", "durable") == [("subscribed", "c", "a/#", 2, True)]

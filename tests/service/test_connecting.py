@@ -82,19 +82,19 @@ async def test_identity_of_the_channel(
         client = await running.connect("sensor", user_name=user_name)
         client.send(Publish("t", b"", 1, False, False, 1))
         await client.receive()
-        assert running.agent.entered[0][0].md.UserIdentifier == expected
+        assert running.backend.entered[0][0].md.UserIdentifier == expected
 
 
 async def test_connack_waits_for_the_commit_of_a_durable_session(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.automatic = False
+        running.backend.automatic = False
         client = await running.open()
         client.send(Connect("c", clean_session=False))
-        await running.agent.until(lambda: bool(running.agent.waiting))
-        assert not running.agent.states
-        running.agent.complete_all()
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        assert not running.backend.states
+        running.backend.complete_all()
         assert await client.receive() == ACCEPTED
-        assert running.agent.states
+        assert running.backend.states
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -155,9 +155,9 @@ async def test_connack_3_when_max_clients_are_connected(bridge: Any) -> None:
 
 async def test_connack_3_when_the_session_cannot_be_recorded(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.failure = 2102
+        running.backend.failure = 2102
         assert await answers(running, Connect("c", clean_session=False)) == [Connack(3)]
-        running.agent.failure = 0
+        running.backend.failure = 0
         client = await running.open()
         client.send(Connect("c", clean_session=False))
         assert await client.receive() == ACCEPTED
@@ -166,7 +166,7 @@ async def test_connack_3_when_the_session_cannot_be_recorded(bridge: Any) -> Non
 async def test_what_follows_a_refused_connect_is_not_worked_on(bridge: Any) -> None:
     async with bridge() as running:
         assert await answers(running, Connect("MQB1"), Publish("t", b""), Pingreq()) == [Connack(2)]
-        assert not running.agent.units
+        assert not running.backend.units
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ async def test_the_first_packet_is_connect(bridge: Any, packet: Any) -> None:
     """MQTT-3.1.0-1"""
     async with bridge() as running:
         assert await answers(running, packet, Connect("c")) == []
-        assert not running.agent.units
+        assert not running.backend.units
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["later", "in one segment"])
@@ -198,8 +198,8 @@ async def test_a_second_connect_closes_the_connection(bridge: Any, together: boo
             assert await client.receive() == ACCEPTED
             client.send(packet, Publish("t", b""))
             assert await client.rest() == []
-        await running.agent.until(lambda: bool(running.agent.entered))
-        assert [message.topic for message, _ in running.agent.entered] == ["will"]
+        await running.backend.until(lambda: bool(running.backend.entered))
+        assert [message.topic for message, _ in running.backend.entered] == ["will"]
 
 
 @pytest.mark.usefixtures("quick_sweep")
@@ -240,10 +240,10 @@ async def test_a_client_that_may_not_receive_messages(
 ) -> None:
     """MQTT 3.1.1 table 3.1: 5 is "not authorized", 3 that the server is unavailable."""
     async with bridge() as running:
-        running.agent.outsiders["carol"] = reason
-        running.agent.admits_at_once = at_once
+        running.backend.outsiders["carol"] = reason
+        running.backend.admits_at_once = at_once
         assert await answers(running, Connect("c", user_name="carol")) == [Connack(code)]
-        assert not running.service.sessions and not running.agent.units
+        assert not running.service.sessions and not running.backend.units
     (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
     assert "'carol'" in line and "SYSTEM.MQTT.TRANSMIT.QUEUE" in line and f"({reason})" in line
 
@@ -255,50 +255,50 @@ async def test_a_client_that_may_not_receive_messages(
 async def test_whose_authority_is_asked_for(bridge: Any, config: dict[str, Any], user: str) -> None:
     async with bridge(**config) as running:
         await running.connect("c", user_name="carol")
-        assert running.agent.admitted == [("c", user)]
+        assert running.backend.admitted == [("c", user)]
 
 
 @pytest.mark.parametrize("clean_session", [False, True])
 async def test_a_client_that_is_refused_does_no_harm_to_another(bridge: Any, clean_session: bool) -> None:
     """Neither the connection nor the session of its client identifier ends."""
     async with bridge() as running:
-        running.agent.outsiders["carol"] = NOT_AUTHORIZED
+        running.backend.outsiders["carol"] = NOT_AUTHORIZED
         first = await running.connect("c", clean_session=False, user_name="alice", will=Will("will", b""))
         first.send(Subscribe(1, (("t", 1),)))
         assert await first.receive() == Suback(1, (1,))
         assert await answers(running, Connect("c", clean_session=clean_session, user_name="carol")) == [Connack(5)]
         await first.silent()
-        running.agent.deliver(running.agent.publication(1, 1))
+        running.backend.deliver(running.backend.publication(1, 1))
         assert await first.receive() == Publish("t", b"1", 1, False, False, 1)
-        assert not running.agent.unsubscribed and not running.agent.payloads()
+        assert not running.backend.unsubscribed and not running.backend.payloads()
 
 
 async def test_a_client_that_is_gone_before_it_is_admitted(bridge: Any) -> None:
     """It takes nothing over, and leaves nothing behind."""
     async with bridge() as running:
         first = await running.connect("c", clean_session=False)
-        running.agent.admits_at_once = running.agent.automatic = False
+        running.backend.admits_at_once = running.backend.automatic = False
         client = await running.open()
         client.send(Connect("c", will=Will("will", b"")))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.vanish()
         await running.until(lambda: len(running.channel.connections) == 1)
-        running.agent.complete_all()
-        running.agent.automatic = True
+        running.backend.complete_all()
+        running.backend.automatic = True
         await first.silent()
-        assert running.service.sessions["c"].durable and not running.agent.payloads()
+        assert running.service.sessions["c"].durable and not running.backend.payloads()
 
 
 async def test_two_clients_of_one_identifier_wait_to_be_admitted(bridge: Any) -> None:
     """The second takes over from the first, as if neither had waited (MQTT-3.1.4-2)."""
     async with bridge() as running:
-        running.agent.admits_at_once = running.agent.automatic = False
+        running.backend.admits_at_once = running.backend.automatic = False
         first, second = await running.open(), await running.open()
         for number, client in enumerate((first, second), 1):
             client.send(Connect("c", clean_session=False))
-            await running.agent.until(lambda number=number: len(running.agent.admitted) == number)
-        running.agent.automatic = True
-        running.agent.complete_all()
+            await running.backend.until(lambda number=number: len(running.backend.admitted) == number)
+        running.backend.automatic = True
+        running.backend.complete_all()
         assert await second.receive() in (ACCEPTED, PRESENT)
         assert [one for one in await first.rest() if one not in (ACCEPTED, PRESENT)] == []
         await second.silent()
@@ -306,13 +306,13 @@ async def test_two_clients_of_one_identifier_wait_to_be_admitted(bridge: Any) ->
 
 async def test_packets_sent_before_a_client_is_admitted(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.admits_at_once = running.agent.automatic = False
+        running.backend.admits_at_once = running.backend.automatic = False
         client = await running.open()
         client.send(Connect("c"), Publish("t", b"1", 1, False, False, 2))
-        await running.agent.until(lambda: bool(running.agent.waiting))
-        assert not running.agent.units
-        running.agent.automatic = True
-        running.agent.complete_all()
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        assert not running.backend.units
+        running.backend.automatic = True
+        running.backend.complete_all()
         assert [await client.receive() for _ in range(2)] == [ACCEPTED, Puback(2)]
 
 
@@ -331,7 +331,7 @@ async def test_packets_sent_before_connack_are_worked_on_after_it(
         Publish("t", b"1", 1, False, False, 2),
     ]
     async with bridge() as running:
-        running.agent.automatic = False
+        running.backend.automatic = False
         client = await running.open()
         if together:
             client.send(*packets, Pingreq())
@@ -339,10 +339,10 @@ async def test_packets_sent_before_connack_are_worked_on_after_it(
             for packet in [*packets, Pingreq()]:
                 client.send(packet)
                 await client.writer.drain()
-        await running.agent.until(lambda: bool(running.agent.waiting))
-        assert not running.agent.entered
-        running.agent.automatic = True
-        running.agent.complete_all()
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        assert not running.backend.entered
+        running.backend.automatic = True
+        running.backend.complete_all()
         assert await client.receive() == ACCEPTED
         others = [await client.receive() for _ in range(3)]
         assert sorted(map(repr, others)) == sorted(map(repr, [Suback(1, (1,)), Puback(2), Pingresp()]))
@@ -352,20 +352,20 @@ async def test_disconnect_right_behind_connect(bridge: Any) -> None:
     async with bridge() as running:
         packets = Connect("c", will=Will("will", b"")), Publish("t", b"1"), Disconnect(), Publish("t", b"2")
         assert await answers(running, *packets) == [ACCEPTED]
-        await running.agent.until(lambda: bool(running.agent.entered))
-        assert running.agent.payloads() == [b"1"]
+        await running.backend.until(lambda: bool(running.backend.entered))
+        assert running.backend.payloads() == [b"1"]
 
 
 async def test_a_client_that_is_gone_before_connack_leaves_nothing(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.automatic = False
+        running.backend.automatic = False
         client = await running.open()
         client.send(Connect("c", will=Will("will", b"")))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.vanish()
         await running.until(lambda: not running.channel.connections)
-        running.agent.complete_all()
-        assert not running.service.sessions and not running.agent.entered
+        running.backend.complete_all()
+        assert not running.service.sessions and not running.backend.entered
 
 
 # Take-over ------------------------------------------------------------------------------------------------------------
@@ -380,32 +380,32 @@ async def test_a_second_connection_takes_over(bridge: Any, clean_session: bool) 
         second.send(Connect("c", clean_session=clean_session))
         assert await second.receive() == (ACCEPTED if clean_session else PRESENT)
         assert await first.rest() == []
-        await running.agent.until(lambda: bool(running.agent.entered))
-        assert running.agent.payloads() == [b"w"]
+        await running.backend.until(lambda: bool(running.backend.entered))
+        assert running.backend.payloads() == [b"w"]
         await second.silent()
-        running.agent.deliver(running.agent.publication(1, 1))
+        running.backend.deliver(running.backend.publication(1, 1))
         assert await second.receive() == Publish("t", b"1", 1, False, False, 1)
 
 
 @pytest.mark.parametrize("kinds", [(True, True), (True, False), (False, True), (False, False)])
 async def test_take_over_before_connack(bridge: Any, kinds: tuple[bool, bool]) -> None:
     async with bridge() as running:
-        running.agent.automatic = False
+        running.backend.automatic = False
         clients = []
         for clean_session in kinds:
             clients.append(await running.open())
-            before = len(running.agent.waiting)
+            before = len(running.backend.waiting)
             clients[-1].send(Connect("c", clean_session=clean_session))
-            await running.agent.until(lambda before=before: len(running.agent.waiting) > before)
+            await running.backend.until(lambda before=before: len(running.backend.waiting) > before)
         assert await clients[0].rest() == []
-        running.agent.automatic = True
-        running.agent.complete_all()
+        running.backend.automatic = True
+        running.backend.complete_all()
         assert await clients[1].receive() == ACCEPTED
         session = running.service.sessions["c"]
         assert session.durable is not kinds[1]
         clients[1].send(Publish("t", b"1", 1, False, False, 9))
         assert await clients[1].receive() == Puback(9)
-        running.agent.deliver(running.agent.publication(1, 1))
+        running.backend.deliver(running.backend.publication(1, 1))
         assert await clients[1].receive() == Publish("t", b"1", 1, False, False, 1)
 
 
@@ -457,7 +457,7 @@ async def test_many_packets_in_one_segment(bridge: Any) -> None:
         client = await running.connect()
         client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 501)))
         assert [await client.receive() for _ in range(500)] == [Puback(number) for number in range(1, 501)]
-        assert running.agent.payloads() == [b"%d" % number for number in range(1, 501)]
+        assert running.backend.payloads() == [b"%d" % number for number in range(1, 501)]
 
 
 MALFORMED = [
@@ -489,8 +489,8 @@ async def test_rubbish_ends_the_connection_and_nothing_else(bridge: Any, data: b
         client = await running.connect(will=Will("will", b"w"))
         client.send(Publish("t", b"before"), data, Publish("t", b"behind"))
         assert await client.rest() == []
-        await running.agent.until(lambda: len(running.agent.entered) == 2)
-        assert running.agent.payloads() == [b"before", b"w"]
+        await running.backend.until(lambda: len(running.backend.entered) == 2)
+        assert running.backend.payloads() == [b"before", b"w"]
         await other.silent()
 
 
@@ -514,4 +514,4 @@ async def test_a_packet_longer_than_allowed(bridge: Any) -> None:
         await client.silent()
         client.send(encode(Publish("t", b"x" * 998))[:10])
         assert await client.rest() == []
-        assert len(running.agent.entered) == 1
+        assert len(running.backend.entered) == 1

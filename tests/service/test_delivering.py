@@ -18,43 +18,43 @@ def sent(number: int, qos: int, *, dup: bool = False, payload: bytes | None = No
 async def test_qos_0_is_removed_when_written(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        message = running.agent.publication(1, 0)
-        running.agent.deliver(message)
+        message = running.backend.publication(1, 0)
+        running.backend.deliver(message)
         assert await client.receive() == sent(1, 0)
-        await running.agent.until(lambda: running.agent.removed == [message])
+        await running.backend.until(lambda: running.backend.removed == [message])
 
 
 @pytest.mark.parametrize("retained", [False, True])
 async def test_qos_1_is_removed_after_puback(bridge: Any, retained: bool) -> None:
     async with bridge() as running:
         client = await running.connect()
-        message = running.agent.publication(1, 1, retained=retained)
-        running.agent.deliver(message)
+        message = running.backend.publication(1, 1, retained=retained)
+        running.backend.deliver(message)
         assert await client.receive() == sent(1, 1, retain=retained)
         await client.silent()
-        assert not running.agent.removed
+        assert not running.backend.removed
         client.send(Puback(1))
-        await running.agent.until(lambda: running.agent.removed == [message])
+        await running.backend.until(lambda: running.backend.removed == [message])
 
 
 async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        message = running.agent.publication(1, 2)
-        running.agent.deliver(message)
+        message = running.backend.publication(1, 2)
+        running.backend.deliver(message)
         assert await client.receive() == sent(1, 2)
-        running.agent.complete_all()
-        running.agent.automatic = False
+        running.backend.complete_all()
+        running.backend.automatic = False
         client.send(Pubrec(1))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         await client.silent()
-        running.agent.complete_all()
-        assert running.agent.removed == [message]
+        running.backend.complete_all()
+        assert running.backend.removed == [message]
         assert await client.receive() == Pubrel(1)
         client.send(Pubcomp(1))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         assert 1 in running.service.sessions["c"].outbox.in_flight
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert not running.service.sessions["c"].outbox.in_flight
 
 
@@ -63,11 +63,11 @@ async def test_acknowledgements_nobody_waits_for(bridge: Any) -> None:
         client = await running.connect()
         client.send(Puback(1), Pubcomp(2), Pubrec(3))
         assert await client.receive() == Pubrel(3)
-        running.agent.deliver(running.agent.publication(4, 2), running.agent.publication(5, 1))
+        running.backend.deliver(running.backend.publication(4, 2), running.backend.publication(5, 1))
         await client.receive(), await client.receive()
         client.send(Puback(6), Pubcomp(6))
         await client.silent()
-        assert not running.agent.removed
+        assert not running.backend.removed
 
 
 @pytest.mark.parametrize(
@@ -77,32 +77,32 @@ async def test_a_wrong_acknowledgement_closes_the_connection(bridge: Any, qos: i
     """MQTT 3.1.1 section 4.8; what came before it counts, and the message stays."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.deliver(running.agent.publication(3, 1), running.agent.publication(4, qos))
+        running.backend.deliver(running.backend.publication(3, 1), running.backend.publication(4, qos))
         await client.receive(), await client.receive()
         client.send(Puback(3), wrong, Publish("t", b"", 1, False, False, 9))
         assert await client.rest() == []
-        assert [one.msg_number for one in running.agent.removed] == [3]
-        assert not running.agent.entered
+        assert [one.msg_number for one in running.backend.removed] == [3]
+        assert not running.backend.entered
 
 
 async def test_one_message_that_cannot_be_sent_holds_up_no_other(bridge: Any, monkeypatch: Any) -> None:
     """It goes to the dead-letter queue; those beside it, for this client and others, arrive."""
     async with bridge() as running:
         clients = [await running.connect("a"), await running.connect("b")]
-        bad = running.agent.publication(2, 1, client_id="a")
+        bad = running.backend.publication(2, 1, client_id="a")
         bad.message = None  # whatever it is that is wrong with it
-        batch = [running.agent.publication(number, 1, client_id=one) for one in "ab" for number in (1, 3)]
-        running.agent.deliver(batch[0], bad, *batch[1:])
+        batch = [running.backend.publication(number, 1, client_id=one) for one in "ab" for number in (1, 3)]
+        running.backend.deliver(batch[0], bad, *batch[1:])
         for client in clients:
             assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(3, 1)]
-        assert running.agent.dead == [(bad, 2195)]
+        assert running.backend.dead == [(bad, 2195)]
 
 
 async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridge: Any) -> None:
     """Memory is not filled by what one client has not read; a client that reads gets all, in order."""
     async with bridge({"pending_bytes": 50_000}) as running:
         client = await running.connect()
-        running.agent.deliver(*(running.agent.publication(number, 0, payload=bytes(40_000)) for number in range(1, 21)))
+        running.backend.deliver(*(running.backend.publication(number, 0, payload=bytes(40_000)) for number in range(1, 21)))
         assert running.service.sessions["c"].outbox.backlog
         for _ in range(20):
             assert isinstance(await client.receive(), Publish)
@@ -124,8 +124,8 @@ async def test_what_is_not_acknowledged_is_sent_again_after_reconnecting(
 ) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        queue = [running.agent.publication(1, 1), running.agent.publication(2, 2)]
-        running.agent.deliver(*queue)
+        queue = [running.backend.publication(1, 1), running.backend.publication(2, 2)]
+        running.backend.deliver(*queue)
         assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(2, 2)]
         for packet in answered:
             if isinstance(packet, Pubcomp):
@@ -137,11 +137,11 @@ async def test_what_is_not_acknowledged_is_sent_again_after_reconnecting(
         if not crash:
             client.vanish()
             await _reconnected(running, again)
-        left = [one for one in queue if one not in running.agent.removed]
-        agent = restart(running.agent)
+        left = [one for one in queue if one not in running.backend.removed]
+        backend = restart(running.backend)
     if crash:
-        agent.lying = left
-        async with bridge(agent=agent) as running:
+        backend.lying = left
+        async with bridge(backend=backend) as running:
             await _reconnected(running, again)
 
 
@@ -160,18 +160,18 @@ async def test_sent_again_after_a_time_to_clients_of_mqtt_3_1_only(bridge: Any, 
         client = await running.open()
         client.send(Connect("c", {3: "MQIsdp", 4: "MQTT"}[level], level))
         await client.receive()
-        running.agent.deliver(running.agent.publication(1, 1))
+        running.backend.deliver(running.backend.publication(1, 1))
         assert await client.receive() == sent(1, 1)
         if level == 3:
             assert await client.receive() == sent(1, 1, dup=True)
             assert await client.receive() == sent(1, 1, dup=True)
             client.send(Puback(1))
-            await running.agent.until(lambda: bool(running.agent.removed))
+            await running.backend.until(lambda: bool(running.backend.removed))
         else:
             old = await running.open()
             old.send(Connect("old", "MQIsdp", 3))
             await old.receive()
-            running.agent.deliver(running.agent.publication(2, 1, client_id="old"))
+            running.backend.deliver(running.backend.publication(2, 1, client_id="old"))
             assert [(await old.receive()).dup for _ in range(3)] == [False, True, True]  # type: ignore[union-attr]
             await client.silent()
 
@@ -181,8 +181,8 @@ async def test_messages_for_a_client_that_is_away_wait(bridge: Any) -> None:
         client = await running.connect(clean_session=False)
         client.send(Disconnect())
         await client.rest()
-        running.agent.deliver(*(running.agent.publication(number, number % 3) for number in range(1, 7)))
-        assert not running.agent.removed and not running.agent.dead
+        running.backend.deliver(*(running.backend.publication(number, number % 3) for number in range(1, 7)))
+        assert not running.backend.removed and not running.backend.dead
         again = await running.open()
         again.send(Connect("c", clean_session=False))
         assert await again.receive() == Connack(0, True)
@@ -192,11 +192,11 @@ async def test_messages_for_a_client_that_is_away_wait(bridge: Any) -> None:
 async def test_messages_of_a_clean_session_end_with_it(bridge: Any) -> None:
     async with bridge({"in_flight": 2}) as running:
         client = await running.connect()
-        queue = [running.agent.publication(number, 1 + number % 2) for number in range(1, 6)]
-        running.agent.deliver(*queue)
+        queue = [running.backend.publication(number, 1 + number % 2) for number in range(1, 6)]
+        running.backend.deliver(*queue)
         await client.receive(), await client.receive()
         client.vanish()
-        await running.agent.until(lambda: len(running.agent.removed) == 5)
+        await running.backend.until(lambda: len(running.backend.removed) == 5)
         again = await running.connect()
         await again.silent()
 
@@ -208,19 +208,19 @@ async def test_a_direct_message_for_an_unknown_client_is_dead_lettered(bridge: A
     """MQRC_UNKNOWN_REMOTE_Q_MGR: each client identifier is a remote queue manager name."""
     async with bridge() as running:
         client = await running.connect()
-        message = running.agent.direct(1, client_id="nobody")
-        running.agent.deliver(message, running.agent.direct(2))
+        message = running.backend.direct(1, client_id="nobody")
+        running.backend.deliver(message, running.backend.direct(2))
         assert await client.receive() == Publish("command", b"", 2, False, False, 2)
-        assert running.agent.dead == [(message, 2087)]
-        assert not running.agent.removed
+        assert running.backend.dead == [(message, 2087)]
+        assert not running.backend.removed
 
 
 async def test_a_publication_for_a_session_that_has_ended_ends_too(bridge: Any) -> None:
     async with bridge() as running:
-        message = running.agent.publication(1, 2, client_id="nobody")
-        running.agent.deliver(message)
-        await running.agent.until(lambda: running.agent.removed == [message])
-        assert not running.agent.dead
+        message = running.backend.publication(1, 2, client_id="nobody")
+        running.backend.deliver(message)
+        await running.backend.until(lambda: running.backend.removed == [message])
+        assert not running.backend.dead
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -231,14 +231,14 @@ async def test_a_message_that_cannot_be_a_publication_is_dead_lettered(bridge: A
         if away:
             client.send(Disconnect())
             await client.rest()
-        bad = running.agent.direct(1, body=b"rubbish", format_=b"MQHRF2")
-        running.agent.deliver(bad, running.agent.direct(2, body=b"good"))
+        bad = running.backend.direct(1, body=b"rubbish", format_=b"MQHRF2")
+        running.backend.deliver(bad, running.backend.direct(2, body=b"good"))
         if away:
             client = await running.open()
             client.send(Connect("c", clean_session=False))
             await client.receive()
         assert await client.receive() == Publish("command", b"good", 2, False, False, 2)
-        assert running.agent.dead == [(bad, 2334)]
+        assert running.backend.dead == [(bad, 2334)]
 
 
 # Window and slow clients ----------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ async def test_a_message_that_cannot_be_a_publication_is_dead_lettered(bridge: A
 async def test_no_more_than_the_window_is_in_flight(bridge: Any, window: int) -> None:
     async with bridge({"in_flight": window}) as running:
         client = await running.connect()
-        running.agent.deliver(*(running.agent.publication(number, 1) for number in range(1, 11)))
+        running.backend.deliver(*(running.backend.publication(number, 1) for number in range(1, 11)))
         for number in range(1, 11):
             assert await client.receive() == sent(number, 1)
             if number % window == 0:
@@ -267,8 +267,8 @@ async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridg
         number = 0
         while not session.outbox.dropped:
             number += 1
-            running.agent.deliver(running.agent.publication(number, 0, client_id="slow", payload=big))
-            running.agent.deliver(running.agent.publication(number, 0, client_id="quick"))
+            running.backend.deliver(running.backend.publication(number, 0, client_id="slow", payload=big))
+            running.backend.deliver(running.backend.publication(number, 0, client_id="quick"))
             assert await quick.receive() == sent(number, 0)
             assert number < 1000
         transport = session.connection._transport
@@ -276,8 +276,8 @@ async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridg
         assert 200_000 <= held < 200_000 + 110_000
         for _ in range(100):
             number += 1
-            running.agent.deliver(running.agent.publication(number, 0, client_id="slow", payload=big))
-        running.agent.deliver(running.agent.publication(60_001, 1, client_id="slow", payload=b"reliable"))
+            running.backend.deliver(running.backend.publication(number, 0, client_id="slow", payload=big))
+        running.backend.deliver(running.backend.publication(60_001, 1, client_id="slow", payload=b"reliable"))
         assert transport.get_write_buffer_size() == held
         assert len(session.outbox.backlog) == 1 and session.outbox.dropped == 101
         await quick.silent()
@@ -285,7 +285,7 @@ async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridg
         while (packet := await slow.receive()) != sent(60_001, 1, payload=b"reliable"):
             assert isinstance(packet, Publish) and packet.qos == 0
         slow.send(Puback(60_001))
-        await running.agent.until(lambda: any(one.msg_number == 60_001 for one in running.agent.removed))
+        await running.backend.until(lambda: any(one.msg_number == 60_001 for one in running.backend.removed))
         await slow.silent()
 
 
@@ -293,7 +293,8 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_either(bridge
     async with bridge({"pending_bytes": 50_000}) as running:
         client = await running.connect()
         client.writer.transport.pause_reading()
-        running.agent.deliver(*(running.agent.publication(number, 0, payload=bytes(1_000_000)) for number in range(1, 19)))
+        publication = running.backend.publication
+        running.backend.deliver(*(publication(number, 0, payload=bytes(1_000_000)) for number in range(1, 19)))
         await running.until(lambda: running.connection.paused)
         client.writer.transport.resume_reading()
         client.send(Publish("t", b"", 1, False, False, 9))
@@ -309,19 +310,19 @@ async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(br
     """Units of work that were given before it do not count."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.deliver(running.agent.publication(5, 2))
+        running.backend.deliver(running.backend.publication(5, 2))
         assert await client.receive() == sent(5, 2)
         await client.silent()
-        running.agent.complete_all()
-        running.agent.automatic = False
+        running.backend.complete_all()
+        running.backend.automatic = False
         client.send(Publish("t", b"", 1, False, False, 1))
-        await running.agent.until(lambda: len(running.agent.waiting) == 1)
-        running.agent.deliver(running.agent.publication(0x1_0005, 2))
-        assert len(running.agent.waiting) == 2
-        running.agent.complete()
+        await running.backend.until(lambda: len(running.backend.waiting) == 1)
+        running.backend.deliver(running.backend.publication(0x1_0005, 2))
+        assert len(running.backend.waiting) == 2
+        running.backend.complete()
         assert await client.receive() == Puback(1)
         await client.silent()
-        running.agent.complete()
+        running.backend.complete()
         assert await client.receive() == Publish("t", b"65541", 2, False, False, 6)
 
 
@@ -329,13 +330,13 @@ async def test_failing_records_are_written_again(bridge: Any, caplog: Any) -> No
     caplog.set_level(logging.CRITICAL)
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.deliver(running.agent.publication(5, 2))
+        running.backend.deliver(running.backend.publication(5, 2))
         assert await client.receive() == sent(5, 2)
-        running.agent.failure = 2102
-        running.agent.deliver(running.agent.publication(0x1_0005, 2))
-        running.agent.complete_all()
-        running.agent.failure = 0
-        running.agent.deliver(running.agent.publication(7, 0))
+        running.backend.failure = 2102
+        running.backend.deliver(running.backend.publication(0x1_0005, 2))
+        running.backend.complete_all()
+        running.backend.failure = 0
+        running.backend.deliver(running.backend.publication(7, 0))
         assert {repr(await client.receive()) for _ in range(2)} == {
             repr(sent(7, 0)), repr(Publish("t", b"65541", 2, False, False, 6))
         }  # fmt: skip
@@ -345,15 +346,15 @@ async def test_failing_records_are_written_again_when_the_client_comes_back(brid
     caplog.set_level(logging.CRITICAL)
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.deliver(running.agent.publication(5, 2))
+        running.backend.deliver(running.backend.publication(5, 2))
         assert await client.receive() == sent(5, 2)
-        running.agent.complete_all()
-        running.agent.failure = 2102
-        running.agent.deliver(running.agent.publication(0x1_0005, 2))
+        running.backend.complete_all()
+        running.backend.failure = 2102
+        running.backend.deliver(running.backend.publication(0x1_0005, 2))
         client.vanish()
         await running.until(lambda: not running.channel.connections)
-        running.agent.complete_all()
-        running.agent.failure = 0
+        running.backend.complete_all()
+        running.backend.failure = 0
         again = await running.open()
         again.send(Connect("c", clean_session=False))
         assert await again.receive() == Connack(0, True)

@@ -7,7 +7,7 @@ import asyncio
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.mapping.message import Message
 from bridge.mq.host import Host
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.service.lifecycle import host_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -22,12 +22,12 @@ ACKNOWLEDGEMENT = {1: Puback, 2: Pubrec}
 async def test_acknowledged_after_the_commit(bridge: Any, qos: int, clean_session: bool) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=clean_session)
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(qos, 5))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         await client.silent()
-        running.agent.complete()
-        assert running.agent.payloads() == [b"p"]
+        running.backend.complete()
+        assert running.backend.payloads() == [b"p"]
         assert await client.receive() == ACKNOWLEDGEMENT[qos](5)
 
 
@@ -36,7 +36,7 @@ async def test_qos_0_is_published_and_not_answered(bridge: Any) -> None:
         client = await running.connect()
         client.send(publish(0))
         await client.silent()
-        await running.agent.until(lambda: running.agent.payloads() == [b"p"])
+        await running.backend.until(lambda: running.backend.payloads() == [b"p"])
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -44,19 +44,19 @@ async def test_retain_reaches_mq(bridge: Any, qos: int) -> None:
     async with bridge() as running:
         client = await running.connect()
         client.send(Publish("t", b"", qos, True, False, 1 if qos else 0), publish(qos, 2))
-        await running.agent.until(lambda: len(running.agent.entered) == 2)
-        assert [retain for _, retain in running.agent.entered] == [True, False]
+        await running.backend.until(lambda: len(running.backend.entered) == 2)
+        assert [retain for _, retain in running.backend.entered] == [True, False]
 
 
 async def test_order_of_publications_and_answers_is_kept(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.automatic = False
+        running.backend.automatic = False
         for number in range(1, 31):
             client.send(publish(1 + number % 2, number, b"%d" % number))
-            await running.agent.until(lambda number=number: len(running.agent.waiting) == number)
-        running.agent.complete_all()
-        assert running.agent.payloads() == [b"%d" % number for number in range(1, 31)]
+            await running.backend.until(lambda number=number: len(running.backend.waiting) == number)
+        running.backend.complete_all()
+        assert running.backend.payloads() == [b"%d" % number for number in range(1, 31)]
         assert [(await client.receive()).message_id for _ in range(30)] == list(range(1, 31))
 
 
@@ -67,21 +67,21 @@ async def test_order_of_publications_and_answers_is_kept(bridge: Any) -> None:
 async def test_a_refused_publication_closes_the_connection_without_an_answer(bridge: Any, qos: int) -> None:
     """MQTT 3.1.1 has no negative PUBACK. Others in the same segment are answered."""
     async with bridge() as running:
-        running.agent.refused["denied"] = 2035
+        running.backend.refused["denied"] = 2035
         client = await running.connect(clean_session=False)
         client.send(publish(1, 1, b"1"), publish(qos, 2, b"2", topic="denied"), publish(1, 3, b"3"))
         assert await client.rest() == [Puback(1), Puback(3)]
-        assert running.agent.payloads() == [b"1", b"3"]
+        assert running.backend.payloads() == [b"1", b"3"]
 
 
 async def test_a_refused_publication_with_qos_0_is_gone_and_nothing_else(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.refused["denied"] = 2051
+        running.backend.refused["denied"] = 2051
         client = await running.connect()
         client.send(publish(0, topic="denied"), publish(1, 2))
         assert await client.receive() == Puback(2)
         await client.silent()
-        assert len(running.agent.entered) == 1
+        assert len(running.backend.entered) == 1
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -90,49 +90,49 @@ async def test_a_refused_publication_with_qos_2_is_new_when_it_comes_again(
 ) -> None:
     """Whether its client is there when that turns out or not."""
     async with bridge() as running:
-        running.agent.refused["t"] = 2053
+        running.backend.refused["t"] = 2053
         client = await running.connect(clean_session=False)
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(2, 7))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         if moment == "before":
             client.vanish()
             await running.until(lambda: not running.channel.connections)
-        running.agent.automatic = True
-        running.agent.complete_all()
+        running.backend.automatic = True
+        running.backend.complete_all()
         if moment == "after":
             assert await client.rest() == []
-        assert msgspec.json.decode(running.agent.states[received_key("c")])["received"] == []
-        running.agent.refused.clear()
+        assert msgspec.json.decode(running.backend.states[received_key("c")])["received"] == []
+        running.backend.refused.clear()
         again = await running.open()
         again.send(Connect("c", clean_session=False), publish(2, 7, dup=True))
         assert [await again.receive(), await again.receive()] == [Connack(0, True), Pubrec(7)]
-        assert running.agent.payloads() == [b"p"]
+        assert running.backend.payloads() == [b"p"]
 
 
 async def test_a_refused_publication_is_never_on_record_as_received(bridge: Any, received_key: Any) -> None:
     """The record is committed together with what is refused; a crash right behind it must not lose the publication."""
     async with bridge() as running:
-        running.agent.refused["denied"] = 2053
+        running.backend.refused["denied"] = 2053
         client = await running.connect(clean_session=False)
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(2, 6), publish(2, 7, topic="denied"))
-        await running.agent.until(lambda: bool(running.agent.waiting))
-        running.agent.complete()
-        assert msgspec.json.decode(running.agent.states[received_key("c")])["received"] == [6]
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        running.backend.complete()
+        assert msgspec.json.decode(running.backend.states[received_key("c")])["received"] == [6]
 
 
 async def test_a_publication_that_cannot_be_committed(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.failure = 2102
+        running.backend.failure = 2102
         client.send(publish(1, 1), publish(2, 2))
         assert await client.rest() == []
-        running.agent.failure = 0
+        running.backend.failure = 0
         again = await running.open()
         again.send(Connect("c", clean_session=False), publish(1, 1, dup=True), publish(2, 2, dup=True))
         assert [await again.receive() for _ in range(3)] == [Connack(0, True), Puback(1), Pubrec(2)]
-        assert len(running.agent.entered) == 2
+        assert len(running.backend.entered) == 2
 
 
 # QoS 2: once ----------------------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ async def test_a_repeated_publication_is_taken_once(bridge: Any) -> None:
         assert [await client.receive(), await client.receive()] == [Pubrec(3), Pubrec(3)]
         client.send(publish(2, 3, dup=True))
         assert await client.receive() == Pubrec(3)
-        assert running.agent.payloads() == [b"p"]
+        assert running.backend.payloads() == [b"p"]
         client.send(Pubrel(3), publish(2, 3, b"another"))
         assert [await client.receive(), await client.receive()] == [Pubcomp(3), Pubrec(3)]
-        assert running.agent.payloads() == [b"p", b"another"]
+        assert running.backend.payloads() == [b"p", b"another"]
 
 
 async def test_a_repeated_pubrel_is_answered_again(bridge: Any) -> None:
@@ -169,22 +169,22 @@ async def test_a_repeated_publication_is_not_acknowledged_before_the_first_is_co
         pytest.skip("a clean session has no second connection")
     async with bridge() as running:
         client = await running.connect(clean_session=clean_session)
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(2, 3))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         if reconnected:
             client.vanish()
             client = await running.open()
             client.send(Connect("c", clean_session=False))
-            await running.agent.until(lambda: running.service.sessions["c"].arriving is not None)
-            running.agent.complete_all()
+            await running.backend.until(lambda: running.service.sessions["c"].arriving is not None)
+            running.backend.complete_all()
             assert await client.receive() == Connack(0, True)
         client.send(publish(2, 3, dup=True))
-        await running.agent.until(lambda: len(running.agent.waiting) == (1 if reconnected else 2))
+        await running.backend.until(lambda: len(running.backend.waiting) == (1 if reconnected else 2))
         await client.silent()
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert await client.receive() == Pubrec(3)
-        assert running.agent.payloads() == [b"p"]
+        assert running.backend.payloads() == [b"p"]
 
 
 async def test_a_repeated_pubrel_is_not_answered_before_the_first_is_committed(bridge: Any) -> None:
@@ -193,13 +193,13 @@ async def test_a_repeated_pubrel_is_not_answered_before_the_first_is_committed(b
         client = await running.connect(clean_session=False)
         client.send(publish(2, 3))
         await client.receive()
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(Pubrel(3))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.send(Pubrel(3))
-        await running.agent.until(lambda: len(running.agent.waiting) == 2)
+        await running.backend.until(lambda: len(running.backend.waiting) == 2)
         await client.silent()
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert [await client.receive(), await client.receive()] == [Pubcomp(3), Pubcomp(3)]
 
 
@@ -212,12 +212,12 @@ async def test_qos_2_across_a_crash(bridge: Any, restart: Any, released: bool) -
         if released:
             client.send(Pubrel(3))
             assert await client.receive() == Pubcomp(3)
-        agent = restart(running.agent)
-    async with bridge(agent=agent) as running:
+        backend = restart(running.backend)
+    async with bridge(backend=backend) as running:
         client = await running.open()
         client.send(Connect("c", clean_session=False), publish(2, 3, dup=not released))
         assert [await client.receive(), await client.receive()] == [Connack(0, True), Pubrec(3)]
-        assert len(running.agent.entered) == (1 if released else 0)
+        assert len(running.backend.entered) == (1 if released else 0)
         client.send(Pubrel(3))
         assert await client.receive() == Pubcomp(3)
 
@@ -228,35 +228,35 @@ async def test_a_record_that_cannot_be_read_harms_no_other(bridge: Any, restart:
             client = await running.connect(client_id, clean_session=False)
             client.send(publish(2, 3))
             await client.receive()
-        running.agent.states[received_key("a")] = b"rubbish"
-        agent = restart(running.agent)
-    async with bridge(agent=agent) as running:
+        running.backend.states[received_key("a")] = b"rubbish"
+        backend = restart(running.backend)
+    async with bridge(backend=backend) as running:
         for client_id in ("a", "b"):
             client = await running.open()
             client.send(Connect(client_id, clean_session=False), publish(2, 3, dup=True))
             assert [await client.receive(), await client.receive()] == [Connack(0, True), Pubrec(3)]
-        assert [message.client_id for message, _ in running.agent.entered] == ["a"]
+        assert [message.client_id for message, _ in running.backend.entered] == ["a"]
 
 
 async def test_answers_go_to_the_connection_that_asked(bridge: Any) -> None:
     """A PUBACK for the old connection would be taken for the answer to a new publication with that message id."""
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(1, 3, b"old"))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.vanish()
         again = await running.open()
         again.send(Connect("c", clean_session=False))
-        await running.agent.until(lambda: running.service.sessions["c"].arriving is not None)
-        running.agent.complete_all()
+        await running.backend.until(lambda: running.service.sessions["c"].arriving is not None)
+        running.backend.complete_all()
         assert await again.receive() == Connack(0, True)
         again.send(publish(1, 3, b"new"))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         await again.silent()
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert await again.receive() == Puback(3)
-        assert running.agent.payloads() == [b"old", b"new"]
+        assert running.backend.payloads() == [b"old", b"new"]
 
 
 # Flow control ---------------------------------------------------------------------------------------------------------
@@ -266,36 +266,36 @@ async def test_a_client_with_too_much_uncommitted_is_not_read(bridge: Any) -> No
     async with bridge({"pending_publications": 10}) as running:
         client = await running.connect()
         other = await running.connect("other")
-        running.agent.automatic = False
+        running.backend.automatic = False
         connection = running.service.sessions["c"].connection
         for number in range(1, 12):
             assert not connection.paused
             client.send(publish(1, number))
-            await running.agent.until(lambda number=number: len(running.agent.units) >= number + 2)
+            await running.backend.until(lambda number=number: len(running.backend.units) >= number + 2)
         assert connection.paused
         client.send(publish(1, 12))
         await other.silent()
-        assert len(running.agent.units) == 13
+        assert len(running.backend.units) == 13
         for _ in range(6):
-            running.agent.complete()
+            running.backend.complete()
             assert connection.paused
-        running.agent.complete()
+        running.backend.complete()
         assert not connection.paused
-        await running.agent.until(lambda: len(running.agent.units) == 14)
-        running.agent.complete_all()
+        await running.backend.until(lambda: len(running.backend.units) == 14)
+        running.backend.complete_all()
         assert [(await client.receive()).message_id for _ in range(12)] == list(range(1, 13))
 
 
 async def test_a_client_with_too_much_before_connack_is_not_read(bridge: Any) -> None:
     async with bridge({"pending_publications": 5}) as running:
-        running.agent.automatic = False
+        running.backend.automatic = False
         client = await running.open()
         client.send(Connect("c"))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.send(*(publish(1, number) for number in range(1, 21)))
         await running.until(lambda: running.connection.paused)
-        running.agent.automatic = True
-        running.agent.complete_all()
+        running.backend.automatic = True
+        running.backend.complete_all()
         assert await client.receive() == Connack(0)
         assert [(await client.receive()).message_id for _ in range(20)] == list(range(1, 21))
 
@@ -303,18 +303,18 @@ async def test_a_client_with_too_much_before_connack_is_not_read(bridge: Any) ->
 async def test_a_stopping_channel_finishes_what_it_has_and_takes_no_more(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(1, 1))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         running.channel.stop_listening()
         client.send(publish(1, 2))
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert await client.receive() == Puback(1)
         assert running.connection.paused
-        running.agent.automatic = True
+        running.backend.automatic = True
         await running.channel.close()
         assert await client.rest() == []
-        assert len(running.agent.entered) == 1
+        assert len(running.backend.entered) == 1
         with pytest.raises(OSError, match=r"."):
             await running.open()
 
@@ -322,8 +322,8 @@ async def test_a_stopping_channel_finishes_what_it_has_and_takes_no_more(bridge:
 async def test_publications_of_a_client_that_left_are_committed(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(publish(1, 1), publish(0, 0, b"last"), Disconnect())
         assert await client.rest() == []
-        running.agent.complete_all()
-        assert running.agent.payloads() == [b"p", b"last"]
+        running.backend.complete_all()
+        assert running.backend.payloads() == [b"p", b"last"]

@@ -14,12 +14,12 @@ REFUSED = 0x80
 async def test_each_topic_of_a_subscribe_has_its_answer(bridge: Any) -> None:
     """SUBACK 0x80 for what MQTT does not allow and for what MQ refuses; the others are subscribed to."""
     async with bridge() as running:
-        running.agent.refused["denied"] = 2035
+        running.backend.refused["denied"] = 2035
         client = await running.connect()
         topics = (("a", 0), ("b/#/c", 1), ("denied", 2), ("+/b", 1), ("a+", 0), ("#", 2))
         client.send(Subscribe(7, topics))
         assert await client.receive() == Suback(7, (0, REFUSED, REFUSED, 1, REFUSED, 2))
-        assert running.agent.subscribed == [("c", "a", 0, False), ("c", "+/b", 1, False), ("c", "#", 2, False)]
+        assert running.backend.subscribed == [("c", "a", 0, False), ("c", "+/b", 1, False), ("c", "#", 2, False)]
 
 
 @pytest.mark.parametrize("topic_filter", ["a/#/b", "#a", "a+", "++", "+a/b", "x" * 10_241], ids=lambda name: name[:8])
@@ -28,26 +28,26 @@ async def test_a_filter_that_mqtt_does_not_allow(bridge: Any, topic_filter: str)
         client = await running.connect()
         client.send(Subscribe(1, ((topic_filter, 1),)))
         assert await client.receive() == Suback(1, (REFUSED,))
-        assert not running.agent.subscribed
+        assert not running.backend.subscribed
         await client.silent()
 
 
 async def test_suback_waits_for_the_commit(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=False)
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(Subscribe(1, (("a", 1),)))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         await client.silent()
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert await client.receive() == Suback(1, (1,))
-        assert running.agent.subscribed == [("c", "a", 1, True)]
+        assert running.backend.subscribed == [("c", "a", 1, True)]
 
 
 async def test_a_subscription_that_cannot_be_committed(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.failure = 2102
+        running.backend.failure = 2102
         client.send(Subscribe(1, (("a", 1), ("b", 0))))
         assert await client.receive() == Suback(1, (REFUSED, REFUSED))
 
@@ -55,14 +55,14 @@ async def test_a_subscription_that_cannot_be_committed(bridge: Any) -> None:
 async def test_publications_before_a_subscribe_go_first(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(Publish("t", b"1", 1, False, False, 1), Subscribe(2, (("t", 1),)), Publish("t", b"2", 1, False, False, 3))
-        await running.agent.until(lambda: len(running.agent.waiting) == 3)
-        running.agent.complete()
-        assert running.agent.payloads() == [b"1"] and not running.agent.subscribed
-        running.agent.complete()
-        assert running.agent.payloads() == [b"1"] and running.agent.subscribed
-        running.agent.complete()
+        await running.backend.until(lambda: len(running.backend.waiting) == 3)
+        running.backend.complete()
+        assert running.backend.payloads() == [b"1"] and not running.backend.subscribed
+        running.backend.complete()
+        assert running.backend.payloads() == [b"1"] and running.backend.subscribed
+        running.backend.complete()
         assert [await client.receive() for _ in range(3)] == [Puback(1), Suback(2, (1,)), Puback(3)]
 
 
@@ -71,20 +71,20 @@ async def test_unsubscribing_a_root_leaves_its_subtree(bridge: Any) -> None:
         client = await running.connect()
         client.send(Subscribe(1, (("a", 1), ("a/#", 1))), Unsubscribe(2, ("a",)))
         assert [await client.receive(), await client.receive()] == [Suback(1, (1, 1)), Unsuback(2)]
-        assert running.agent.unsubscribed == [("c", "a")]
+        assert running.backend.unsubscribed == [("c", "a")]
         client.send(Unsubscribe(3, ("a/#", "never/subscribed", "b")))
         assert await client.receive() == Unsuback(3)
-        assert running.agent.unsubscribed[1:] == [("c", "a/#"), ("c", "never/subscribed"), ("c", "b")]
+        assert running.backend.unsubscribed[1:] == [("c", "a/#"), ("c", "never/subscribed"), ("c", "b")]
 
 
 async def test_unsuback_waits_for_the_commit(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(Unsubscribe(1, ("a",)))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         await client.silent()
-        running.agent.complete_all()
+        running.backend.complete_all()
         assert await client.receive() == Unsuback(1)
 
 
@@ -94,26 +94,26 @@ async def test_subscriptions_of_a_clean_session_end_with_it(bridge: Any, how: st
         client = await running.connect()
         client.send(Subscribe(1, (("a", 1), ("b", 1), ("c", 1))), Unsubscribe(2, ("c",)))
         await client.receive(), await client.receive()
-        running.agent.unsubscribed.clear()
+        running.backend.unsubscribed.clear()
         if how == "vanish":
             client.vanish()
         else:
             client.send(Disconnect())
-        await running.agent.until(lambda: len(running.agent.unsubscribed) == 2)
-        assert sorted(running.agent.unsubscribed) == [("c", "a"), ("c", "b")]
+        await running.backend.until(lambda: len(running.backend.unsubscribed) == 2)
+        assert sorted(running.backend.unsubscribed) == [("c", "a"), ("c", "b")]
 
 
 async def test_a_subscription_under_way_ends_with_its_clean_session_too(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
-        running.agent.automatic = False
+        running.backend.automatic = False
         client.send(Subscribe(1, (("a", 1),)))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.vanish()
-        await running.agent.until(lambda: len(running.agent.waiting) > 1)
-        running.agent.complete_all()
-        assert running.agent.subscribed == [("c", "a", 1, False)]
-        assert running.agent.unsubscribed == [("c", "a")]
+        await running.backend.until(lambda: len(running.backend.waiting) > 1)
+        running.backend.complete_all()
+        assert running.backend.subscribed == [("c", "a", 1, False)]
+        assert running.backend.unsubscribed == [("c", "a")]
 
 
 async def test_subscriptions_of_a_durable_session_stay(bridge: Any) -> None:
@@ -121,11 +121,11 @@ async def test_subscriptions_of_a_durable_session_stay(bridge: Any) -> None:
         client = await running.connect(clean_session=False)
         client.send(Subscribe(1, (("a", 1),)), Disconnect())
         await client.rest()
-        assert running.agent.subscribed == [("c", "a", 1, True)]
-        assert not running.agent.unsubscribed
+        assert running.backend.subscribed == [("c", "a", 1, True)]
+        assert not running.backend.unsubscribed
         await running.connect("c")  # a clean one
-        assert running.agent.unsubscribed == [("c", "a")]
-        assert not running.agent.states
+        assert running.backend.unsubscribed == [("c", "a")]
+        assert not running.backend.states
 
 
 async def test_default_qos(bridge: Any) -> None:
@@ -134,7 +134,7 @@ async def test_default_qos(bridge: Any) -> None:
         client = await running.connect()
 
         async def qos_of_a_direct_message(number: int) -> int:
-            running.agent.deliver(running.agent.direct(number))
+            running.backend.deliver(running.backend.direct(number))
             packet = await client.receive()
             assert isinstance(packet, Publish) and packet.topic == "command"
             return packet.qos
@@ -154,7 +154,7 @@ async def test_default_qos_as_it_was_left_last(bridge: Any) -> None:
         client = await running.connect()
         client.send(Subscribe(1, (("DEFAULT.QoS", 0),)), Unsubscribe(2, ("DEFAULT.QoS",)))
         await client.receive(), await client.receive()
-        running.agent.deliver(running.agent.direct(5))
+        running.backend.deliver(running.backend.direct(5))
         packet = await client.receive()
         assert isinstance(packet, Publish) and packet.qos == 2
 
@@ -166,10 +166,10 @@ async def test_default_qos_of_a_durable_session_outlives_the_bridge(
         client = await running.connect(clean_session=False)
         client.send(Subscribe(1, (("DEFAULT.QoS", 1),)))
         await client.receive()
-        agent = restart(running.agent, durable_subscription("c", "DEFAULT.QoS", "1", True))
-    async with bridge(agent=agent) as running:
+        backend = restart(running.backend, durable_subscription("c", "DEFAULT.QoS", "1", True))
+    async with bridge(backend=backend) as running:
         client = await running.open()
-        running.agent.deliver(running.agent.direct(5))
+        running.backend.deliver(running.backend.direct(5))
         client.send(Connect("c", clean_session=False))
         assert await client.receive() == Connack(0, True)
         packet = await client.receive()

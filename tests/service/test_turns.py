@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.agent import UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.mqtt import channel as channel_module
 from bridge.service import telemetry as telemetry_module
 from bridge.wire import cmqc
@@ -43,7 +43,7 @@ async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pyte
         modest.send(Pingreq())
         assert await modest.receive() == Pingresp()
         assert [await greedy.receive() for _ in range(100)] == [Puback(number) for number in range(1, 101)]
-        assert running.agent.payloads() == [b"%d" % number for number in range(1, 101)]
+        assert running.backend.payloads() == [b"%d" % number for number in range(1, 101)]
         assert len([turn for turn in turns if turn[0] == "greedy"]) >= 10
 
 
@@ -55,27 +55,27 @@ async def test_a_turn_takes_so_many_bytes(bridge: Any, monkeypatch: pytest.Monke
         published = [Publish("topic", b"%d" % number, 2, False, False, number) for number in range(1, 60)]
         client.send(*published)
         assert [await client.receive() for _ in published] == [Pubrec(number) for number in range(1, 60)]
-        assert len(running.agent.payloads()) == 59
+        assert len(running.backend.payloads()) == 59
         client.send(Publish("topic", b"before", 0, False, False, 0), b"\x30\xff\xff\xff\xff")
         assert await client.rest() == []
-        assert running.agent.payloads()[59:] == [b"before"]
+        assert running.backend.payloads()[59:] == [b"before"]
 
 
 async def test_what_a_client_sends_before_it_is_accepted_is_worked_on_in_order(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.automatic = False
+        running.backend.automatic = False
         client = await running.open()
         from bridge.wire.mqtt import Connect
 
         client.send(Connect("c", clean_session=False))
-        await running.agent.until(lambda: bool(running.agent.waiting))
+        await running.backend.until(lambda: bool(running.backend.waiting))
         client.send(*(Publish("t", b"%d" % number, 0, False, False, 0) for number in range(50)))
         client.send(Pingreq())
-        running.agent.automatic = True
-        running.agent.complete_all()
+        running.backend.automatic = True
+        running.backend.complete_all()
         await client.receive()
         assert await client.receive() == Pingresp()
-        assert running.agent.payloads() == [b"%d" % number for number in range(50)]
+        assert running.backend.payloads() == [b"%d" % number for number in range(50)]
 
 
 async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_publications_that_are_not_released(bridge: Any) -> None:
         assert {await client.receive(), await client.receive()} == {Pubrec(2), Pubcomp(1)}
         client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (4, 5)))
         assert await client.rest() == []
-        assert running.agent.payloads() == [b"1", b"2", b"3", b"4"]
+        assert running.backend.payloads() == [b"1", b"2", b"3", b"4"]
 
 
 async def test_silent_connections_make_room(bridge: Any) -> None:
@@ -166,7 +166,7 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
     bridge: Any, caplog: pytest.LogCaptureFixture, qos: int
 ) -> None:
     async with bridge() as running:
-        running.agent.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
+        running.backend.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
         for _ in range(6):
             client = await running.connect(clean_session=False)
             client.send(Publish("bad", b"", qos, False, False, 1))
@@ -179,7 +179,7 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
 async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
     """They are gone, and the client stays connected."""
     async with bridge() as running:
-        running.agent.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
+        running.backend.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
         client = await running.connect()
         for _ in range(6):
             client.send(Publish("bad", b"", 0, False, False, 0))
@@ -193,6 +193,6 @@ async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> 
         client = await running.connect()
         client.send(Publish("t", b"", 1, False, False, 1))
         assert await client.receive() == Puback(1)
-        (unit,) = [one for one in running.agent.units if one.publications]
+        (unit,) = [one for one in running.backend.units if one.publications]
         assert isinstance(unit, UnitOfWork)
         assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}

@@ -16,8 +16,8 @@ async def test_a_will_is_a_publication_of_the_client(bridge: Any, qos: int, reta
     async with bridge() as running:
         client = await running.connect("sensor", will=Will("will/t", payload, qos, retain), user_name="user")
         client.vanish()
-        await running.agent.until(lambda: bool(running.agent.entered))
-        ((message, retained),) = running.agent.entered
+        await running.backend.until(lambda: bool(running.backend.entered))
+        ((message, retained),) = running.backend.entered
         assert (message.topic, message.payload, message.qos, message.client_id) == ("will/t", payload, qos, "sensor")
         assert retained is retain
         assert message.md.Persistence == (1 if qos else 0)
@@ -35,7 +35,7 @@ async def test_no_will_after_disconnect(bridge: Any, clean_session: bool) -> Non
         second = await running.connect("second")
         second.send(Publish("t", b"later", 1, False, False, 1))
         assert await second.receive() == Puback(1)
-        assert running.agent.payloads() == [b"later"]
+        assert running.backend.payloads() == [b"later"]
 
 
 async def test_a_will_is_published_once(bridge: Any) -> None:
@@ -50,7 +50,7 @@ async def test_a_will_is_published_once(bridge: Any) -> None:
         third = await running.connect("third")
         third.send(Publish("t", b"later", 1, False, False, 1))
         await third.receive()
-        assert running.agent.payloads() == [b"w", b"later"]
+        assert running.backend.payloads() == [b"w", b"later"]
 
 
 async def test_what_was_published_before_comes_before_the_will(bridge: Any) -> None:
@@ -58,16 +58,16 @@ async def test_what_was_published_before_comes_before_the_will(bridge: Any) -> N
         client = await running.connect(will=Will("will", b"will"))
         client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 20)), b"\x00\x00")
         await client.rest()
-        await running.agent.until(lambda: len(running.agent.entered) == 20)
-        assert running.agent.payloads() == [b"%d" % number for number in range(1, 20)] + [b"will"]
+        await running.backend.until(lambda: len(running.backend.entered) == 20)
+        assert running.backend.payloads() == [b"%d" % number for number in range(1, 20)] + [b"will"]
 
 
 async def test_a_will_that_mq_refuses_harms_nobody(bridge: Any) -> None:
     async with bridge() as running:
-        running.agent.refused["will"] = 2051
+        running.backend.refused["will"] = 2051
         client = await running.connect(will=Will("will", b"", 2))
         client.vanish()
-        await running.agent.until(lambda: bool(running.agent.units and running.agent.units[-1].refusals))
+        await running.backend.until(lambda: bool(running.backend.units and running.backend.units[-1].refusals))
         other = await running.connect()
         await other.silent()
 
@@ -82,7 +82,7 @@ async def test_a_will_is_published_when_the_keep_alive_has_run_down(bridge: Any)
         begin = loop.time()
         assert await silent.rest() == []
         assert 1.45 <= loop.time() - begin < 4
-        await running.agent.until(lambda: bool(running.agent.entered))
-        assert running.agent.payloads() == [b"w"]
+        await running.backend.until(lambda: bool(running.backend.entered))
+        assert running.backend.payloads() == [b"w"]
         patient.send(Pingreq())
         assert await patient.receive() == Pingresp()

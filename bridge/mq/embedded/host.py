@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
-from bridge.mq.embedded.agent import EmbeddedAgent
+from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -20,7 +20,7 @@ from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
 from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class EmbeddedHost:
                 configuration.transmission_queue,
                 configuration.transmission_queue,
             )
-        self.agent = EmbeddedAgent(
+        self.backend = EmbeddedBackend(
             self.queue_manager,
             configuration.transmission_queue,
             loop,

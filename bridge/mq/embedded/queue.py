@@ -19,7 +19,7 @@ MAX_PRIORITY = 9
 class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
 
-    It serves as the agent's Transmission when it lies on the transmission queue.
+    It serves as the backend's Transmission when it lies on the transmission queue.
     """
 
     queue: Queue

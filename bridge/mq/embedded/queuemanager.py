@@ -1,6 +1,6 @@
 """The embedded queue manager: its objects, its name resolution, and how messages get onto queues.
 
-It lives in one process and is reached by verbs (`connection`), by whole units of work (`agent`) and by MQSC commands
+It lives in one process and is reached by verbs (`connection`), by whole units of work (`backend`) and by MQSC commands
 (`commands`); all of them work on what is here, under one lock. Semantics follow IBM MQ's documentation; what it does not
 do is refused with IBM's reason code, not done differently.
 """

@@ -21,7 +21,7 @@ from bridge.mapping.payload import document_of, text_of
 from bridge.mapping.publication import Destination, Unmappable
 from bridge.mq.dead_letters import DeadLetters, Origin, dead_letter
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
 from bridge.pipeline.flow.diversion import Diversion, keys_of

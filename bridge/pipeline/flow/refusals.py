@@ -17,7 +17,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, Unmappable
 from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.pipeline.flow import table
 from bridge.pipeline.flow.dead_letters import Letter
 from bridge.pipeline.flow.payload import REASON

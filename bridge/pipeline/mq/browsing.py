@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bridge.mq.batch import Seen, get_many, look_many, take_each
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions
 from bridge.pipeline.mq.envelope import MqMessage, record_batch
 from bridge.wire import cmqc
 

@@ -25,7 +25,7 @@ import msgspec
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.pipeline.mq.browsing import managed_queue
 from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
 from bridge.pipeline.options import Options

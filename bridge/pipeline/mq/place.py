@@ -16,7 +16,7 @@ import msgspec
 
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.options import Options
 
@@ -73,7 +73,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def connect(self) -> Connection:
         """Open a new connection. Raises MQError; OSError when a password file cannot be read."""
         if self.ibm is not None:
-            from bridge.mq.ibm import IbmConnection, load_library, parameters
+            from bridge.mq.ibm.connection import IbmConnection, load_library, parameters
 
             return IbmConnection(load_library(self.ibm.library), parameters(self.ibm, os.environ))
         where = self.listener or Path(self.data_directory)

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from bridge.mq.batch import Seen
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.offset import Offset
 from bridge.pipeline.mq.origin import Origin

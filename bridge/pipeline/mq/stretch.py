@@ -11,7 +11,7 @@ from typing import Final
 
 from bridge.mq.batch import MESSAGES, get_each, get_many
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection, GetOptions, Got
+from bridge.mq.mqi import Connection, GetOptions, Got
 from bridge.pipeline.mq.browsing import GET, look, open_for_browse
 from bridge.pipeline.mq.envelope import MqMessage
 from bridge.wire import cmqc

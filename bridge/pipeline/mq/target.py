@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from bridge.mapping.publication import Destination
 from bridge.mapping.rules.to_mq_rule import PERSISTENCE
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
 from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns
 from bridge.pipeline.options import Options

@@ -22,7 +22,7 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.mq.outlet import Outlet, name_of
 from bridge.pipeline import task
 from bridge.pipeline.mq.marker import Marker, digest

@@ -19,7 +19,7 @@ from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.mapping.publication import Publication
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection, Got
+from bridge.mq.mqi import Connection, Got
 from bridge.mq.progress import Progress
 from bridge.mqtt.link import Refusal
 from bridge.service.mappings.link_outlet import LinkOutletRunner

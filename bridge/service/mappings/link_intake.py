@@ -15,8 +15,8 @@ from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.telemetry.to_topic import received_message
-from bridge.mq.interface import Connection
 from bridge.mq.link_sessions import LinkSession, LinkSessions
+from bridge.mq.mqi import Connection
 from bridge.mq.progress import Progress, forget_record
 from bridge.mqtt.link import LinkPhase, Received
 from bridge.service.mappings.link_session import end_session, link_connection

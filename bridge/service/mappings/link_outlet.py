@@ -15,7 +15,7 @@ from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.rules.rule import ToMqttRule
 from bridge.mq.intake import Intake
-from bridge.mq.interface import Connection, Got
+from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.link import LinkLost, Refusal
 from bridge.service.mappings.link_session import end_session, link_connection
 from bridge.service.mappings.linked import LinkedRunner

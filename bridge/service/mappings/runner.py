@@ -15,7 +15,7 @@ from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.intake import OPENED_ELSEWHERE
-from bridge.mq.interface import Connection, Got
+from bridge.mq.mqi import Connection, Got
 from bridge.mq.outlet import Outlet
 from bridge.mq.worker import LOST, Worker
 from bridge.mqtt.link import Received

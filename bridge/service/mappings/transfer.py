@@ -13,7 +13,7 @@ from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.telemetry.to_topic import message_of
 from bridge.mq.intake import Intake, IntakeSource
-from bridge.mq.interface import Connection, Got
+from bridge.mq.mqi import Connection, Got
 from bridge.service.mappings.runner import PuttingRunner
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally

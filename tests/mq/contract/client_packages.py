@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.client_library import LibraryMissing, load_library
-from bridge.mq.connection_parameters import ConnectionParameters
-from bridge.mq.ibm import IbmConnection
-from bridge.mq.interface import Connection
+from bridge.mq.ibm.client_library import LibraryMissing, load_library
+from bridge.mq.ibm.connection import IbmConnection
+from bridge.mq.ibm.connection_parameters import ConnectionParameters
+from bridge.mq.mqi import Connection
 
 BUILD = Path(__file__).resolve().parents[3] / "build" / "mqi"
 QUEUE_MANAGER_VARIABLE = "MQBRIDGE_TEST_QMGR"

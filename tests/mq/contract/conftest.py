@@ -1,4 +1,4 @@
-"""The contract suite: what every queue manager behind `bridge.mq.interface.Connection` does.
+"""The contract suite: what every queue manager behind `bridge.mq.mqi.Connection` does.
 
 The tests see nothing but the interface: a place of work (`mq`) makes connections and objects, and takes the objects away
 afterwards. A queue manager joins the suite by a function in `QUEUE_MANAGERS`.
@@ -28,7 +28,7 @@ from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.conftest import Application, Workplace

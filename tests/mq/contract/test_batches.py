@@ -13,7 +13,7 @@ from bridge.mapping.message import Message
 from bridge.mq import batch
 from bridge.mq.embedded.verbs import batches
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQPMO, GetOptions, Got, TruncatedMessage
+from bridge.mq.mqi import MQPMO, GetOptions, Got, TruncatedMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.mq.contract.conftest import INPUT, Application, Workplace

@@ -10,7 +10,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.intake import OPENED_ELSEWHERE, Intake, IntakeSource, remove_subscription
-from bridge.mq.interface import MQOD, Property
+from bridge.mq.mqi import MQOD, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqxqh
 

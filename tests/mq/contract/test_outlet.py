@@ -7,7 +7,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
 from bridge.mq.errors import MQError
-from bridge.mq.interface import GetOptions
+from bridge.mq.mqi import GetOptions
 from bridge.mq.outlet import Outlet
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQPMO, MQSD, GetOptions
+from bridge.mq.mqi import MQPMO, MQSD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh, decode_rfh2
 

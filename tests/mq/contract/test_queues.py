@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, MQPMO, GetOptions
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.patience import PATIENCE

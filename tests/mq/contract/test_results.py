@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.interface import GetOptions
+from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 
 PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT

@@ -10,7 +10,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.interface import MQOD, CommandResponse, GetOptions
+from bridge.mq.mqi import MQOD, CommandResponse, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -18,9 +18,9 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
-from bridge.mq.agent import UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded import character_wildcards
-from bridge.mq.embedded.agent import EmbeddedAgent
+from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.glob import Glob, Wildcard
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queue import StoredMessage
@@ -30,7 +30,7 @@ from bridge.mq.embedded.selector.condition import selector
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.topics import ROUTE_BYTES
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish
@@ -93,17 +93,17 @@ def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None
         manager = QueueManager("MQB1", tmp_path)
         prepare(manager)
         try:
-            agent = EmbeddedAgent(manager, XMITQ, asyncio.get_running_loop())
-            await agent.open()
+            backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+            await backend.open()
             came: list[StoredMessage] = []
-            agent.start(came.extend)
-            agent.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
+            backend.start(came.extend)
+            backend.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
             route = manager.topics.route("n")
             route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
             ended: list[UnitOfWork] = []
             unit = UnitOfWork(ended.append)
             unit.publications = [(_publication("n"), True), (_publication("fine"), False), (_publication("n"), False)]
-            agent.execute(unit)
+            backend.execute(unit)
             assert ended == [unit] and not unit.failure
             assert unit.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
             assert [one.topic for one in came] == ["fine"]
@@ -120,20 +120,20 @@ def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> No
         manager = QueueManager("MQB1", tmp_path)
         prepare(manager)
         try:
-            agent = EmbeddedAgent(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
+            backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
             unit = UnitOfWork()
             unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
-            agent.execute(unit)
+            backend.execute(unit)
             assert len(manager.retained) == 6
             assert set(unit.refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
             for payload in (b"new", b""):  # what takes no more is taken, and room that is made is there
                 again = UnitOfWork()
                 again.publications = [(_publication("t/0", payload), True)]
-                agent.execute(again)
+                backend.execute(again)
                 assert not again.refusals
             more = UnitOfWork()
             more.publications = [(_publication("t/99", b""), True), (_publication("t/99", bytes(500)), True)]
-            agent.execute(more)
+            backend.execute(more)
             assert not more.refusals
         finally:
             manager.close()

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.script import prepare
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

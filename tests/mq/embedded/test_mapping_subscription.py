@@ -10,12 +10,12 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.agent import UnitOfWork
-from bridge.mq.embedded.agent import EmbeddedAgent
+from bridge.mq.backend import UnitOfWork
+from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.intake import Intake, IntakeSource, mapping_subscriptions, remove_subscription
-from bridge.mq.interface import MQOD, MQSD, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.outlet import Outlet
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
@@ -94,14 +94,14 @@ def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
     intake = intake_of(manager.connection)
 
     async def publish() -> None:
-        agent = EmbeddedAgent(manager.itself, "NONE", asyncio.get_running_loop())
+        backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
         done = asyncio.Event()
         unit = UnitOfWork(lambda _unit: done.set())
         for payload in (b"state", b""):
             unit.publications.append(
                 (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
             )
-        agent.execute(unit)
+        backend.execute(unit)
         await done.wait()
         assert not unit.refusals
 

@@ -17,7 +17,7 @@ from bridge.config import load
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mapping.rules.rule import ToMqRule, rule_of
-from bridge.mq.interface import Got
+from bridge.mq.mqi import Got
 from bridge.mq.outlet import Outlet
 from bridge.mqtt.link import LinkConnection
 from bridge.wire.mq import MQMD

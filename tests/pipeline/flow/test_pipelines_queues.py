@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from bridge.config.link import LinkConfig
-from bridge.mq.interface import Got
+from bridge.mq.mqi import Got
 from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.mapping.columns import QUEUE_MESSAGE_COLUMNS, TOPIC_MESSAGE_COLUMNS
 from bridge.pipeline.schema import Column

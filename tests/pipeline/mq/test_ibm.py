@@ -10,7 +10,7 @@ import pytest
 
 from bridge.mq.embedded.server.capi import frames
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection
+from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.place import Place
 from bridge.pipeline.mq.stretch import browse_messages

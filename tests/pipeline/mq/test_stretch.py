@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.mq.embedded import queue as queue_module
-from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.pipeline.mq import browsing, stretch
 from bridge.pipeline.mq.place import APPLICATION_NAME, Place
 from bridge.pipeline.mq.stretch import MessageGone, browse_messages

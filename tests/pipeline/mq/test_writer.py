@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.pipeline.mq import marker as markers
 from bridge.pipeline.mq import writer

@@ -17,15 +17,15 @@ from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions, Got
+from bridge.mq.mqi import MQOD, GetOptions, Got
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.runners import runner_of
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import Status
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
-from tests.mq.test_threaded import BreakableConnection
-from tests.mq.test_threaded import Fault as OneFault
+from tests.mq.ibm.test_backend import BreakableConnection
+from tests.mq.ibm.test_backend import Fault as OneFault
 from tests.patience import PATIENCE
 from tests.service.mappings.broker import Broker, FakeLink, Killed, LinkFault
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, Property
+from bridge.mq.mqi import MQOD, Property
 from bridge.mqtt.link.state import Limits
 from bridge.service.mappings.status import State
 from bridge.wire import cmqc

@@ -20,7 +20,7 @@ from bridge.mq.embedded.mqsc.subscriptions import Subscriptions
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
-from bridge.mq.interface import CommandResponse
+from bridge.mq.mqi import CommandResponse
 
 _WITHOUT_EFFECT = {("SET", "CHLAUTH"): "AMQ8877I"}
 

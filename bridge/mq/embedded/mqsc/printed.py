@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.mq.embedded.attributes import FLAGS
-from bridge.mq.interface import CommandResponse
+from bridge.mq.mqi import CommandResponse
 
 _INDENT = "   "
 #: Width of the first of two columns.

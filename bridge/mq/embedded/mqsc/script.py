@@ -10,7 +10,7 @@ from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.language import Command
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.interface import CommandResponse
+from bridge.mq.mqi import CommandResponse
 from bridge.wire import cmqc
 
 _NAME = "deploy/mq/bridge.mqsc"

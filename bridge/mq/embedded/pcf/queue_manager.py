@@ -12,7 +12,7 @@ from bridge.mq.embedded.pcf.inquiry import attributes, inquire, known_of
 from bridge.mq.embedded.pcf.operation import Operation
 from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.interface import CommandResponse
+from bridge.mq.mqi import CommandResponse
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFIN, MQCFST, PCFParameter
 

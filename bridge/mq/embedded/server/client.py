@@ -15,7 +15,7 @@ from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Put, Seen
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.mq.errors import MQError
-from bridge.mq.interface import (
+from bridge.mq.mqi import (
     MQOD,
     MQPMO,
     MQSD,
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class RemoteConnection:
-    """`bridge.mq.interface.Connection` to the queue manager whose data directory or TCP address is given.
+    """`bridge.mq.mqi.Connection` to the queue manager whose data directory or TCP address is given.
 
     Raises MQError with MQRC_Q_MGR_NOT_AVAILABLE when no bridge runs there, MQRC_CONNECTION_BROKEN when it ends later.
     """

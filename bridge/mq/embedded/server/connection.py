@@ -14,7 +14,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, Property
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class EmbeddedConnection:
-    """`bridge.mq.interface.Connection` on an embedded queue manager of this process; verbs wait where MQI calls wait.
+    """`bridge.mq.mqi.Connection` on an embedded queue manager of this process; verbs wait where MQI calls wait.
 
     Without a user it is the bridge itself, which is asked for no authority.
     """

@@ -22,7 +22,7 @@ from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
-from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.mq.mqi import GetOptions, Got, TruncatedMessage
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

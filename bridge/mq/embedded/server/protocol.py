@@ -11,7 +11,7 @@ import struct
 import msgspec
 
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.

@@ -15,7 +15,7 @@ from bridge.mq.batch import Seen, glance, got_each, got_many, looked_many, put_e
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
-from bridge.mq.interface import GetOptions, Got
+from bridge.mq.mqi import GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -13,7 +13,7 @@ from bridge.mq.embedded.selector.selection import Selection
 from bridge.mq.embedded.verbs.handles import INPUT, QueueHandle
 from bridge.mq.embedded.verbs.rendering import OPTIONS as _PROPERTIES
 from bridge.mq.errors import MQError
-from bridge.mq.interface import GetOptions
+from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 
 #: Options that browse.

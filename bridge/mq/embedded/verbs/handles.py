@@ -20,7 +20,7 @@ from bridge.mq.embedded.topics import Subscription, check_topic_string
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.logical_message import Place
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSTS
+from bridge.mq.mqi import MQOD, MQSTS
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

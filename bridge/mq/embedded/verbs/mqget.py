@@ -24,7 +24,7 @@ from bridge.mq.embedded.verbs.logical_message import Place, available, behind, j
 from bridge.mq.embedded.verbs.rendering import OPTIONS as PROPERTIES
 from bridge.mq.embedded.verbs.rendering import manner, render
 from bridge.mq.errors import MQError
-from bridge.mq.interface import GetOptions, Got, TruncatedMessage
+from bridge.mq.mqi import GetOptions, Got, TruncatedMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

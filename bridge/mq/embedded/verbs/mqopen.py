@@ -23,7 +23,7 @@ from bridge.mq.embedded.verbs.handles import (
     check_publishable,
 )
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 
 _CONTEXTS = (

@@ -32,7 +32,7 @@ from bridge.mq.embedded.verbs.handles import QueueHandle, TopicHandle, check_pub
 from bridge.mq.embedded.verbs.logical_message import SEGMENT, Place, segmented
 from bridge.mq.embedded.verbs.mqstat import Outcomes
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, Property
+from bridge.mq.mqi import MQOD, MQPMO, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

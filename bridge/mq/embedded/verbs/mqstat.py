@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.verbs.handles import Handles
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQPMO, MQSTS
+from bridge.mq.mqi import MQPMO, MQSTS
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

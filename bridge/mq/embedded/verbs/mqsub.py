@@ -17,7 +17,7 @@ from bridge.mq.embedded.topics import Subscription, check_topic_string
 from bridge.mq.embedded.unit import Unit, whole
 from bridge.mq.embedded.verbs.handles import Handles, QueueHandle, SubscriptionHandle
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQSD
+from bridge.mq.mqi import MQSD
 from bridge.wire import cmqc
 
 _KNOWN = (

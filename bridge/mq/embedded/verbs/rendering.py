@@ -11,7 +11,7 @@ from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.property import COMPATIBLE_FOLDERS, leading, split
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Property
+from bridge.mq.mqi import Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -1,4 +1,4 @@
-"""The authorization service: who is asked for what, whose records count, and what the agent does with the answer."""
+"""The authorization service: who is asked for what, whose records count, and what the backend does with the answer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.agent import UnitOfWork
-from bridge.mq.embedded.agent import EmbeddedAgent
+from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.authority.authorization import AuthorizationService, user_of_this_process
 from bridge.mq.embedded.authority.records import specificity
+from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish
@@ -280,7 +280,7 @@ def publication(topic: str, user: str, qos: int = 1) -> UnitOfWork:
 
 
 @pytest.mark.parametrize("enforced", [False, True], ids=["ignored", "enforced"])
-def test_the_agent(manager: Manager, enforced: bool) -> None:
+def test_the_backend(manager: Manager, enforced: bool) -> None:
     """Who is not admitted, whose subscription and whose publication is refused."""
     prepare(manager.itself)
     manager.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
@@ -290,18 +290,18 @@ def test_the_agent(manager: Manager, enforced: bool) -> None:
         manager.itself.enforce_authorities()
 
     async def run() -> tuple[dict[str, int], dict[str, list[int]], dict[str, int]]:
-        agent = EmbeddedAgent(manager.itself, XMITQ, asyncio.get_running_loop())
+        backend = EmbeddedBackend(manager.itself, XMITQ, asyncio.get_running_loop())
         admitted: dict[str, int] = {}
         subscribed: dict[str, list[int]] = {}
         published: dict[str, int] = {}
         for user in ("alice", "bob", "carol", ""):
-            agent.admit("c", user, lambda reason, user=user: admitted.update({user: reason}))  # type: ignore[misc]
+            backend.admit("c", user, lambda reason, user=user: admitted.update({user: reason}))  # type: ignore[misc]
             assert user in admitted, "there is nothing to wait for"
             done = asyncio.get_running_loop().create_future()
-            agent.subscribe("c", [("plant/#", 1), ("x", 0)], done.set_result, durable=False, user=user)
+            backend.subscribe("c", [("plant/#", 1), ("x", 0)], done.set_result, durable=False, user=user)
             subscribed[user] = await done
             unit = publication("plant/a", user)
-            agent.execute(unit)
+            backend.execute(unit)
             published[user] = unit.refusals.get(0, 0)
         return admitted, subscribed, published
 

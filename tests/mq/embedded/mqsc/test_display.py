@@ -12,7 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.display import render
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.interface import MQOD, CommandResponse
+from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

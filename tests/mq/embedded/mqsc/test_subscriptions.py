@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mq.embedded.character_wildcards import matches
 from bridge.mq.embedded.mqsc.script import prepare
-from bridge.mq.interface import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import (

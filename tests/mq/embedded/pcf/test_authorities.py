@@ -11,7 +11,7 @@ from bridge.mq.embedded.authority.records import Identity, covers
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqcfc import (
     MQCACF_AUTH_PROFILE_NAME,

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_NAMELIST_DESC, MQCA_NAMELIST_NAME, MQCA_NAMES, MQIA_NAME_COUNT
 from tests.mq.embedded.pcf.conftest import Administrator

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 from bridge.wire.mq import MQMD

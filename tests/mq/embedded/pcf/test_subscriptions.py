@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.interface import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
 from bridge.wire.cmqcfc import MQBACF_SUB_ID, MQCACF_DESTINATION, MQCACF_SUB_NAME, MQCACF_SUB_USER_DATA

@@ -26,7 +26,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import journal as journal_module
 from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.patience import PATIENCE
@@ -39,7 +39,7 @@ PREFACE = """
 import itertools, os, sys, threading
 from pathlib import Path
 from bridge.mapping.message import Message
-from bridge.mq.interface import MQOD, MQSD, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.embedded.storage import journal
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager

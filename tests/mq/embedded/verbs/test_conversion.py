@@ -7,7 +7,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Chain, Folder, decode_chain, encode_chain, encode_rfh2
 from bridge.wire.mq.chain import KIND_OF_FORMAT, described, descriptor_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bridge.mapping.message import Message
 from bridge.mq.embedded.verbs.logical_message import segmented
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, GetOptions, Property
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

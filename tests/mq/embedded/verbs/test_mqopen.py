@@ -9,7 +9,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -7,7 +7,7 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Got, Property
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

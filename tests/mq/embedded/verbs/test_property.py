@@ -13,7 +13,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.property import check_property, merge, split
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions, Got, Property
+from bridge.mq.mqi import MQOD, GetOptions, Got, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from bridge.mapping.message import Message
-from bridge.mq import interface
+from bridge.mq import mqi
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.server.capi import structures
 from bridge.mq.embedded.server.capi.frames import GREETING, LENGTH, Reader, Verb, Writer
@@ -19,7 +19,7 @@ from bridge.mq.embedded.server.capi.values import read_properties, write_propert
 from bridge.mq.embedded.server.conversation import Conversation, Malformed, Server, unexpected
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQPMO, GetOptions, Got, Property
+from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -241,7 +241,7 @@ class MqiConversation(Conversation):
         number, raw = reader.long(), reader.raw()
         fields = structures.MQSD.read(raw)
         fields |= {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
-        sd = interface.MQSD(**{name: fields[name] for name in interface.MQSD.__struct_fields__ if name in fields})
+        sd = mqi.MQSD(**{name: fields[name] for name in mqi.MQSD.__struct_fields__ if name in fields})
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
         (subscription, queue), unit = application.subscribe(sd, given)
@@ -290,7 +290,7 @@ class _ObjectDescriptor:
         fields = structures.MQOD.read(self._raw)
         if fields.get("RecsPresent"):
             raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")
-        self.od = interface.MQOD(
+        self.od = mqi.MQOD(
             ObjectType=fields["ObjectType"],
             ObjectName=fields["ObjectName"],
             ObjectQMgrName=fields["ObjectQMgrName"],

@@ -8,7 +8,7 @@ from typing import Final
 
 from bridge.mq.embedded.server.capi.frames import Reader, Writer
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Property
+from bridge.mq.mqi import Property
 from bridge.wire import cmqc
 
 _NUMBERS: Final = {

@@ -1,4 +1,4 @@
-"""The agent of threads, on a queue manager whose connections break before or after any verb.
+"""The backend of threads, on a queue manager whose connections break before or after any verb.
 
 Whatever breaks when: after the reconnect every publication that was reported done is there, each once and in its client's
 order; what a client acknowledged is gone from the transmission queue; records are the last ones written.
@@ -17,16 +17,17 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq import ledger, poller, worker
-from bridge.mq.agent import Side, StateKey, UnitOfWork
+from bridge.mq import worker
+from bridge.mq.backend import Side, StateKey, UnitOfWork
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
-from bridge.mq.publisher import BatchLimits
-from bridge.mq.subscriber import Subscriber
-from bridge.mq.threaded import ThreadedAgent
+from bridge.mq.ibm import persistent_state, poller
+from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.publisher import BatchLimits
+from bridge.mq.ibm.subscriber import Subscriber
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.patience import PATIENCE
@@ -124,7 +125,7 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     manager.close()
 
 
-def agent_of(
+def backend_of(
     manager: QueueManager,
     fault: Fault,
     *,
@@ -132,7 +133,7 @@ def agent_of(
     asynchronous: bool = False,
     made: list[tuple[str, BreakableConnection]] | None = None,
     probe_interval: float = 10.0,
-) -> ThreadedAgent:
+) -> IbmBackend:
     """`made` gets each connection with its purpose."""
 
     def connect(purpose: str) -> BreakableConnection:
@@ -141,7 +142,7 @@ def agent_of(
             made.append((purpose, connection))
         return connection
 
-    return ThreadedAgent(
+    return IbmBackend(
         connect,  # type: ignore[arg-type,return-value]
         asyncio.get_running_loop(),
         probe_interval=probe_interval,
@@ -158,17 +159,17 @@ def publication(client_id: str, number: int) -> PublicationMessage:
     return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
 
 
-async def ended(agent: ThreadedAgent, fill: Callable[[UnitOfWork], None]) -> UnitOfWork:
+async def ended(backend: IbmBackend, fill: Callable[[UnitOfWork], None]) -> UnitOfWork:
     done: asyncio.Future[UnitOfWork] = asyncio.get_running_loop().create_future()
     unit = UnitOfWork(done.set_result)
     fill(unit)
-    agent.execute(unit)
+    backend.execute(unit)
     return await asyncio.wait_for(done, PATIENCE)
 
 
-async def stop(agent: ThreadedAgent) -> None:
+async def stop(backend: IbmBackend) -> None:
     stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    agent.stop(lambda: stopped.set_result(None))
+    backend.stop(lambda: stopped.set_result(None))
     await asyncio.wait_for(stopped, PATIENCE)
 
 
@@ -196,9 +197,9 @@ def payloads(manager: QueueManager) -> dict[str, list[int]]:
 
 async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, bytes]:
     """Three clients publish in units of work given without waiting; returns the records after a restart."""
-    agent = agent_of(manager, fault)
-    await asyncio.wait_for(agent.open(), PATIENCE)
-    agent.start(lambda _batch: None)
+    backend = backend_of(manager, fault)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend.start(lambda _batch: None)
     units = []
     for round_ in range(4):
         for client_id in ("a", "b", "c"):
@@ -207,12 +208,12 @@ async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, byt
                 unit.publications = [(publication(client_id, round_ * 2 + step), False) for step in (0, 1)]
                 unit.states[StateKey(Side.RECEIVED, client_id)] = b'{"round": %d}' % round_
 
-            units.append(ended(agent, fill))
+            units.append(ended(backend, fill))
     for unit in await asyncio.gather(*units):
         assert unit.failure == cmqc.MQRC_NONE
         assert unit.refusals == {}
-    await stop(agent)
-    after = agent_of(manager, Fault("none", 0, after=False))
+    await stop(backend)
+    after = backend_of(manager, Fault("none", 0, after=False))
     recovered = await asyncio.wait_for(after.open(), PATIENCE)
     await stop(after)
     return recovered.states
@@ -248,15 +249,15 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
     sender.disconnect()
-    agent = agent_of(manager, fault)
-    await asyncio.wait_for(agent.open(), PATIENCE)
+    backend = backend_of(manager, fault)
+    await asyncio.wait_for(backend.open(), PATIENCE)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
 
     def consumer(batch: Any) -> None:
         for one in batch:
             arrived.put_nowait(one)
 
-    agent.start(consumer)
+    backend.start(consumer)
     seen = []
     units = []
     for number in range(6):
@@ -267,13 +268,13 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
             unit.removals = [transmission]
             unit.states[StateKey(Side.SENT, "dev")] = b"%d" % number
 
-        units.append(ended(agent, fill))
+        units.append(ended(backend, fill))
     assert seen == [str(number).encode() for number in range(6)]
     for unit in await asyncio.gather(*units):
         assert unit.failure == cmqc.MQRC_NONE
-    await stop(agent)
+    await stop(backend)
     assert arrived.empty(), "a message was handed over twice"
-    after = agent_of(manager, Fault("none", 0, after=False))
+    after = backend_of(manager, Fault("none", 0, after=False))
     recovered = await asyncio.wait_for(after.open(), PATIENCE)
     assert recovered.states[StateKey(Side.SENT, "dev")] == b"5"
     await stop(after)
@@ -295,15 +296,15 @@ def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, as
     connection.disconnect()
 
     async def run() -> UnitOfWork:
-        agent = agent_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
-        await agent.open()
+        backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
+        await backend.open()
 
         def fill(unit: UnitOfWork) -> None:
             shut = publication("shut", 0)
             unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
 
-        unit = await ended(agent, fill)
-        await stop(agent)
+        unit = await ended(backend, fill)
+        await stop(backend)
         return unit
 
     unit = asyncio.run(run())
@@ -315,7 +316,7 @@ def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, as
 def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
     async def run() -> None:
         none = Fault("none", 0, after=False)
-        first, second = agent_of(queue_manager, none), agent_of(queue_manager, none)
+        first, second = backend_of(queue_manager, none), backend_of(queue_manager, none)
         await asyncio.wait_for(first.open(), PATIENCE)
         waiting = asyncio.ensure_future(second.open())
         done, _ = await asyncio.wait((waiting,), timeout=0.3)
@@ -334,12 +335,12 @@ def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
     connection.disconnect()
 
     async def run() -> None:
-        agent = agent_of(queue_manager, Fault("none", 0, after=False))
+        backend = backend_of(queue_manager, Fault("none", 0, after=False))
         with pytest.raises(MQError) as caught:
-            await asyncio.wait_for(agent.open(), PATIENCE)
+            await asyncio.wait_for(backend.open(), PATIENCE)
         assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
         assert TRANSMIT in str(caught.value)
-        await stop(agent)
+        await stop(backend)
 
     asyncio.run(run())
 
@@ -351,17 +352,17 @@ def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_man
     key = StateKey(Side.RECEIVED, "a")
 
     async def run() -> dict[StateKey, bytes]:
-        agent = agent_of(queue_manager, Fault("none", 0, after=False))
-        await agent.open()
+        backend = backend_of(queue_manager, Fault("none", 0, after=False))
+        await backend.open()
 
         def fill(unit: UnitOfWork) -> None:
             unit.publications = [(publication("a", 0), False), (publication("shut", 0), False)]
             unit.states[key] = b"both"
             unit.amend = lambda unit, refusals: {key: b"without %d" % next(iter(refusals))}
 
-        await ended(agent, fill)
-        await stop(agent)
-        after = agent_of(queue_manager, Fault("none", 0, after=False))
+        await ended(backend, fill)
+        await stop(backend)
+        after = backend_of(queue_manager, Fault("none", 0, after=False))
         recovered = await after.open()
         await stop(after)
         return recovered.states
@@ -384,12 +385,12 @@ def test_a_receipt_that_somebody_took_away(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
     """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
-    monkeypatch.setattr(ledger, "LONGEST_DOUBT", 0.05)
+    monkeypatch.setattr(persistent_state, "LONGEST_DOUBT", 0.05)
 
     async def run() -> list[int]:
         fault = LostCommit(purpose, 4, after=False)
-        agent = agent_of(queue_manager, fault)
-        await agent.open()
+        backend = backend_of(queue_manager, fault)
+        await backend.open()
         failures = []
         for number in range(4):
 
@@ -397,10 +398,10 @@ def test_a_receipt_that_somebody_took_away(
                 unit.publications = [(publication("a", number), False)]
                 unit.states[StateKey(Side.SENT, "a")] = b"%d" % number
 
-            failures.append((await ended(agent, fill)).failure)
-            drain(queue_manager, ledger.STATE_QUEUE)
+            failures.append((await ended(backend, fill)).failure)
+            drain(queue_manager, persistent_state.STATE_QUEUE)
         assert fault.struck == "commit"
-        await stop(agent)
+        await stop(backend)
         return failures
 
     assert asyncio.run(run()) == [0, 0, 0, 0]
@@ -433,23 +434,23 @@ def test_authority_is_asked_for_the_client(
     refused = cmqc.MQRC_NOT_AUTHORIZED
 
     async def run() -> dict[str, tuple[int, int, int]]:
-        agent = agent_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
-        await agent.open()
+        backend = backend_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
+        await backend.open()
         loop = asyncio.get_running_loop()
         found = {}
         for user in ("alice", "bob", "carol", ""):
             admitted: asyncio.Future[int] = loop.create_future()
-            agent.admit("c", user, admitted.set_result)
+            backend.admit("c", user, admitted.set_result)
             subscribed: asyncio.Future[list[int]] = loop.create_future()
-            agent.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
+            backend.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
 
             def fill(unit: UnitOfWork, user: str = user) -> None:
                 identity = ClientIdentity("c", user.encode())
                 unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
 
             reasons = await asyncio.wait_for(admitted, PATIENCE), (await asyncio.wait_for(subscribed, PATIENCE))[0]
-            found[user] = (*reasons, (await ended(agent, fill)).refusals.get(0, 0))
-        await stop(agent)
+            found[user] = (*reasons, (await ended(backend, fill)).refusals.get(0, 0))
+        await stop(backend)
         return found
 
     assert asyncio.run(run()) == {
@@ -470,15 +471,15 @@ def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
     enforced: QueueManager, number: int, after: bool
 ) -> None:
     async def run() -> list[tuple[str, int]]:
-        agent = agent_of(enforced, Fault("subscriptions", number, after=after))
-        await agent.open()
+        backend = backend_of(enforced, Fault("subscriptions", number, after=after))
+        await backend.open()
         answers: list[tuple[str, int]] = []
         last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         for user in ("alice", "carol", "bob"):
-            agent.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
-        agent.admit("c", "", last.set_result)
+            backend.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
+        backend.admit("c", "", last.set_result)
         await asyncio.wait_for(last, PATIENCE)
-        await stop(agent)
+        await stop(backend)
         return answers
 
     assert asyncio.run(run()) == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
@@ -487,16 +488,16 @@ def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
 def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
     async def run() -> int:
         opened = Fault("subscriptions", 0, after=False)
-        agent = agent_of(enforced, opened)
-        await agent.open()
+        backend = backend_of(enforced, opened)
+        await backend.open()
         before = opened.calls
         answers: list[int] = []
         last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         for number in range(100):
-            agent.admit(f"c{number}", "alice", answers.append)
-        agent.admit("last", "alice", last.set_result)
+            backend.admit(f"c{number}", "alice", answers.append)
+        backend.admit("last", "alice", last.set_result)
         await asyncio.wait_for(last, PATIENCE)
-        await stop(agent)
+        await stop(backend)
         assert answers == [0] * 100
         return opened.calls - before
 
@@ -514,17 +515,17 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def subscribed(agent: ThreadedAgent, client_id: str, topic_filter: str) -> None:
+async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
     answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    agent.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
+    backend.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
     assert await asyncio.wait_for(answered, PATIENCE) == [0]
 
 
-async def published(agent: ThreadedAgent, client_id: str, number: int) -> UnitOfWork:
+async def published(backend: IbmBackend, client_id: str, number: int) -> UnitOfWork:
     def fill(unit: UnitOfWork) -> None:
         unit.publications = [(publication(client_id, number), False)]
 
-    return await ended(agent, fill)
+    return await ended(backend, fill)
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
@@ -535,19 +536,19 @@ def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
 
     async def run() -> None:
         made: list[tuple[str, BreakableConnection]] = []
-        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
-        await asyncio.wait_for(agent.open(), PATIENCE)
+        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        await asyncio.wait_for(backend.open(), PATIENCE)
         came: list[Any] = []
-        agent.start(came.extend)
-        await subscribed(agent, "dev", "t/#")
+        backend.start(came.extend)
+        await subscribed(backend, "dev", "t/#")
         before = [connection for kind, connection in made if kind == purpose]
         for connection in before:
             connection.die()
         await eventually(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
         await eventually(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
-        await published(agent, "a", 1)
+        await published(backend, "a", 1)
         await eventually(lambda: len(came) == 1)
-        await stop(agent)
+        await stop(backend)
 
     asyncio.run(run())
 
@@ -558,28 +559,28 @@ def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager
     async def run() -> None:
         made: list[tuple[str, BreakableConnection]] = []
         gate = threading.Event()
-        agent = agent_of(queue_manager, NONE, made=made)
-        await asyncio.wait_for(agent.open(), PATIENCE)
+        backend = backend_of(queue_manager, NONE, made=made)
+        await asyncio.wait_for(backend.open(), PATIENCE)
         came: list[Any] = []
-        agent.start(came.extend)
-        await subscribed(agent, "dev", "t/#")
-        connect = agent._subscriber._connect
+        backend.start(came.extend)
+        await subscribed(backend, "dev", "t/#")
+        connect = backend._subscriber._connect
 
         def slow() -> Any:
             assert gate.wait(PATIENCE)
             return connect()
 
-        agent._subscriber._connect = slow  # type: ignore[method-assign]
+        backend._subscriber._connect = slow  # type: ignore[method-assign]
         for _, connection in made:
             connection.die()
-        publishing = asyncio.ensure_future(published(agent, "a", 1))
+        publishing = asyncio.ensure_future(published(backend, "a", 1))
         await eventually(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
         assert "dev:t/#" not in queue_manager.topics.subscriptions
         assert not publishing.done()
         gate.set()
         assert (await publishing).failure == 0
         await eventually(lambda: len(came) == 1)
-        await stop(agent)
+        await stop(backend)
 
     asyncio.run(run())
 
@@ -589,16 +590,16 @@ def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_
 
     async def run() -> None:
         made: list[tuple[str, BreakableConnection]] = []
-        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
-        await asyncio.wait_for(agent.open(), PATIENCE)
-        await subscribed(agent, "dev", "t/#")
+        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        await asyncio.wait_for(backend.open(), PATIENCE)
+        await subscribed(backend, "dev", "t/#")
         (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
         ghost.cut()
-        await eventually(lambda: bool(agent._subscriber._to_make))
+        await eventually(lambda: bool(backend._subscriber._to_make))
         ghost.die()
-        await eventually(lambda: not agent._subscriber._to_make)
+        await eventually(lambda: not backend._subscriber._to_make)
         assert "dev:t/#" in queue_manager.topics.subscriptions
-        await stop(agent)
+        await stop(backend)
 
     asyncio.run(run())
 
@@ -606,11 +607,11 @@ def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_
 def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
     async def run() -> None:
         made: list[tuple[str, BreakableConnection]] = []
-        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
         dropped: list[tuple[str, str, int]] = []
-        agent.on_dropped = lambda *what: dropped.append(what)
-        await asyncio.wait_for(agent.open(), PATIENCE)
-        await subscribed(agent, "dev", "shut/x")
+        backend.on_dropped = lambda *what: dropped.append(what)
+        await asyncio.wait_for(backend.open(), PATIENCE)
+        await subscribed(backend, "dev", "shut/x")
         connection = EmbeddedConnection(queue_manager)
         assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
         for kind, one in made:
@@ -618,7 +619,7 @@ def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection
                 one.die()
         await eventually(lambda: bool(dropped))
         assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
-        await stop(agent)
+        await stop(backend)
 
     asyncio.run(run())
 
@@ -628,12 +629,12 @@ def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueM
 
     async def run() -> None:
         made: list[tuple[str, BreakableConnection]] = []
-        first = agent_of(queue_manager, NONE, made=made, probe_interval=10_000)
+        first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
         fenced: list[str] = []
         first.on_fenced = fenced.append
         await asyncio.wait_for(first.open(), PATIENCE)
         await published(first, "a", 1)
-        second = agent_of(queue_manager, NONE)
+        second = backend_of(queue_manager, NONE)
         waiting = asyncio.ensure_future(second.open())
         await eventually(lambda: first._remover.connection is not None)
         remover = first._remover.connection
@@ -659,20 +660,20 @@ def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(
 
     async def run() -> None:
         made: list[tuple[str, BreakableConnection]] = []
-        agent = agent_of(queue_manager, NONE, made=made, probe_interval=0.02)
+        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
         fenced: list[str] = []
-        agent.on_fenced = fenced.append
-        await asyncio.wait_for(agent.open(), PATIENCE)
-        await eventually(lambda: agent._remover.connection is not None)
-        ghost = agent._remover.connection
+        backend.on_fenced = fenced.append
+        await asyncio.wait_for(backend.open(), PATIENCE)
+        await eventually(lambda: backend._remover.connection is not None)
+        ghost = backend._remover.connection
         assert isinstance(ghost, BreakableConnection)
         ghost.cut()
-        await eventually(lambda: agent._remover._standing_by)
-        await published(agent, "a", 1)
+        await eventually(lambda: backend._remover._standing_by)
+        await published(backend, "a", 1)
         ghost.die()
-        await eventually(lambda: agent._remover.connection is not None and not agent._remover._standing_by)
+        await eventually(lambda: backend._remover.connection is not None and not backend._remover._standing_by)
         assert not fenced
-        await stop(agent)
+        await stop(backend)
 
     asyncio.run(run())
     assert payloads(queue_manager) == {"a": [1]}
@@ -684,7 +685,7 @@ def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueM
 
     async def run() -> dict[StateKey, bytes]:
         made: list[tuple[str, BreakableConnection]] = []
-        first = agent_of(queue_manager, NONE, made=made, probe_interval=10_000)
+        first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
         await asyncio.wait_for(first.open(), PATIENCE)
         (publisher,) = (connection for kind, connection in made if kind == "publisher")
         gate = publisher.gates["commit"] = threading.Event()
@@ -696,9 +697,9 @@ def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueM
         committing = asyncio.ensure_future(ended(first, fill))
         # The receipt before is taken, the new one is not committed yet.
         await eventually(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
-        state_queue = queue_manager.queues[ledger.STATE_QUEUE]
+        state_queue = queue_manager.queues[persistent_state.STATE_QUEUE]
         await eventually(lambda: sum(1 for _ in state_queue.messages()) < 3)
-        second = agent_of(queue_manager, NONE)
+        second = backend_of(queue_manager, NONE)
         waiting = asyncio.ensure_future(second.open())
         await eventually(lambda: first._remover.connection is not None)
         remover = first._remover.connection
@@ -733,17 +734,17 @@ def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_man
             return struck
 
     async def run() -> tuple[UnitOfWork, dict[StateKey, bytes]]:
-        agent = agent_of(queue_manager, Opens("publisher", 1, after=False))
-        await asyncio.wait_for(agent.open(), PATIENCE)
+        backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
+        await asyncio.wait_for(backend.open(), PATIENCE)
 
         def fill(unit: UnitOfWork) -> None:
             unit.publications = [(publication("a", 1), False)]
             unit.states[key] = b"with"
             unit.amend = lambda unit, refusals: {key: b"without"}
 
-        unit = await ended(agent, fill)
-        await stop(agent)
-        after = agent_of(queue_manager, NONE)
+        unit = await ended(backend, fill)
+        await stop(backend)
+        after = backend_of(queue_manager, NONE)
         recovered = await asyncio.wait_for(after.open(), PATIENCE)
         await stop(after)
         return unit, recovered.states

@@ -10,8 +10,8 @@ import pytest
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.escape import run_mqsc
-from bridge.mq.interface import CommandResponse
+from bridge.mq.ibm.escape import run_mqsc
+from bridge.mq.mqi import CommandResponse
 
 
 @pytest.fixture

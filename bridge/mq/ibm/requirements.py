@@ -1,6 +1,6 @@
 """What the bridge needs of its queue manager, as tables: objects, attributes, and the authorities to open them.
 
-`bridge.mq.requirements` looks whether a queue manager has it all.
+`bridge.mq.ibm.requirements_check` looks whether a queue manager has it all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mapping.rules.template import Template
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.embedded.authority.authorization import NOBODY
-from bridge.mq.interface import MQOD
-from bridge.mq.poller import REMOVALS
+from bridge.mq.ibm.poller import REMOVALS
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 
 #: A client identifier that no client has: what is sent to it shows whether clients can be reached.

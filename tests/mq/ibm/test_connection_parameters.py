@@ -10,8 +10,8 @@ import pytest
 
 from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.config.password import NoPassword
-from bridge.mq.client_library import LibraryMissing, load_library
-from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
+from bridge.mq.ibm.client_library import LibraryMissing, load_library
+from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls, parameters
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}
 TLS = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY")

@@ -10,10 +10,10 @@ import msgspec
 
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
 from bridge.mq.administration import Administration
-from bridge.mq.agent import ClientSubscription
-from bridge.mq.assurance import Assurance
+from bridge.mq.backend import ClientSubscription
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, Connection
+from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.wire import cmqc
 
@@ -91,9 +91,9 @@ class Held(msgspec.Struct, eq=False):
 class Subscriber(Worker[Request]):
     """Runs subscription requests one by one; subscriptions of clean sessions are made anew after a reconnect."""
 
-    def __init__(self, connect: Callable[[], Connection], assurance: Assurance) -> None:
+    def __init__(self, connect: Callable[[], Connection], barrier: SubscriptionBarrier) -> None:
         super().__init__("subscriptions", connect)
-        self._assurance = assurance
+        self._assurance = barrier
         #: called on the thread with client identifier, filter and reason where a subscription cannot be made anew
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: time.monotonic() when those of `_to_make` are tried again

@@ -11,12 +11,12 @@ from pathlib import Path
 from bridge.config import Configuration, IbmQueueManagerConfig
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
-from bridge.mq.ibm import IbmConnection, LibraryMissing, load_library, parameters
-from bridge.mq.interface import Connection
-from bridge.mq.needs import Missing, requirements_of
-from bridge.mq.publisher import BatchLimits
-from bridge.mq.requirements import missing, refused_connection
-from bridge.mq.threaded import ThreadedAgent
+from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
+from bridge.mq.ibm.publisher import BatchLimits
+from bridge.mq.ibm.requirements import Missing, requirements_of
+from bridge.mq.ibm.requirements_check import missing, refused_connection
+from bridge.mq.mqi import Connection
 from bridge.mq.worker import LOST
 
 
@@ -35,7 +35,7 @@ class IbmHost:
             self._parameters = parameters(settings, os.environ)
         except (LibraryMissing, MQError, OSError) as error:
             raise HostError(str(error)) from error
-        self.agent = ThreadedAgent(
+        self.backend = IbmBackend(
             self.connect,
             loop,
             transmission_queue=configuration.transmission_queue,
@@ -74,9 +74,9 @@ class IbmHost:
         return IbmConnection(self._library, self._parameters)
 
     async def start(self, events: Events) -> list[str]:
-        self.agent.on_crash = events.failed
-        self.agent.on_fenced = events.fenced
-        self.agent.on_standing_by = events.standing_by
+        self.backend.on_crash = events.failed
+        self.backend.on_fenced = events.fenced
+        self.backend.on_standing_by = events.standing_by
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)
         if lacking:

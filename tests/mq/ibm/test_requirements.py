@@ -11,7 +11,7 @@ from bridge.config import (
     EmbeddedQueueManagerConfig,
     IbmQueueManagerConfig,
 )
-from bridge.mq.needs import Requirements, requirements_of
+from bridge.mq.ibm.requirements import Requirements, requirements_of
 
 
 def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ import msgspec
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
-from bridge.mq.agent import StateKey, UnitOfWork
-from bridge.mq.assurance import Assurance
+from bridge.mq.backend import StateKey, UnitOfWork
 from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection
-from bridge.mq.ledger import Identifiers, Ledger
+from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
+from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.worker import LOST, Stopped, Worker
 from bridge.wire import cmqc
 
@@ -54,19 +54,21 @@ class Records:
         self.current: dict[StateKey, bytes] = {}
         self.versions: dict[StateKey, int] = {}
 
-    def write(self, ledger: Ledger, states: dict[StateKey, bytes | None], options: int) -> dict[StateKey, bytes | None]:
+    def write(
+        self, state: PersistentState, states: dict[StateKey, bytes | None], options: int
+    ) -> dict[StateKey, bytes | None]:
         """Replace records, in syncpoint; what `accept` takes once that is committed."""
         changes: dict[StateKey, bytes | None] = {}
         for key, record in states.items():
             old = self.current.get(key)
             if old is not None:
-                ledger.remove(old)
+                state.remove(old)
             if record is None:
                 changes[key] = None
                 continue
             version = self.versions.get(key, 0) + 1
             self.versions[key] = version
-            changes[key] = ledger.save(key, version, record, options)
+            changes[key] = state.save(key, version, record, options)
         return changes
 
     def accept(self, changes: dict[StateKey, bytes | None]) -> None:
@@ -101,11 +103,11 @@ class Publisher(Worker[Part]):
         *,
         limits: BatchLimits,
         asynchronous: bool,
-        assurance: Assurance,
+        barrier: SubscriptionBarrier,
         dead_letter_queue: str,
     ) -> None:
         super().__init__(name, connect)
-        self._assurance = assurance
+        self._assurance = barrier
         self._dead_letter_queue = dead_letter_queue
         #: the number of the loss after which the subscriptions have to stand before anything is put
         self._loss = 0
@@ -137,7 +139,7 @@ class Publisher(Worker[Part]):
 
     def opened(self, connection: Connection) -> None:
         self._topics.clear()
-        self._ledger = Ledger(connection, self._identifiers)
+        self._state = PersistentState(connection, self._identifiers)
         self._present = connection
         self._administration: Administration | None = None
         doubtful, self._doubtful = self._doubtful, None
@@ -149,7 +151,7 @@ class Publisher(Worker[Part]):
     def _settle(self, doubtful: Batch) -> None:
         """Find out what became of the unit of work under way when the connection was lost. Raises MQError or Fenced."""
         try:
-            committed = self._ledger.was_committed(doubtful.receipt, self._old_receipt, self._lost)
+            committed = self._state.was_committed(doubtful.receipt, self._old_receipt, self._lost)
             log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
             if committed:
                 self._committed(doubtful)
@@ -221,9 +223,9 @@ class Publisher(Worker[Part]):
                 break
             if time.monotonic() >= until:
                 break
-        batch.changes = self.records.write(self._ledger, states, options)
-        self._ledger.spend(self._old_receipt)
-        batch.receipt = self._ledger.receipt(options)
+        batch.changes = self.records.write(self._state, states, options)
+        self._state.spend(self._old_receipt)
+        batch.receipt = self._state.receipt(options)
         if options:
             self._check_unanswered(connection)
         connection.commit()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQPMO, MQSD, GetOptions, Got
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd
 

@@ -17,12 +17,12 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-from bridge.mq.agent import StateKey
+from bridge.mq.backend import StateKey
 from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, GetOptions, Got
-from bridge.mq.ledger import Entry, Identifiers, Ledger
-from bridge.mq.publisher import Records
+from bridge.mq.ibm.persistent_state import Entry, Identifiers, PersistentState
+from bridge.mq.ibm.publisher import Records
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
@@ -51,7 +51,7 @@ _BROWSE_ON = _BROWSE & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
 
 
 class QueuedMessage(msgspec.Struct, eq=False):
-    """A message on the transmission queue: `bridge.mq.agent.Transmission` of a queue manager elsewhere."""
+    """A message on the transmission queue: `bridge.mq.backend.Transmission` of a queue manager elsewhere."""
 
     msg_id: bytes
     client_id: str
@@ -274,21 +274,21 @@ class Remover(Worker[Removal]):
         return False
 
     def opened(self, connection: Connection) -> None:
-        self.ledger = Ledger(connection, self._identifiers)
+        self.state = PersistentState(connection, self._identifiers)
         if self._opened_once:
             # In use, the queue is either another bridge's, or this one's own connection's that the queue manager has not
             # missed yet; free, it may have been another's meanwhile.
-            self.ledger.check_owner()
+            self.state.check_owner()
         self._handle = connection.open(
             MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
         )
         if self._opened_once:
-            self.ledger.check_owner()
+            self.state.check_owner()
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is not None:
             removals, changes, receipt = doubtful
             try:
-                committed = self.ledger.was_committed(receipt, self._old_receipt, self._lost)
+                committed = self.state.was_committed(receipt, self._old_receipt, self._lost)
             except MQError:
                 self._doubtful = doubtful
                 raise
@@ -309,13 +309,13 @@ class Remover(Worker[Removal]):
 
         In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
         """
-        former = self.ledger.owner()
-        self._old_receipt, *self.receipts = self.ledger.own(self._workers)
+        former = self.state.owner()
+        self._old_receipt, *self.receipts = self.state.own(self._workers)
         if former is not None and former.prefix != self._identifiers.prefix:
-            self.ledger.claim(former, lambda: self.ending)
-        records, needless = self.ledger.read()
+            self.state.claim(former, lambda: self.ending)
+        records, needless = self.state.read()
         for msg_id in needless:
-            self.ledger.remove(msg_id)
+            self.state.remove(msg_id)
         if needless:
             connection.commit()
         return records
@@ -352,9 +352,9 @@ class Remover(Worker[Removal]):
                 self._dead_letter(connection, *letter)
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
-        self._changes = self.records.write(self.ledger, states, 0)
-        self.ledger.spend(self._old_receipt)
-        self._receipt = self.ledger.receipt()
+        self._changes = self.records.write(self.state, states, 0)
+        self.state.spend(self._old_receipt)
+        self._receipt = self.state.receipt()
         connection.commit()
         self._batch = []
         self._committed(batch, self._changes, self._receipt)

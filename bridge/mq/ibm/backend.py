@@ -1,4 +1,4 @@
-"""The agent on a queue manager that is reached by connections of threads: IBM MQ.
+"""The backend on a queue manager that is reached by connections of threads: IBM MQ.
 
 The event loop hands whole units of work to threads and hears of whole batches. Which thread: publications go by client
 identifier, so that a client's order holds; removals go to the transmit-queue poller, subscriptions to the subscriber.
@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
-from bridge.mq.assurance import Assurance
+from bridge.mq.backend import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.errors import MQError
-from bridge.mq.interface import Connection, Got
-from bridge.mq.ledger import Entry, Identifiers
-from bridge.mq.poller import Browser, QueuedMessage, Removal, Remover
-from bridge.mq.publisher import BatchLimits, Part, Publisher
-from bridge.mq.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
+from bridge.mq.ibm.persistent_state import Entry, Identifiers
+from bridge.mq.ibm.poller import Browser, QueuedMessage, Removal, Remover
+from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
+from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
+from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.mqi import Connection, Got
 from bridge.mq.worker import PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
 
@@ -33,8 +33,8 @@ Connect = Callable[[str], Connection]
 ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
 
 
-class ThreadedAgent:
-    """`bridge.mq.agent.Agent` over any `Connection`; call it on the thread of `loop`.
+class IbmBackend:
+    """`bridge.mq.backend.Backend` over any `Connection`; call it on the thread of `loop`.
 
     `connect` makes a connection for the purpose named (publisher, poller, subscriptions) on the thread that calls it.
     """
@@ -56,7 +56,7 @@ class ThreadedAgent:
     ) -> None:
         self.transmission_queue = transmission_queue
         self._stop_timeout = stop_timeout
-        assurance = Assurance()
+        barrier = SubscriptionBarrier()
         self._loop = loop
         self._identifiers = Identifiers()
         self._publishers = [
@@ -66,7 +66,7 @@ class ThreadedAgent:
                 self._identifiers,
                 limits=limits,
                 asynchronous=asynchronous,
-                assurance=assurance,
+                barrier=barrier,
                 dead_letter_queue=dead_letter_queue,
             )
             for number in range(1, publishers + 1)
@@ -91,7 +91,7 @@ class ThreadedAgent:
             self._reject,
             caught_up=lambda: self._call(self._caught_up.set_result, None),
         )
-        self._subscriber = Subscriber(lambda: connect("subscriptions"), assurance)
+        self._subscriber = Subscriber(lambda: connect("subscriptions"), barrier)
         #: called on the loop with client identifier, filter and reason where a subscription is lost for good
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         self._subscriber.on_dropped = lambda *what: self._call(lambda: self.on_dropped(*what))

@@ -7,7 +7,7 @@ import re
 from bridge.mq.administration import Administration
 from bridge.mq.embedded.mqsc.language import read
 from bridge.mq.errors import MQError
-from bridge.mq.interface import CommandResponse, Connection
+from bridge.mq.mqi import CommandResponse, Connection
 
 _MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")
 _ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))*)\)")

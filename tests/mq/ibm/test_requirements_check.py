@@ -16,8 +16,8 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD
-from bridge.mq.requirements import Missing, Requirements, missing, refused_connection
+from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, refused_connection
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, decode_pcf, encode_pcf

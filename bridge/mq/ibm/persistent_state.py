@@ -20,9 +20,9 @@ import msgspec
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
-from bridge.mq.agent import Side, StateKey
+from bridge.mq.backend import Side, StateKey
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.mq.worker import Fenced, Stopped
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -77,7 +77,7 @@ class Identifiers:
         return self.prefix + next(self._numbers).to_bytes(8, "big")
 
 
-class Ledger:
+class PersistentState:
     """The state queue as one connection uses it. Verbs are in syncpoint unless said otherwise."""
 
     def __init__(self, connection: Connection, identifiers: Identifiers) -> None:

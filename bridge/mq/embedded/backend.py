@@ -1,4 +1,4 @@
-"""The agent of the embedded queue manager: units of work run on the event loop itself, commits gather for the disk."""
+"""The backend of the embedded queue manager: units of work run on the event loop itself, commits gather for the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
-from bridge.mq.agent import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -36,8 +36,8 @@ EXPIRY_INTERVAL = 10.0
 _STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
 
 
-class EmbeddedAgent:
-    """`bridge.mq.agent.Agent` on an embedded queue manager; call it on the thread of `loop`."""
+class EmbeddedBackend:
+    """`bridge.mq.backend.Backend` on an embedded queue manager; call it on the thread of `loop`."""
 
     hands_over_at_once = True
 

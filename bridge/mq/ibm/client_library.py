@@ -10,7 +10,7 @@ from typing import Any
 
 from bridge.config.queue_manager import Library
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQSTS
+from bridge.mq.mqi import MQSTS
 from bridge.wire import cmqc
 
 

@@ -12,8 +12,7 @@ import msgspec
 
 from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE, Administration
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, MQSD, Connection
-from bridge.mq.needs import (
+from bridge.mq.ibm.requirements import (
     HANDLES,
     PROBE_CLIENT,
     Missing,
@@ -22,6 +21,7 @@ from bridge.mq.needs import (
     client_destination,
     requirements_of,
 )
+from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST

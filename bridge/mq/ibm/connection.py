@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mq.client_library import (
+from bridge.mq.errors import MQError
+from bridge.mq.ibm.client_library import (
     LibraryMissing,
     client_delete_message_handle,
     client_status,
     client_subscription_request,
     load_library,
 )
-from bridge.mq.client_structures import Structures, text
-from bridge.mq.connection_parameters import ConnectionParameters, Tls, parameters
-from bridge.mq.errors import MQError
-from bridge.mq.escape import run_mqsc
-from bridge.mq.interface import (
+from bridge.mq.ibm.client_structures import Structures, text
+from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls, parameters
+from bridge.mq.ibm.escape import run_mqsc
+from bridge.mq.mqi import (
     MQOD,
     MQPMO,
     MQSD,
@@ -44,7 +44,7 @@ _FIRST_BUFFER = 65_536
 
 
 class IbmConnection:
-    """`bridge.mq.interface.Connection` to IBM MQ. Use it on the thread that made it."""
+    """`bridge.mq.mqi.Connection` to IBM MQ. Use it on the thread that made it."""
 
     def __init__(self, library: Any, parameters: ConnectionParameters) -> None:
         self._library = library

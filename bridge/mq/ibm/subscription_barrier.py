@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 
-class Assurance:
+class SubscriptionBarrier:
     """Counts losses, and up to which of them the subscriptions are known to stand. Callable on any thread."""
 
     def __init__(self) -> None:

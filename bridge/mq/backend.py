@@ -1,4 +1,4 @@
-"""The agent: runs whole units of work for the telemetry service, many publications to a commit.
+"""The backend: runs whole units of work for the telemetry service, many publications to a commit.
 
 IBM MQ's own agents execute MQI calls on behalf of applications; this one executes them on behalf of thousands of MQTT
 clients. It is asynchronous: everything is called on the event loop's thread, and answers come back there. What is below
@@ -116,7 +116,7 @@ class UnitOfWork:
 Consumer = Callable[[Sequence[Transmission]], None]
 
 
-class Agent(Protocol):
+class Backend(Protocol):
     """What the telemetry service asks of a queue manager."""
 
     #: `start` hands over what lies on the transmission queue before it returns

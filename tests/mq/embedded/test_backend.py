@@ -1,4 +1,4 @@
-"""The agent of the embedded queue manager: whole units of work for the telemetry service, on the event loop."""
+"""The backend of the embedded queue manager: whole units of work for the telemetry service, on the event loop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.agent import ClientSubscription, Side, StateKey, UnitOfWork
-from bridge.mq.embedded.agent import PUBLICATION_QUEUE, EmbeddedAgent
+from bridge.mq.backend import ClientSubscription, Side, StateKey, UnitOfWork
+from bridge.mq.embedded.backend import PUBLICATION_QUEUE, EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.interface import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh
 from tests.patience import PATIENCE
@@ -28,18 +28,18 @@ DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
 class Service:
-    """What the agent works for: it collects transmissions and runs units of work to their end."""
+    """What the backend works for: it collects transmissions and runs units of work to their end."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
-        self.agent = EmbeddedAgent(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
+        self.backend = EmbeddedBackend(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
         self.batches: list[list] = []
         #: what happened, in order
         self.events: list[tuple] = []
 
     async def start(self) -> Service:
-        self.recovered = await self.agent.open()
-        self.agent.start(self.consume)
+        self.recovered = await self.backend.open()
+        self.backend.start(self.consume)
         return self
 
     def consume(self, transmissions) -> None:
@@ -52,7 +52,7 @@ class Service:
 
     async def flush(self) -> None:
         ended = asyncio.get_running_loop().create_future()
-        self.agent.flush(lambda: ended.set_result(None))
+        self.backend.flush(lambda: ended.set_result(None))
         await asyncio.wait_for(ended, PATIENCE)
 
     async def turn(self) -> None:
@@ -64,7 +64,7 @@ class Service:
         """Run units of work, all given at once."""
         for unit in units:
             unit.done = lambda unit: self.events.append(("done", unit))
-            self.agent.execute(unit)
+            self.backend.execute(unit)
         await self.flush()
         assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
 
@@ -75,19 +75,19 @@ class Service:
             self.events.append(("subscribed", client_id))
             ended.set_result(reasons)
 
-        self.agent.subscribe(client_id, filters, done, durable=durable, user="")
+        self.backend.subscribe(client_id, filters, done, durable=durable, user="")
         reasons = await asyncio.wait_for(ended, PATIENCE)
         await self.flush()
         return reasons
 
     async def unsubscribe(self, client_id: str, *filters: str) -> None:
         ended = asyncio.get_running_loop().create_future()
-        self.agent.unsubscribe(client_id, filters, lambda: ended.set_result(None))
+        self.backend.unsubscribe(client_id, filters, lambda: ended.set_result(None))
         await asyncio.wait_for(ended, PATIENCE)
 
     async def stop(self) -> None:
         ended = asyncio.get_running_loop().create_future()
-        self.agent.stop(lambda: ended.set_result(None))
+        self.backend.stop(lambda: ended.set_result(None))
         await asyncio.wait_for(ended, PATIENCE)
 
     @contextmanager
@@ -460,8 +460,8 @@ def test_dead_letters(run):
         put = await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1, Format=b"MQSTR"), b"direct"))
         await service.flush()
         (found,) = service.transmissions
-        service.agent.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-        service.agent.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)  # once more is no error
+        service.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        service.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)  # once more is no error
         await service.flush()
         assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 0
         assert service.queue_manager.queues[DEAD_LETTER_QUEUE].depth == 1
@@ -480,7 +480,7 @@ def test_a_dead_letter_without_a_dead_letter_queue_stays_where_it_is(run):
     async def work(service):
         await service.subscribe("c1", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
-        service.agent.dead_letter(service.transmissions[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        service.backend.dead_letter(service.transmissions[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
         await service.flush()
         assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 1
 
@@ -509,9 +509,9 @@ def test_the_transmission_queue_is_taken_for_exclusive_input(run):
 )
 def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     async def start(queue_manager):
-        agent = EmbeddedAgent(queue_manager, queue, asyncio.get_running_loop())
+        backend = EmbeddedBackend(queue_manager, queue, asyncio.get_running_loop())
         with pytest.raises(MQError) as error:
-            await agent.open()
+            await backend.open()
         assert error.value.reason == reason
 
     queue_manager = QueueManager("MQB1", tmp_path)
