@@ -1,6 +1,6 @@
-"""The backend: runs whole units of work for the telemetry service, many publications to a commit.
+"""What the telemetry service asks of a queue manager: whole units of work as plain data, many publications to a commit.
 
-IBM MQ's own agents execute MQI calls on behalf of applications; this one executes them on behalf of thousands of MQTT
+IBM MQ's own agents execute MQI calls on behalf of applications; a backend executes them on behalf of thousands of MQTT
 clients. It is asynchronous: everything is called on the event loop's thread, and answers come back there. What is below
 (the embedded queue manager in this process, or threads that own connections to IBM MQ) is not the caller's concern.
 """
@@ -8,49 +8,17 @@ clients. It is asynchronous: everything is called on the event loop's thread, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 
-from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-
-
-class Transmission(Protocol):
-    """A message on the transmission queue, waiting for the client that its MQXQH names."""
-
-    #: RemoteQMgrName: the client identifier
-    client_id: str
-    #: RemoteQName: the topic that an application put a direct message to
-    remote_queue: str
-    message: AnyMessage
-    #: topic string published with; None for a message put straight to the client
-    topic: str | None
-    #: user data of the subscription that it came for; None without a subscription
-    user_data: str | None
-    #: it comes as a retained publication
-    retained: bool
-    persistent: bool
-    #: last eight bytes of MQMD.MsgId on the transmission queue, as a number
-    msg_number: int
-
-    @property
-    def expired(self) -> bool:
-        """Return whether the MQMD.Expiry of the message has run down."""
-
-
-class Side(StrEnum):
-    """Whose record of a session it is: what was received belongs to publications, what was sent to removals."""
-
-    RECEIVED = "received"
-    SENT = "sent"
-
-
-class StateKey(NamedTuple):
-    """Which record on SYSTEM.MQTT.PERSISTENT.STATE."""
-
-    side: Side
-    client_id: str
+from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, StateKey
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
 
 
 class ClientSubscription(msgspec.Struct):
@@ -65,52 +33,69 @@ class ClientSubscription(msgspec.Struct):
 class Recovered(msgspec.Struct):
     """What the queue manager still knows when the service starts."""
 
-    states: dict[StateKey, bytes]
+    records: list[SessionRecord]
     subscriptions: list[ClientSubscription]
 
 
 class UnitOfWork:
     """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
 
-    All of it takes effect together. `done(unit)` is called once, after the commit: `refusals` then holds a reason code
-    for each publication that the queue manager did not take (by index), and `failure` the reason for which nothing of
-    the unit took effect.
+    All of it takes effect together, but for publications that the queue manager refuses. It is plain data: what becomes of it
+    is told by a `Completion`.
     """
 
-    __slots__ = (
-        "amend",
-        "dead_letters",
-        "diverted",
-        "done",
-        "failure",
-        "owner",
-        "publications",
-        "refusals",
-        "refused",
-        "removals",
-        "states",
-    )
+    __slots__ = ("dead_letters", "number", "publications", "records", "removals")
 
-    def __init__(self, done: Callable[[UnitOfWork], None] | None = None, owner: Any = None) -> None:
+    def __init__(self) -> None:
+        #: by which its completion is known
+        self.number = 0
         #: (message, RETAIN flag)
         self.publications: list[tuple[PublicationMessage, bool]] = []
         self.removals: list[Transmission] = []
-        #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one
-        self.states: dict[StateKey, bytes | None] = {}
-        self.refusals: dict[int, int] = {}
+        #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
+        #: the unit's own publications too; those of publications that are refused, the backend leaves out
+        self.records: dict[StateKey, SessionRecord | None] = {}
         #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
         self.dead_letters: frozenset[int] = frozenset()
-        #: publications that went there, by index, with the reason
-        self.diverted: dict[int, int] = {}
-        self.failure = 0
-        self.done = done
-        #: returns what `states` are to be when publications are refused, by index and reason, so that they tell the truth.
-        #: It alters nothing, and is called before the commit on whichever thread that is on
-        self.amend: Callable[[UnitOfWork, Mapping[int, int]], dict[StateKey, bytes | None]] | None = None
-        #: called on the loop as soon as `refusals` are known there, where that is before the commit: what is given next then
-        #: knows of them
-        self.refused: Callable[[UnitOfWork], None] | None = None
-        self.owner = owner
+
+    def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, SessionRecord | None]:
+        """Return the records as they are to be written where publications are refused, by index and reason.
+
+        They must not say that these were received.
+        """
+        if not refused:
+            return self.records
+        publications = self.publications
+        message_ids = {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
+        return {
+            key: record.without(message_ids) if isinstance(record, ReceivedRecord) else record
+            for key, record in self.records.items()
+        }
+
+
+def unreadable(msg_id: bytes, why: str) -> MQError:
+    """Return the error that ends the start: a message on the queue of records is none of the bridge's, or a newer one's."""
+    return MQError(
+        cmqc.MQRC_FORMAT_ERROR,
+        f"{STATE_QUEUE} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "
+        "of that name too: stop it and empty the queue, or run the bridge that has written the message",
+    )
+
+
+#: No publication is refused: publications, by index, and their reason codes.
+NONE_REFUSED: Mapping[int, int] = MappingProxyType({})
+
+
+class Completion(msgspec.Struct, frozen=True, gc=False):
+    """What has become of a unit of work."""
+
+    number: int
+    #: the reason for which nothing of the unit took effect, or MQRC_NONE
+    failure: int = 0
+    #: publications that the queue manager did not take, by index, with the reason
+    refusals: Mapping[int, int] = NONE_REFUSED
+    #: publications that went to the dead-letter queue, by index, with the reason
+    diverted: Mapping[int, int] = NONE_REFUSED
 
 
 Consumer = Callable[[Sequence[Transmission]], None]
@@ -125,6 +110,8 @@ class Backend(Protocol):
     transmission_queue: str
     #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good
     on_dropped: Callable[[str, str, int], None]
+    #: called on the loop with units of work that have ended, in the order given
+    on_completed: Callable[[Sequence[Completion]], None]
 
     async def caught_up(self) -> None:
         """Return when what lay on the transmission queue at `start` is handed over."""
@@ -132,7 +119,7 @@ class Backend(Protocol):
     async def open(self) -> Recovered:
         """Open the transmission queue for exclusive input, waiting while another bridge has it, and recover.
 
-        Raises MQError when an object is missing or of the wrong type.
+        Raises MQError when an object is missing or of the wrong type, or a record cannot be read.
         """
 
     def start(self, consumer: Consumer) -> None:
@@ -141,8 +128,11 @@ class Backend(Protocol):
         Messages already on the queue come first.
         """
 
-    def execute(self, unit: UnitOfWork) -> None:
-        """Run a unit of work. Units take effect, and `done` is called, in the order given."""
+    def submit(self, unit: UnitOfWork) -> Mapping[int, int]:
+        """Run a unit of work; units take effect, and their completions come, in the order given.
+
+        Return the publications that are refused, as far as that is known at once: units given from now on know of it.
+        """
 
     def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
         """Ask whether a client may receive messages as `user`: `done` gets MQRC_NONE, MQRC_NOT_AUTHORIZED or another reason.

@@ -1,30 +1,25 @@
-"""Messages on their way to one client: the in-flight window, acknowledgements, and what is sent again.
+"""Messages on their way to one client: what waits, what the window lets go, and under which message id.
 
-MQTT 3.1.1 sections 4.3 and 4.4; which message becomes which publication is `bridge.mapping.telemetry.from_mq`'s business.
+MQTT 3.1.1 sections 4.3 and 4.4. The messages that are sent and not acknowledged are `bridge.mqtt.in_flight`; which message
+becomes which publication is `bridge.mapping.telemetry`'s business; an Outbox writes nothing but commands of a protocol.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from enum import IntEnum
 
 import msgspec
 
 from bridge.mapping.telemetry.from_mq import from_mq
 from bridge.mapping.telemetry.message_id import message_id_from
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
-from bridge.mqtt.transmission import Transmission
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mqtt.in_flight import SENT, InFlight, Outgoing, Phase
+from bridge.mqtt.protocol import ServerProtocol
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
-from bridge.wire.mqtt import (
-    ByteOrder,
-    MalformedPacket,
-    PacketType,
-    encode_acknowledgement,
-    encode_publish,
-    encode_topic,
-)
+from bridge.wire.mqtt import MalformedPacket, encode_topic
 
 #: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
 TOPIC_FIELDS = 8_192
@@ -50,42 +45,9 @@ SENT_AT_A_TURN = 256 * 1024
 _MESSAGE_BYTES = 64
 
 
-class WrongAcknowledgement(Exception):
-    """An acknowledgement of the wrong kind for a message id that is in flight (MQTT 3.1.1 section 4.8); words for the log."""
-
-
-class Phase(IntEnum):
-    """How far the handshake of a message with QoS 1 or 2 has come."""
-
-    #: its message id is not the one that its MsgId prescribes, and must be on record before it is used
-    RECORDING = 0
-    #: PUBLISH sent; PUBACK or PUBREC awaited
-    SENT = 1
-    #: PUBREC came; its record is not committed yet
-    RELEASING = 2
-    #: PUBREL sent; PUBCOMP awaited
-    RELEASED = 3
-    #: PUBACK or PUBCOMP came; that is not committed yet, so the message id is still taken
-    COMPLETING = 4
-
-
 #: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
 EXPIRED = "expired"
 SLOW = "the client was too slow"
-
-
-class Outgoing(msgspec.Struct, gc=False, eq=False):
-    """A message with QoS 1 or 2 that the client has not acknowledged in full."""
-
-    transmission: Transmission | None
-    qos: int
-    field: bytes
-    payload: bytes
-    retain: bool
-    phase: Phase
-    sent_at: float = 0.0
-    #: how often PUBLISH was sent; 2 where it is only known that it was sent before
-    times_sent: int = 1
 
 
 class Refusal(msgspec.Struct):
@@ -103,31 +65,25 @@ class Outbox:
     something changed that must outlive a crash of the bridge (durable sessions only).
     """
 
-    def __init__(
-        self, window: int, *, durable: bool, byte_order: ByteOrder = "big", turn_bytes: int = SENT_AT_A_TURN
-    ) -> None:
+    def __init__(self, window: int, *, durable: bool, turn_bytes: int = SENT_AT_A_TURN) -> None:
         self.window = window
         self.turn_bytes = turn_bytes
         #: bytes that may still be sent in this turn; `more` says that there is more to send in the next one
         self._room = turn_bytes
         self.more = False
         self.durable = durable
-        self.byte_order: ByteOrder = byte_order
         #: QoS of messages without a subscription; the client alters it by subscribing to DEFAULT.QoS
         self.direct_qos = DIRECT_MESSAGE_QOS
-        self.in_flight: dict[int, Outgoing] = {}
-        #: of these, those in phase SENT or RECORDING
-        self.unacknowledged = 0
+        self.in_flight = InFlight()
         #: the message that waits for its record: what follows it waits behind it
         self.recording: Outgoing | None = None
         self.backlog: deque[Transmission] = deque()
         #: the client is connected, and its connection takes more bytes
         self.open = False
-        self.connected = False
         #: publications with QoS 0 that a connected client was too slow for
         self.dropped = 0
-        #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; None: nobody asks
-        self.discarded: dict[int, str] | None = None
+        #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; whoever tells takes it
+        self.discarded: dict[int, str] = {}
         self.record = False
         #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
         self.sent_before: set[int] = set()
@@ -137,11 +93,11 @@ class Outbox:
         self.assigned: dict[int, int] = {}
 
     def deliver(
-        self, batch: Iterable[Transmission], now: float, out: list[bytes], done: list[Transmission]
+        self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None, done: list[Transmission]
     ) -> list[Refusal]:
-        """Take messages from the transmission queue, in order.
+        """Take messages from the transmission queue, in order; without a protocol, the client is away, and they wait.
 
-        What can be sent is appended to `out`; transmissions that are finished (QoS 0, expired) to `done`.
+        What can be sent is; transmissions that are finished (QoS 0, expired) are appended to `done`.
         """
         refusals: list[Refusal] = []
         backlog = self.backlog
@@ -149,25 +105,24 @@ class Outbox:
         if self.uncertain:
             batch = list(batch)
             self.sent_before.update(transmission.msg_number for transmission in batch)
-        slow = self.connected and not self.open
+        slow = protocol is not None and not self.open
         for transmission in batch:
             if slow and not self._qos(transmission):
                 # At most once: QoS 0 does not wait for a client that does not read.
                 done.append(transmission)
                 self.dropped += 1
-                if self.discarded is not None:
-                    self.discarded[transmission.msg_number] = SLOW
-            elif backlog or not self.connected or not self._send(transmission, now, out, done, refusals):
+                self.discarded[transmission.msg_number] = SLOW
+            elif backlog or protocol is None or not self._send(transmission, now, protocol, done, refusals):
                 backlog.append(transmission)
         return refusals
 
-    def pump(self, now: float, out: list[bytes], done: list[Transmission]) -> list[Refusal]:
+    def pump(self, now: float, protocol: ServerProtocol, done: list[Transmission]) -> list[Refusal]:
         """Send what waits as far as the window allows."""
         refusals: list[Refusal] = []
         backlog = self.backlog
         self._room = self.turn_bytes
-        while backlog and self.connected:
-            if not self._send(backlog[0], now, out, done, refusals):
+        while backlog:
+            if not self._send(backlog[0], now, protocol, done, refusals):
                 break
             backlog.popleft()
         return refusals
@@ -176,7 +131,7 @@ class Outbox:
         self,
         transmission: Transmission,
         now: float,
-        out: list[bytes],
+        protocol: ServerProtocol,
         done: list[Transmission],
         refusals: list[Refusal],
     ) -> bool:
@@ -186,13 +141,12 @@ class Outbox:
         if self._room <= 0:
             self.more = True
             return False
-        if (self.unacknowledged >= self.window or self.recording is not None) and self._qos(transmission):
+        if (self.in_flight.unacknowledged >= self.window or self.recording is not None) and self._qos(transmission):
             return False
         if transmission.expired and transmission.msg_number not in self.sent_before:
             # One that the client may have: it holds the message id, and would take another message for this one.
             done.append(transmission)
-            if self.discarded is not None:
-                self.discarded[transmission.msg_number] = EXPIRED
+            self.discarded[transmission.msg_number] = EXPIRED
             return True
         try:
             publication = from_mq(
@@ -217,16 +171,15 @@ class Outbox:
         self._room -= len(publication.payload) + _MESSAGE_BYTES
         qos = publication.qos
         if not qos:
-            out.append(encode_publish(field, publication.payload, 0, publication.retain, False, 0, self.byte_order))
+            protocol.publish(field, publication.payload, 0, publication.retain, False, 0)
             done.append(transmission)
             return True
         number = transmission.msg_number
         in_flight = self.in_flight
         taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
         message_id = self.assigned.get(number) or message_id_from(number, taken)
-        outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, Phase.SENT, now)
-        in_flight[message_id] = outgoing
-        self.unacknowledged += 1
+        outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
+        in_flight.add(message_id, outgoing)
         # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
         if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
             self.record = True
@@ -238,9 +191,7 @@ class Outbox:
         if again:
             self.sent_before.discard(number)
             outgoing.times_sent = 2
-        out.append(
-            encode_publish(field, publication.payload, qos, publication.retain, again, message_id, self.byte_order)
-        )
+        protocol.publish(field, publication.payload, qos, publication.retain, again, message_id)
         return True
 
     def _qos(self, transmission: Transmission) -> int:
@@ -257,43 +208,33 @@ class Outbox:
         return min(requested, 2 if source is None else source)
 
     def acknowledge(self, message_id: int) -> Transmission | None:
-        """Return the message of a PUBACK, which is the client's now; None for a message id that is not awaited.
-
-        Raises WrongAcknowledgement.
-
-        The message id is free only once the removal of the message is committed: after a crash the message would go out
-        again, and must not find its message id with another.
-        """
-        outgoing = self.in_flight.get(message_id)
-        if outgoing is None or outgoing.qos != 1:
-            outgoing = self._acknowledged(message_id, "PUBACK", 1)
-        if outgoing is None or outgoing.phase is not Phase.SENT:
-            return None
-        transmission, outgoing.transmission = outgoing.transmission, None
-        outgoing.phase = Phase.COMPLETING
-        self.unacknowledged -= 1
+        """Return the message of a PUBACK, to be removed; None where there is none. Raises WrongAcknowledgement."""
+        transmission = self.in_flight.acknowledge(message_id)
         if transmission is not None and transmission.msg_number in self.assigned:
             del self.assigned[transmission.msg_number]
             self.record = self.durable
         return transmission
 
     def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
-        """Take a PUBREC; return the delivery to release and the message to remove.
+        """Take a PUBREC; return the delivery to release and the message to remove. Raises WrongAcknowledgement.
 
-        The PUBREL goes out when both are committed. (None, None) says that PUBREL can be sent at once: the message id is
-        unknown, or was released before. Raises WrongAcknowledgement.
+        (None, None) says that PUBREL can be sent at once.
         """
-        outgoing = self._acknowledged(message_id, "PUBREC", 2)
-        if outgoing is None or outgoing.phase is Phase.RELEASED:
-            return None, None
-        if outgoing.phase is not Phase.SENT:
-            return outgoing, None
-        transmission, outgoing.transmission = outgoing.transmission, None
-        outgoing.phase = Phase.RELEASING
-        self.unacknowledged -= 1
-        self.assigned.pop(transmission.msg_number if transmission is not None else 0, None)
-        self.record = self.durable
+        outgoing, transmission = self.in_flight.receive(message_id)
+        if transmission is not None:
+            self.assigned.pop(transmission.msg_number, None)
+            self.record = self.durable
         return outgoing, transmission
+
+    def complete(self, message_id: int) -> bool:
+        """Take a PUBCOMP; return whether the message id is free only once that is committed. Raises WrongAcknowledgement."""
+        if not self.in_flight.complete(message_id):
+            return False
+        if not self.durable:
+            del self.in_flight[message_id]
+            return False
+        self.record = True
+        return True
 
     def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
         """Take back messages whose acknowledgements by the client could not be committed.
@@ -309,76 +250,17 @@ class Outbox:
         self.sent_before.update(transmission.msg_number for transmission in again)
         self.backlog.extendleft(reversed(again))
 
-    def complete(self, message_id: int) -> bool:
-        """End a handshake at PUBCOMP; return True when the message id is free only once that is committed.
+    def recorded(self, protocol: ServerProtocol | None, now: float) -> None:
+        """Send the message that waited for the record of its unusual message id, which is committed.
 
-        Raises WrongAcknowledgement, also for one that comes before PUBREL was sent.
+        Without a protocol, the client is away: the message counts as sent, and goes out again when it is back.
         """
-        outgoing = self._acknowledged(message_id, "PUBCOMP", 2)
-        if outgoing is not None and outgoing.phase in (Phase.SENT, Phase.RELEASING):
-            raise WrongAcknowledgement(f"PUBCOMP for message id {message_id} before PUBREL was sent")
-        if outgoing is None or outgoing.phase is not Phase.RELEASED:
-            return False
-        if not self.durable:
-            del self.in_flight[message_id]
-            return False
-        outgoing.phase = Phase.COMPLETING
-        self.record = True
-        return True
-
-    def _acknowledged(self, message_id: int, kind: str, qos: int) -> Outgoing | None:
-        """Return what is in flight under a message id; None for one that nothing was sent under yet.
-
-        MQTT 3.1.1 section 4.3 says which acknowledgement answers which QoS; another is a protocol violation (section 4.8).
-        """
-        outgoing = self.in_flight.get(message_id)
-        if outgoing is None or outgoing.phase is Phase.RECORDING:
-            return None
-        if outgoing.qos != qos:
-            raise WrongAcknowledgement(f"{kind} for message id {message_id}, which was sent with QoS {outgoing.qos}")
-        return outgoing
-
-    def free(self, message_ids: Iterable[int]) -> None:
-        """Let these message ids be used again: the ends of their deliveries are committed."""
-        for message_id in message_ids:
-            self.in_flight.pop(message_id, None)
-
-    def recorded(self, out: list[bytes], now: float) -> None:
-        """Send the messages that waited for the record of unusual message ids, which is committed."""
         self.recording = None
         for message_id, outgoing in self.in_flight.items():
             if outgoing.phase is Phase.RECORDING:
-                outgoing.phase = Phase.SENT
-                self._repeat(message_id, outgoing, now, out, dup=False)
-
-    def resume(self, now: float, out: list[bytes]) -> None:
-        """Send again what the client did not acknowledge on its last connection, in the old order (MQTT-4.4.0-1)."""
-        for message_id, outgoing in self.in_flight.items():
-            if outgoing.phase is Phase.SENT:
-                self._repeat(message_id, outgoing, now, out, dup=True)
-            elif outgoing.phase is Phase.RELEASED:
-                out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
-                outgoing.sent_at = now
-
-    def retry(self, now: float, interval: float, out: list[bytes]) -> None:
-        """Send again what has been unacknowledged for `interval` seconds (clients of MQTT 3.1 only)."""
-        for message_id, outgoing in self.in_flight.items():
-            if now - outgoing.sent_at < interval:
-                continue
-            if outgoing.phase is Phase.SENT:
-                self._repeat(message_id, outgoing, now, out, dup=True)
-            elif outgoing.phase is Phase.RELEASED:
-                out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
-                outgoing.sent_at = now
-
-    def _repeat(self, message_id: int, outgoing: Outgoing, now: float, out: list[bytes], *, dup: bool) -> None:
-        outgoing.sent_at = now
-        outgoing.times_sent += dup
-        out.append(
-            encode_publish(
-                outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, dup, message_id, self.byte_order
-            )
-        )
+                outgoing.phase = SENT[outgoing.qos]
+                if protocol is not None:
+                    outgoing.publish(protocol, message_id, now, dup=False)
 
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""

@@ -1,4 +1,4 @@
-"""The session of one MQTT client: what outlives its connections. Bytes and packets in, bytes and work out; no I/O.
+"""The session of one MQTT client: what outlives its connections. Packets in, work and answers out; no I/O, no connection.
 
 A session takes packets in the batches in which they arrived and makes one `Work` of each: what the queue manager has to
 commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2.4, 4.1 and 4.3.
@@ -6,61 +6,20 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from typing import Any
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox, Outgoing, Phase, WrongAcknowledgement
-from bridge.mqtt.transmission import Transmission
-from bridge.wire.mqtt import (
-    ByteOrder,
-    Packet,
-    PacketType,
-    Pingreq,
-    Pingresp,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    encode,
-    encode_acknowledgement,
-)
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mqtt.in_flight import Outgoing, Phase, WrongAcknowledgement
+from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
+from bridge.mqtt.protocol import Answer, MessagePacket
+from bridge.wire.mqtt import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
-_PINGRESP = encode(Pingresp())
-
-
-class ReceivedRecord(msgspec.Struct):
-    """What is kept of the receiving side of a durable session on SYSTEM.MQTT.PERSISTENT.STATE, as JSON."""
-
-    clientIdentifier: str
-    #: message ids received with QoS 2 and not released
-    received: list[int]
-
-
-def without(record: bytes, message_ids: Container[int]) -> bytes:
-    """Return a record of the receiving side without some message ids."""
-    told = msgspec.json.decode(record, type=ReceivedRecord)
-    told.received = [one for one in told.received if one not in message_ids]
-    return msgspec.json.encode(told)
-
-
-class SentRecord(msgspec.Struct, omit_defaults=True):
-    """What is kept of the sending side of a durable session on SYSTEM.MQTT.PERSISTENT.STATE, as JSON."""
-
-    clientIdentifier: str
-    #: message ids for which PUBREL was sent and PUBCOMP has not come
-    released: list[int] = []
-    #: unusual message ids: [number of the message, message id]
-    assigned: list[tuple[int, int]] = []
-    #: numbers of the messages sent and not acknowledged: they go out again with DUP
-    sent: list[int] = []
-    #: the client was connected: should the bridge die now, any message on the queue may have been sent
-    connected: bool = False
+_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+_PINGRESP: Answer = (PacketType.PINGRESP, 0)
 
 
 class Work:
@@ -68,8 +27,8 @@ class Work:
 
     __slots__ = (
         "acknowledged",
+        "answers",
         "completed",
-        "connection",
         "ordered",
         "publications",
         "received_at",
@@ -78,20 +37,17 @@ class Work:
         "released",
         "removals",
         "repeated",
-        "replies",
         "violation",
     )
 
-    def __init__(self, connection: Any) -> None:
-        #: the connection the packets came over: answers go nowhere else
-        self.connection = connection
+    def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
-        #: when the packets came, in microseconds since the epoch; told to the archive only
+        #: when the packets came, in microseconds since the epoch; for observers
         self.received_at = 0
         self.removals: list[Transmission] = []
         #: of these, those that the client acknowledged by PUBACK, with their message ids
         self.acknowledged: list[tuple[int, Transmission]] = []
-        self.replies: list[bytes] = []
+        self.answers: list[Answer] = []
         #: message ids to answer by PUBREC although their publications are in an earlier unit of work, unless refused there
         self.repeated: list[int] = []
         #: message ids of publications with QoS 2 that the queue manager did not take; None while nobody has said so
@@ -129,15 +85,13 @@ class Session:
         *,
         durable: bool,
         window: int,
-        byte_order: ByteOrder = "big",
         unreleased: int = 65535,
         turn_bytes: int = SENT_AT_A_TURN,
     ) -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
-        self.byte_order: ByteOrder = byte_order
-        self.outbox = Outbox(window, durable=durable, byte_order=byte_order, turn_bytes=turn_bytes)
+        self.outbox = Outbox(window, durable=durable, turn_bytes=turn_bytes)
         #: most message ids in `received`
         self.unreleased = unreleased
         #: message ids received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
@@ -148,75 +102,59 @@ class Session:
         self.filters: set[str] = set()
         #: it has been answered with CONNACK; what came for subscriptions before is not its own
         self.begun = False
-        #: the connection whose CONNECT is being committed, before its CONNACK
-        self.arriving: Any = None
-        #: the connection that is attached, None while the client is away
-        self.connection: Any = None
+        #: its client is connected, or its CONNECT is being committed
+        self.connected = False
 
-    def attach(self, connection: Any, identity: ClientIdentity, byte_order: ByteOrder) -> None:
-        """Attach the connection over which the client is connected."""
-        self.connection = connection
-        self.arriving = None
-        self.begun = True
+    def attach(self, identity: ClientIdentity) -> None:
+        """Begin a connection of the client: CONNACK is sent."""
+        self.connected = self.begun = True
         self.identity = identity
-        self.byte_order = self.outbox.byte_order = byte_order
-        self.outbox.connected = self.outbox.open = True
+        self.outbox.open = True
         self.outbox.uncertain = False
 
     def detach(self) -> None:
-        """Detach the connection, which is gone; a durable session lives on."""
-        self.connection = self.arriving = None
-        self.outbox.connected = self.outbox.open = False
+        """End a connection of the client; a durable session lives on."""
+        self.connected = self.outbox.open = False
 
-    def receive(self, packets: Sequence[Packet], start: int, work: Work, stop: int | None = None) -> int:
-        """Take packets from index `start`, up to `stop` or the first that is not about messages; returns its index.
-
-        After a packet that breaks a rule, which `work.violation` tells, nothing more is taken: returns the number of packets.
-        """
-        count = len(packets)
-        stop = count if stop is None else stop
-        publications, replies, byte_order = work.publications, work.replies, self.byte_order
+    def receive(self, packets: Sequence[MessagePacket], work: Work) -> None:
+        """Take packets; what follows a packet that breaks a rule, which `work.violation` tells, is not taken."""
+        publications, answers = work.publications, work.answers
         identity, outbox = self.identity, self.outbox
         try:
-            for index in range(start, stop):
-                packet = packets[index]
-                kind = type(packet)
-                if kind is Publish:
-                    qos = packet.qos  # type: ignore[union-attr]
-                    if qos == 0:
-                        publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
-                    elif qos == 1:
-                        publications.append((to_mq(packet, identity), packet.retain))  # type: ignore[arg-type,union-attr]
-                        replies.append(encode_acknowledgement(PacketType.PUBACK, packet.message_id, byte_order))  # type: ignore[union-attr]
-                    elif not self._receive_once(packet, work):  # type: ignore[arg-type]
-                        return count
-                elif kind is Puback:
-                    transmission = outbox.acknowledge(packet.message_id)  # type: ignore[union-attr]
+            for packet in packets:
+                if isinstance(packet, Publish):
+                    qos = packet.qos
+                    if qos == 2:
+                        if not self._receive_once(packet, work):
+                            return
+                        continue
+                    publications.append((to_mq(packet, identity), packet.retain))
+                    if qos:
+                        answers.append((_PUBACK, packet.message_id))
+                elif isinstance(packet, Puback):
+                    message_id = packet.message_id
+                    transmission = outbox.acknowledge(message_id)
                     if transmission is not None:
                         work.removals.append(transmission)
-                        work.acknowledged.append((packet.message_id, transmission))  # type: ignore[union-attr]
-                elif kind is Pubrec:
-                    self._release(packet.message_id, work)  # type: ignore[union-attr]
-                elif kind is Pubrel:
+                        work.acknowledged.append((message_id, transmission))
+                elif isinstance(packet, Pubrec):
+                    self._release(packet.message_id, work)
+                elif isinstance(packet, Pubrel):
                     # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
-                    message_id = packet.message_id  # type: ignore[union-attr]
+                    message_id = packet.message_id
                     if message_id in self.received:
                         self.received.discard(message_id)
                         self.record = self.durable
                     else:
                         work.ordered = True  # an earlier unit of work may be about to forget it
-                    replies.append(encode_acknowledgement(PacketType.PUBCOMP, message_id, byte_order))
-                elif kind is Pubcomp:
-                    if outbox.complete(packet.message_id):  # type: ignore[union-attr]
-                        work.completed.append(packet.message_id)  # type: ignore[union-attr]
-                elif kind is Pingreq:
-                    replies.append(_PINGRESP)
+                    answers.append((_PUBCOMP, message_id))
+                elif isinstance(packet, Pubcomp):
+                    if outbox.complete(packet.message_id):
+                        work.completed.append(packet.message_id)
                 else:
-                    return index
+                    answers.append(_PINGRESP)
         except WrongAcknowledgement as error:
-            work.violation = f"MQTT 3.1.1 section 4.8: {error}"
-            return count
-        return stop
+            work.violation = str(error)
 
     def _receive_once(self, publish: Publish, work: Work) -> bool:
         """Take a PUBLISH with QoS 2; return False for one too many that is not released."""
@@ -230,7 +168,7 @@ class Session:
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
             self.record = self.durable
-            work.replies.append(encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order))
+            work.answers.append((_PUBREC, message_id))
         else:
             work.repeated.append(message_id)
         return True
@@ -240,41 +178,35 @@ class Session:
         if transmission is not None:
             work.removals.append(transmission)
         if outgoing is None:
-            work.replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+            work.answers.append((_PUBREL, message_id))
         elif transmission is not None:
             work.released.append((message_id, outgoing, transmission))
 
-    def committed(self, work: Work, refused: Sequence[int], now: float) -> list[bytes]:
-        """Return the packets to send now that `work` is committed.
+    def committed(self, work: Work, refused: Sequence[int], now: float, *, answerable: bool = True) -> list[Answer]:
+        """Return what the client is told now that `work` is committed.
 
-        `refused` are indices of publications that were not taken.
+        `refused` are indices of publications that were not taken. Where the connection that the packets came over is gone,
+        `answerable` is False: PUBREL alone goes out over the one that has taken its place.
         """
+        in_flight = self.outbox.in_flight
         for _, outgoing, _ in work.released:
-            outgoing.phase = Phase.RELEASED
+            outgoing.phase = Phase.AWAITING_PUBCOMP
             outgoing.payload = b""
             outgoing.sent_at = now
-        self.outbox.free(work.completed)
-        self.outbox.free(message_id for message_id, _ in work.acknowledged)
-        replies = work.replies
+        in_flight.free(work.completed)
+        in_flight.free(message_id for message_id, _ in work.acknowledged)
+        answers = work.answers if answerable else []
         if refused:
             if work.refused is None:
                 self.refuse(work, refused)
-            replies = self._without(work, refused, replies)
-        if self.connection is None:
-            return []
-        if work.connection is not self.connection:
-            replies = []
-        elif work.repeated:
+            withheld = _answers_to(work, refused)
+            answers = [answer for answer in answers if answer not in withheld]
+        if work.repeated and answerable:
             # A publication refused here may have come once more since: it is in a later unit of work, not committed yet.
             awaited = self.received - (work.refused or set())
-            replies += [
-                encode_acknowledgement(PacketType.PUBREC, message_id, self.byte_order)
-                for message_id in work.repeated
-                if message_id in awaited
-            ]
-        for message_id, _, _ in work.released:
-            replies.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
-        return replies
+            answers += [(_PUBREC, message_id) for message_id in work.repeated if message_id in awaited]
+        answers += [(_PUBREL, message_id) for message_id, _, _ in work.released]
+        return answers
 
     def failed(self, work: Work) -> None:
         """Take back what `work` did to the session: nothing of it took effect.
@@ -285,7 +217,7 @@ class Session:
         self.received -= unknown - (work.refused or set())
         self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
         for message_id in work.completed:
-            self.outbox.in_flight[message_id].phase = Phase.RELEASED
+            self.outbox.in_flight[message_id].phase = Phase.AWAITING_PUBCOMP
         self.record = self.outbox.record = self.durable
 
     def refuse(self, work: Work, refused: Iterable[int]) -> None:
@@ -297,51 +229,36 @@ class Session:
         self.received -= work.refused
         self.record = self.durable
 
-    def _without(self, work: Work, refused: Sequence[int], replies: list[bytes]) -> list[bytes]:
-        """Return the answers to a batch without those to publications that were refused: these are not acknowledged."""
-        withheld = set()
-        for index in refused:
-            message = work.publications[index][0]
-            if message.qos == 1:
-                withheld.add(encode_acknowledgement(PacketType.PUBACK, message.message_id, self.byte_order))
-            elif message.qos == 2:
-                withheld.add(encode_acknowledgement(PacketType.PUBREC, message.message_id, self.byte_order))
-        return [reply for reply in replies if reply not in withheld]
-
-    def received_record(self) -> bytes:
-        """Return the record of the receiving side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+    def received_record(self) -> ReceivedRecord:
+        """Return the record of the receiving half, which is up to date with it."""
         self.record = False
-        return msgspec.json.encode(ReceivedRecord(self.client_id, sorted(self.received)))
+        return ReceivedRecord(self.client_id, sorted(self.received))
 
-    def sent_record(self) -> bytes:
-        """Return the record of the sending side, as it is kept on SYSTEM.MQTT.PERSISTENT.STATE."""
+    def sent_record(self) -> SentRecord:
+        """Return the record of the sending half, which is up to date with it."""
         outbox = self.outbox
         outbox.record = False
         released, sent = [], []
         for message_id, outgoing in outbox.in_flight.items():
-            if outgoing.phase in (Phase.RELEASING, Phase.RELEASED):
+            if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP):
                 released.append(message_id)
             elif outgoing.transmission is not None:
                 sent.append(outgoing.transmission.msg_number)
-        return msgspec.json.encode(
-            SentRecord(
-                self.client_id,
-                released,
-                list(outbox.assigned.items()),
-                sent,
-                connected=(self.connection or self.arriving) is not None,
-            )
-        )
+        return SentRecord(self.client_id, released, list(outbox.assigned.items()), sent, connected=self.connected)
 
-    def restore_received(self, data: bytes) -> None:
-        """Take over the record of the receiving side after a restart. Raises msgspec.DecodeError."""
-        self.received = set(msgspec.json.decode(data, type=ReceivedRecord).received)
-
-    def restore_sent(self, data: bytes) -> None:
-        """Take over the record of the sending side after a restart. Raises msgspec.DecodeError."""
-        record = msgspec.json.decode(data, type=SentRecord)
+    def restore(self, record: SessionRecord) -> None:
+        """Take over a record after a restart."""
+        if isinstance(record, ReceivedRecord):
+            self.received = set(record.received)
+            return
         self.outbox.assigned = dict(record.assigned)
         self.outbox.sent_before = set(record.sent)
         self.outbox.uncertain = record.connected
         for message_id in record.released:
-            self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.RELEASED)
+            self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
+
+
+def _answers_to(work: Work, indices: Sequence[int]) -> set[Answer]:
+    """Return the answers to publications of `work`, by index: where these are refused, they are not acknowledged."""
+    messages = [work.publications[index][0] for index in indices]
+    return {(_PUBACK if message.qos == 1 else _PUBREC, message.message_id) for message in messages if message.qos}

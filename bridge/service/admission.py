@@ -7,7 +7,7 @@ import secrets
 
 from bridge.config import ChannelConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
-from bridge.mqtt.channel import Connection
+from bridge.service.client import Client
 from bridge.wire.mqtt import ConnackCode, Connect
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,15 @@ def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
     return ClientIdentity(client_id, user)
 
 
-def refuse(connection: Connection, code: ConnackCode, why: str) -> None:
+def refuse(client: Client, code: ConnackCode, why: str) -> None:
     """Answer with a CONNACK that refuses, say so in the log, and close."""
     log.warning(
         "channel %s: client %s is refused, CONNACK %d (%s): %s",
-        connection.channel.config.name,
-        connection.client,
+        client.channel.name,
+        client.peer,
         code,
         code.name.replace("_", " ").lower(),
         why,
     )
-    connection.refuse(code)
+    client.protocol.refuse(code)
+    client.transport.flush()

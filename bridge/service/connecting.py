@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 
 from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mq.backend import UnitOfWork
-from bridge.mqtt.channel import Connection
-from bridge.mqtt.outbox import Outgoing
-from bridge.mqtt.peer import Peer
+from bridge.mq.backend import Completion, UnitOfWork
+from bridge.mqtt.in_flight import Outgoing
+from bridge.mqtt.protocol import State
 from bridge.mqtt.session import Session
+from bridge.mqtt.transport.peer import Peer
 from bridge.service.admission import identity_of, refusal_of, refuse
+from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import ConnackCode, Connect
@@ -22,45 +23,42 @@ from bridge.wire.mqtt import ConnackCode, Connect
 log = logging.getLogger(__name__)
 
 
-def connect(service: Sessions, connection: Connection, packet: Connect) -> None:
+def connect(service: Sessions, client: Client, packet: Connect) -> None:
     """Refuse a client, or have the queue manager asked for its authority."""
-    config = connection.channel.config
-    connection.level = packet.protocol_level
+    config = client.channel
     refusal = refusal_of(packet, config, service.queue_manager_name)
     if refusal is not None:
-        refuse(connection, *refusal)
+        refuse(client, *refusal)
         return
     identity = identity_of(packet, config)
     user = identity.user.decode("utf-8", "replace")
-    connection.client = Peer(connection.client.address, identity.client_id)
+    client.transport.peer = Peer(client.transport.peer.address, identity.client_id)
 
     def admitted(reason: int) -> None:
-        if connection.closing:
+        if client.protocol.state is not State.AUTHENTICATING:
             return  # it did not wait for the answer
         if reason:
             code = ConnackCode.SERVER_UNAVAILABLE
             if reason == cmqc.MQRC_NOT_AUTHORIZED:
                 code = ConnackCode.NOT_AUTHORIZED
             what = f"user {user!r} may not receive messages: put to {service.backend.transmission_queue}"
-            refuse(connection, code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
+            refuse(client, code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
         else:
-            _arrive(service, connection, identity, packet)
+            _arrive(service, client, identity, packet)
 
     service.backend.admit(identity.client_id, user, admitted)
 
 
-def _arrive(service: Sessions, connection: Connection, identity: ClientIdentity, packet: Connect) -> None:
+def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
     """Take a session over, or begin one; the client is answered when that is on record."""
     client_id = identity.client_id
-    existing = service.sessions.get(client_id)
-    if existing is not None and (existing.connection or existing.arriving) is not None:
+    old = service.clients.get(client_id)
+    if old is not None:
         # MQTT-3.1.4-2
-        old: Connection = existing.connection or existing.arriving
-        old.close(f"taken over by a new connection {connection.client}")
-        existing.arriving = None
+        old.close(f"taken over by a new connection {client.peer}")
         service.lost(old)
-        existing = service.sessions.get(client_id)
-    connection.will = packet.will
+    existing = service.sessions.get(client_id)
+    client.will = packet.will
     durable = not packet.clean_session
     present = False
     if existing is not None and existing.durable and durable:
@@ -69,56 +67,50 @@ def _arrive(service: Sessions, connection: Connection, identity: ClientIdentity,
         if existing is not None:
             service.purge(existing)
         session = service.new_session(identity, durable=durable)
-    session.arriving = connection
+    service.clients[client_id] = client
+    session.connected = True
 
-    def committed(unit: UnitOfWork) -> None:
-        if unit.failure:
+    def committed(completion: Completion) -> None:
+        failure = completion.failure
+        if failure:
             # What it was to put on record is still to be.
             session.record = session.outbox.record = durable
-        if session.arriving is not connection:
+        if service.clients.get(client_id) is not client:
             return  # taken over by another connection before this one was answered
-        if unit.failure:
-            refuse(connection, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(unit.failure))
-        if unit.failure or connection.closing:
+        if failure:
+            refuse(client, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(failure))
+        if failure or client.protocol.state is not State.AUTHENTICATING:
+            del service.clients[client_id]
             session.detach()
             service.leave(session)
-        else:
-            _begin(service, connection, session, identity, packet, present=present)
-            if recording is not None:
-                service.recorded(session, recording)
+            return
+        _begin(service, client, session, identity, present=present)
+        if recording is not None:
+            service.units.recorded(session, recording)
 
     recording: Outgoing | None = None
-    unit = UnitOfWork(committed)
+    unit = UnitOfWork()
     if durable:
         # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
         session.record = session.record or not present
         session.outbox.record = True
-        recording = service.keep(session, unit)
-    service.backend.execute(unit)
+        recording = service.units.keep(session, unit)
+    service.units.submit(unit, committed)
 
 
-def _begin(
-    service: Sessions,
-    connection: Connection,
-    session: Session,
-    identity: ClientIdentity,
-    packet: Connect,
-    *,
-    present: bool,
-) -> None:
-    session.attach(connection, identity, connection.channel.config.byte_order)
-    connection.accept(session, session_present=present, keep_alive=packet.keep_alive)
-    if service.archive is not None:
-        service.archive.connected(session)
+def _begin(service: Sessions, client: Client, session: Session, identity: ClientIdentity, *, present: bool) -> None:
+    protocol = client.protocol
+    session.attach(identity)
+    client.session = session
+    protocol.accept(service.clock(), session_present=present)
+    service.observers.connected(session)
     log.info(
         "client %s connected: %s session%s",
-        connection.client,
+        client.peer,
         "durable" if session.durable else "clean",
         ", present" if present else "",
     )
-    out: list[bytes] = []
-    session.outbox.resume(service.clock(), out)
-    if out:
-        connection.write(b"".join(out))
-    service.pump(session)
-    connection.take_held()
+    session.outbox.in_flight.send_again(protocol, service.clock())
+    client.transport.flush()
+    service.pump(client)
+    client.transport.take_turn()

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, cast
 import uvloop
 
 from bridge import __version__
-from bridge.archive.recorder import Recorder
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
-from bridge.mqtt.channel import Channel, Room
+from bridge.mqtt.transport.channel import Channel, Room
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.mappings.site import Site
+from bridge.service.recorder import Recorder
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
@@ -86,7 +86,7 @@ class Bridge:
                 self.configuration.limits,
                 loop.time,
                 queue_manager_name=self.host.name,
-                archive=self.archive,
+                observers=[] if self.archive is None else [self.archive],
             )
             await self.service.start()
             for line in await self.host.listen():
@@ -166,7 +166,7 @@ class Bridge:
         """Let go of clients, links and queues at once: they are another bridge's. Nothing more is put, removed, recorded."""
         if self._control is not None:
             await self._control.stop()
-        self.service.retired = True
+        self.service.retire()
         for channel in self.channels:
             channel.stop_listening()
             channel.abort()
@@ -184,7 +184,6 @@ class Bridge:
                 config,
                 self.service,
                 pending_bytes=limits.pending_bytes,
-                pending_publications=limits.pending_publications,
                 room=room,
             )
             try:

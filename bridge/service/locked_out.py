@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mqtt.session import Session
+from bridge.service.observers import Observer
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -15,7 +18,7 @@ REMEMBERED = 1_000
 AGAIN = 3
 
 
-class LockedOut:
+class LockedOut(Observer):
     """Counts refusals by client.
 
     MQTT 3.1.1 cannot refuse a publication: the client is disconnected and sends it again when it is back, for ever.
@@ -25,8 +28,9 @@ class LockedOut:
         #: client identifier -> (topic, reason, times)
         self._refused: OrderedDict[str, tuple[str, int, int]] = OrderedDict()
 
-    def refused(self, client_id: str, topic: str, reason: int) -> None:
-        """Note a refusal; the third of the same topic is told, once."""
+    def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
+        """Count a refusal; the third of the same topic is told, once."""
+        client_id, topic = session.client_id, message.topic
         before = self._refused.pop(client_id, None)
         times = before[2] + 1 if before is not None and before[:2] == (topic, reason) else 1
         self._refused[client_id] = (topic, reason, times)

@@ -18,7 +18,7 @@ from typing import TextIO
 import msgspec
 
 from bridge.config import LogConfig
-from bridge.mqtt.peer import Peer
+from bridge.mqtt.transport.peer import Peer
 
 #: Characters of a message at most.
 LINE_LENGTH = 1_000

@@ -5,43 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from bridge.archive.recorder import Recorder
 from bridge.config import LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mq.backend import Backend, UnitOfWork
-from bridge.mqtt.channel import Connection
-from bridge.mqtt.outbox import Outgoing
+from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
+from bridge.service.client import Client
+from bridge.service.observers import Observers
+from bridge.service.units import Units
 
 
 class Sessions(Protocol):
     """What is done with sessions; `bridge.service.telemetry.TelemetryService` does it."""
 
     backend: Backend
-    archive: Recorder | None
+    observers: Observers
     limits: LimitsConfig
     clock: Callable[[], float]
     queue_manager_name: str
+    units: Units
     #: by client identifier
     sessions: dict[str, Session]
+    #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
+    clients: dict[str, Client]
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """Begin the session of a client that has none."""
 
-    def keep(self, session: Session, unit: UnitOfWork) -> Outgoing | None:
-        """Put what has changed of a durable session into a unit of work.
+    def pump(self, client: Client) -> None:
+        """Send what waits for a client as far as the window allows."""
 
-        Returns the message whose unusual message id is on record when the unit is committed.
-        """
-
-    def recorded(self, session: Session, recording: Outgoing) -> None:
-        """Send the message whose unusual message id is on record now, and those behind it."""
-
-    def pump(self, session: Session) -> None:
-        """Send what waits as far as the window allows."""
-
-    def lost(self, connection: Connection) -> None:
-        """Publish the will of a connection that is gone, and end a clean session."""
+    def lost(self, client: Client) -> None:
+        """Publish the will of a client whose connection is gone, and end a clean session."""
 
     def leave(self, session: Session) -> None:
         """Put a durable session whose client is away on record, and end a clean one."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 
-from bridge.archive.recorder import now_us
+from bridge.archive.events import now_us
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
 from bridge.mapping.topic import topic_filter_error
-from bridge.mqtt.channel import Connection
 from bridge.mqtt.session import Session
+from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
-from bridge.wire.mqtt import SUBACK_FAILURE, Suback, Subscribe, Unsuback, Unsubscribe, encode
+from bridge.wire.mqtt import SUBACK_FAILURE, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 
 
-def subscribe(service: Sessions, connection: Connection, session: Session, packet: Subscribe) -> None:
+def subscribe(service: Sessions, client: Client, session: Session, packet: Subscribe) -> None:
     """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK when the queue manager has the subscriptions.
 
     0x80 stands for a refusal.
@@ -33,7 +33,7 @@ def subscribe(service: Sessions, connection: Connection, session: Session, packe
         elif why is None and topic_filter not in session.filters and room <= 0:
             why = f"a client has at most {service.limits.subscriptions} subscriptions (limits.subscriptions)"
         if why is not None:
-            log.warning("client %s: subscription to %r is refused: %s", connection.client, topic_filter, why)
+            log.warning("client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
         else:
             room -= topic_filter not in session.filters
             wanted.append((len(codes), topic_filter, qos))
@@ -42,12 +42,12 @@ def subscribe(service: Sessions, connection: Connection, session: Session, packe
     added = {topic_filter for _, topic_filter, _ in wanted} - session.filters
 
     def done(reasons: list[int]) -> None:
-        connection.release(len(wanted))
+        client.release(len(wanted))
         for (position, topic_filter, qos), reason in zip(wanted, reasons, strict=True):
             if reason:
                 log.warning(
                     "client %s: subscription to %r as user %r is refused: %s (%d)",
-                    connection.client,
+                    client.peer,
                     topic_filter,
                     user,
                     cmqc.reason_name(reason),
@@ -59,13 +59,13 @@ def subscribe(service: Sessions, connection: Connection, session: Session, packe
             codes[position] = qos
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = qos
-        connection.write(encode(Suback(packet.message_id, tuple(codes)), session.byte_order))
-        if service.archive is not None:
-            granted = [(topic_filter, qos) for position, topic_filter, qos in wanted if codes[position] == qos]
-            service.archive.subscribed(session, granted, received)
+        client.protocol.suback(packet.message_id, codes)
+        client.transport.flush()
+        granted = [(topic_filter, qos) for position, topic_filter, qos in wanted if codes[position] == qos]
+        service.observers.subscribed(session, granted, received)
 
     session.filters |= added
-    connection.hold(len(wanted))
+    client.hold(len(wanted))
     service.backend.subscribe(
         session.client_id,
         [(topic_filter, qos) for _, topic_filter, qos in wanted],
@@ -75,19 +75,19 @@ def subscribe(service: Sessions, connection: Connection, session: Session, packe
     )
 
 
-def unsubscribe(service: Sessions, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+def unsubscribe(service: Sessions, client: Client, session: Session, packet: Unsubscribe) -> None:
     """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
     session.filters.difference_update(packet.topics)
     received = now_us()
 
-    connection.hold(len(packet.topics))
+    client.hold(len(packet.topics))
 
     def done() -> None:
-        connection.release(len(packet.topics))
+        client.release(len(packet.topics))
         if DEFAULT_QOS_TOPIC in packet.topics:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
-        connection.write(encode(Unsuback(packet.message_id), session.byte_order))
-        if service.archive is not None:
-            service.archive.unsubscribed(session, packet.topics, received)
+        client.protocol.unsuback(packet.message_id)
+        client.transport.flush()
+        service.observers.unsubscribed(session, packet.topics, received)
 
     service.backend.unsubscribe(session.client_id, packet.topics, done)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.mqtt.peer import Peer
+from bridge.mqtt.transport.peer import Peer
 from bridge.service import log as log_module
 from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import SessionRecord, UnknownRecord, decode, encode
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
-from bridge.mq.backend import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.backend import ClientSubscription, Completion, Consumer, Recovered, UnitOfWork, unreadable
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -50,6 +52,7 @@ class EmbeddedBackend:
         retained_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         #: bytes, about, that the retained publications of one client may take
         self.retained_bytes = retained_bytes
         self._queue_manager = queue_manager
@@ -67,12 +70,21 @@ class EmbeddedBackend:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
         queue.inputs += 1
         queue.exclusive = True
-        states = {
-            StateKey(Side(side), client_id): stored.message.data
-            for key, stored in self._queue_manager.states.items()
-            for side, _, client_id in [key.partition(":")]
-        }
-        return Recovered(states, self._subscriptions())
+        return Recovered(self._records(), self._subscriptions())
+
+    def _records(self) -> list[SessionRecord]:
+        """Return the records of sessions. Raises MQError for a message on their queue that is none."""
+        states = self._queue_manager.states
+        for stored in self._queue_manager.queues[STATE_QUEUE].messages():
+            if states.get(stored.client_id) is not stored:
+                raise unreadable(_msg_id(stored), "it was put by an application")
+        records = []
+        for stored in states.values():
+            try:
+                records.append(decode(stored.message.data))
+            except UnknownRecord as error:
+                raise unreadable(_msg_id(stored), str(error)) from error
+        return records
 
     def start(self, consumer: Consumer) -> None:
         queue = self._queue()
@@ -101,28 +113,29 @@ class EmbeddedBackend:
             raise MQError(cmqc.MQRC_XMIT_Q_USAGE_ERROR, f"queue {queue.name} has USAGE(NORMAL)")
         return queue
 
-    def execute(self, unit: UnitOfWork) -> None:
+    def submit(self, unit: UnitOfWork) -> Mapping[int, int]:
         work = Unit()
+        refusals: dict[int, int] = {}
+        diverted: dict[int, int] = {}
         with self._queue_manager.lock:
             try:
-                self._do(unit, work)
+                self._do(unit, work, refusals, diverted)
             except Exception:
                 # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
                 log.exception("a unit of work of the telemetry service fails")
                 undo(work)
-                self._end(unit, cmqc.MQRC_UNEXPECTED_ERROR)
-                return
-            work.done = partial(self._end, unit)
+                work, refusals, diverted = Unit(), {}, {}
+                work.done = lambda _reason: self._end(unit.number, refusals, diverted, cmqc.MQRC_UNEXPECTED_ERROR)
+            else:
+                work.done = partial(self._end, unit.number, refusals, diverted)
             work.barrier = not unit.publications and not unit.removals
             self._queue_manager.journal.submit(work)
+        return refusals
 
-    @staticmethod
-    def _end(unit: UnitOfWork, reason: int) -> None:
-        unit.failure = reason
-        if unit.done is not None:
-            unit.done(unit)
+    def _end(self, number: int, refusals: Mapping[int, int], diverted: Mapping[int, int], reason: int) -> None:
+        self.on_completed((Completion(number, reason, refusals, diverted),))
 
-    def _do(self, unit: UnitOfWork, work: Unit) -> None:
+    def _do(self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int]) -> None:
         """Do in `work` what a unit of work asks; publications that are refused are left out and told by `refusals`."""
         queue_manager = self._queue_manager
         if unit.publications:
@@ -135,7 +148,7 @@ class EmbeddedBackend:
                     if authorization is not None and not authorization.may_publish(
                         message.md.UserIdentifier, message.topic
                     ):
-                        unit.refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
+                        refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
                         continue
                     route = route_of(message.topic)
                     if not retain:
@@ -160,19 +173,15 @@ class EmbeddedBackend:
                     log.exception("publication of client %r to %r fails", message.client_id, message.topic[:200])
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 if reason:
-                    unit.refusals[index] = reason
-            if unit.refusals:
-                self._divert(unit, work)
-                if unit.refusals and unit.amend is not None:
-                    unit.states = unit.amend(unit, unit.refusals)
-                if unit.refusals and unit.refused is not None:
-                    unit.refused(unit)
+                    refusals[index] = reason
+            if refusals and unit.dead_letters:
+                self._divert(unit, work, refusals, diverted)
         gets = work.gets
-        for transmission in cast("list[StoredMessage]", unit.removals):
+        for transmission in cast("list[StoredMessage]", unit.removals):  # what it handed over itself
             if transmission.linked:
                 transmission.queue.take(transmission)
                 gets.append(transmission)
-        for key, record in unit.states.items():
+        for key, record in unit.records_without(refusals).items():
             self._save(work, f"{key.side}:{key.client_id}", record)
 
     def _unretainable(self, message: PublicationMessage, asked: int) -> int:
@@ -189,9 +198,9 @@ class EmbeddedBackend:
             return cmqc.MQRC_NONE
         return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
 
-    def _divert(self, unit: UnitOfWork, work: Unit) -> None:
+    def _divert(self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int]) -> None:
         """Put refused publications to the dead-letter queue where their reasons are among `unit.dead_letters`."""
-        for index, reason in list(unit.refusals.items()):
+        for index, reason in list(refusals.items()):
             if reason not in unit.dead_letters:
                 continue
             message = unit.publications[index][0]
@@ -206,10 +215,10 @@ class EmbeddedBackend:
                 put_application=APPLICATION_NAME,
             )
             if dead_letter(self._queue_manager, work, stored, reason, message.topic):
-                del unit.refusals[index]
-                unit.diverted[index] = reason
+                del refusals[index]
+                diverted[index] = reason
 
-    def _save(self, work: Unit, key: str, record: bytes | None) -> None:
+    def _save(self, work: Unit, key: str, record: SessionRecord | None) -> None:
         queue_manager = self._queue_manager
         if record is None:
             work.latest.append((queue_manager.states, key, None))
@@ -218,7 +227,7 @@ class EmbeddedBackend:
         stored = StoredMessage(
             queue,
             queue_manager.next_number(),
-            Message(_STATE_DESCRIPTOR, record),
+            Message(_STATE_DESCRIPTOR, encode(record)),
             True,
             0,
             time.time(),
@@ -374,3 +383,8 @@ class EmbeddedBackend:
             queue.inputs -= 1
             queue.exclusive = False
             self.flush(done)
+
+
+def _msg_id(stored: StoredMessage) -> bytes:
+    """Return the MsgId of a message, as far as it is its own: the last eight bytes, where the queue manager has made it."""
+    return stored.msg_id or stored.msg_number.to_bytes(8, "big")

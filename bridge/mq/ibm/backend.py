@@ -11,13 +11,17 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from bridge.mq.backend import ClientSubscription, Consumer, Recovered, Side, StateKey, Transmission, UnitOfWork
+import msgspec
+
+from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.backend import NONE_REFUSED, ClientSubscription, Completion, Consumer, Recovered, UnitOfWork
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.persistent_state import Entry, Identifiers
+from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.poller import Browser, QueuedMessage, Removal, Remover
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
 from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
@@ -31,6 +35,16 @@ log = logging.getLogger(__name__)
 Connect = Callable[[str], Connection]
 #: Seconds after which the log says that the queue manager does not answer, and between looks.
 ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
+
+
+class _Halves(msgspec.Struct, eq=False):
+    """A unit of work: the half that a publisher does, and the one that the remover does."""
+
+    unit: UnitOfWork
+    #: halves that have not ended
+    awaited: int
+    failure: int = 0
+    part: Part | None = None
 
 
 class IbmBackend:
@@ -71,7 +85,7 @@ class IbmBackend:
             )
             for number in range(1, publishers + 1)
         ]
-        self._ready: asyncio.Future[dict[StateKey, tuple[bytes, Entry]]] = loop.create_future()
+        self._ready: asyncio.Future[dict[StateKey, tuple[bytes, SessionRecord]]] = loop.create_future()
         self._remover = Remover(
             lambda: connect("poller"),
             transmission_queue,
@@ -94,6 +108,8 @@ class IbmBackend:
         self._subscriber = Subscriber(lambda: connect("subscriptions"), barrier)
         #: called on the loop with client identifier, filter and reason where a subscription is lost for good
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        #: called on the loop with units of work that have ended
+        self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         self._subscriber.on_dropped = lambda *what: self._call(lambda: self.on_dropped(*what))
         self._consumer: Consumer | None = None
         #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
@@ -154,7 +170,7 @@ class IbmBackend:
         except RuntimeError:
             log.debug("the loop has ended; %s is not called", function)
 
-    def _set_ready(self, outcome: dict[StateKey, tuple[bytes, Entry]] | MQError) -> None:
+    def _set_ready(self, outcome: dict[StateKey, tuple[bytes, SessionRecord]] | MQError) -> None:
         if isinstance(outcome, MQError):
             self._ready.set_exception(outcome)
         else:
@@ -166,17 +182,17 @@ class IbmBackend:
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
-        states = {}
-        for key, (msg_id, entry) in records.items():
+        found = []
+        for key, (msg_id, record) in records.items():
             keeper = self._publisher_of(key.client_id) if key.side is Side.RECEIVED else self._remover
             keeper.records.current[key] = msg_id
-            keeper.records.versions[key] = entry.version
-            states[key] = entry.record
+            keeper.records.sequences[key] = record.sequence
+            found.append(record)
         for publisher, receipt in zip(self._publishers, self._remover.receipts, strict=True):
             publisher.take_receipt(receipt)
             publisher.start()
         self._look_for_answers()
-        return Recovered(states, await subscriptions)
+        return Recovered(found, await subscriptions)
 
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
@@ -204,46 +220,43 @@ class IbmBackend:
 
     # Units of work ---------------------------------------------------------------------------------------------------
 
-    def execute(self, unit: UnitOfWork) -> None:
+    def submit(self, unit: UnitOfWork) -> Mapping[int, int]:
         if unit.publications and (publisher := unit.publications[0][0].client_id) in self._subscribing:
             self._behind.setdefault(publisher, []).append(unit)
-            return
-        received: dict[StateKey, bytes | None] = {}
-        sent: dict[StateKey, bytes | None] = {}
-        for key, record in unit.states.items():
+            return NONE_REFUSED
+        received: dict[StateKey, SessionRecord | None] = {}
+        sent: dict[StateKey, SessionRecord | None] = {}
+        for key, record in unit.records.items():
             (received if key.side is Side.RECEIVED else sent)[key] = record
-        parts = bool(unit.publications or received) + bool(unit.removals or sent)
-        reasons: list[int] = []
+        publishing, removing = bool(unit.publications or received), bool(unit.removals or sent)
+        halves = _Halves(unit, publishing + removing)
 
         def ended(reason: int) -> None:
-            self._call(self._ended, unit, reasons, parts, reason)
+            self._call(self._ended, halves, reason)
 
         self._open += 1
-        if not parts:
-            self._loop.call_soon(self._ended, unit, reasons, 1, cmqc.MQRC_NONE)
-            return
-        if unit.publications or received:
+        if not halves.awaited:
+            halves.awaited = 1
+            self._loop.call_soon(self._ended, halves, cmqc.MQRC_NONE)
+        if publishing:
             client_id = unit.publications[0][0].client_id if unit.publications else next(iter(received)).client_id
-            amend = partial(self._amend, unit) if unit.amend is not None and received else None
-            self._publisher_of(client_id).submit(Part(unit, received, ended, {}, amend))
-        if unit.removals or sent:
+            halves.part = Part(unit, received, ended)
+            self._publisher_of(client_id).submit(halves.part)
+        if removing:
             msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
             self._remover.submit(Removal(msg_ids, sent, ended))
+        return NONE_REFUSED
 
-    @staticmethod
-    def _amend(unit: UnitOfWork, refusals: dict[int, int]) -> dict[StateKey, bytes | None]:
-        """Return the records of publications as they are with some refused; called on a publisher's thread."""
-        states = unit.states if unit.amend is None else unit.amend(unit, refusals)
-        return {key: record for key, record in states.items() if key.side is Side.RECEIVED}
-
-    def _ended(self, unit: UnitOfWork, reasons: list[int], parts: int, reason: int) -> None:
-        reasons.append(reason)
-        if len(reasons) < parts:
+    def _ended(self, halves: _Halves, reason: int) -> None:
+        halves.awaited -= 1
+        halves.failure = halves.failure or reason
+        if halves.awaited:
             return
-        unit.failure = next((one for one in reasons if one), cmqc.MQRC_NONE)
         self._open -= 1
-        if unit.done is not None:
-            unit.done(unit)
+        part = halves.part
+        refusals = NONE_REFUSED if part is None else part.refusals
+        diverted = NONE_REFUSED if part is None else part.diverted
+        self.on_completed((Completion(halves.unit.number, halves.failure, refusals, diverted),))
         self._flushed()
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
@@ -279,7 +292,7 @@ class IbmBackend:
             if not self._subscribing[client_id]:
                 del self._subscribing[client_id]
                 for unit in self._behind.pop(client_id, []):
-                    self.execute(unit)
+                    self.submit(unit)
 
         request = Subscribe(client_id, filters, durable, user, lambda reasons: self._call(answered, reasons))
         if client_id in self._fences:

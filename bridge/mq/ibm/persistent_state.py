@@ -1,10 +1,10 @@
 """SYSTEM.MQTT.PERSISTENT.STATE: what must survive, kept in messages, put in the unit of work that it belongs to.
 
-Three kinds of messages, told apart by CorrelId. A *record* is a session's (JSON, see `bridge.mqtt.session`); a newer one
-replaces it. A *receipt* is put with each unit of work of many publications: when the connection breaks while a commit is
-under way, its presence after the reconnect says that the unit of work was committed, so that nothing is put twice. Each
-worker's next unit of work takes its last receipt away: who has taken the receipts of a bridge has ended its writing. The
-*owner* says which bridge that is: the one whose MsgIds begin so.
+Three kinds of messages, told apart by CorrelId. A *record* is a session's (`bridge.mapping.telemetry.session_record`); a
+newer one replaces it. A *receipt* is put with each unit of work of many publications: when the connection breaks while a
+commit is under way, its presence after the reconnect says that the unit of work was committed, so that nothing is put
+twice. Each worker's next unit of work takes its last receipt away: who has taken the receipts of a bridge has ended its
+writing. The *owner* says which bridge that is: the one whose MsgIds begin so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import msgspec
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
-from bridge.mq.backend import Side, StateKey
+from bridge.mapping.telemetry.session_record import SessionRecord, StateKey, UnknownRecord, decode, encode
+from bridge.mq.backend import unreadable
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.mq.worker import Fenced, Stopped
@@ -42,16 +43,6 @@ CLAIM_INTERVAL = 0.1
 
 _OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
-
-
-class Entry(msgspec.Struct, array_like=True):
-    """The body of a record: whose it is, how recent, and what it says."""
-
-    side: str
-    client_id: str
-    #: grows with every record written; of two for one session the higher counts
-    version: int
-    record: bytes
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -91,10 +82,9 @@ class PersistentState:
         self._connection.put(self._handle, Message(md, body), _PUT | options)
         return msg_id
 
-    def save(self, key: StateKey, version: int, record: bytes, options: int = 0) -> bytes:
+    def save(self, record: SessionRecord, sequence: int, options: int = 0) -> bytes:
         """Put a record; returns its MsgId."""
-        entry = Entry(str(key.side), key.client_id, version, record)
-        return self._put(RECORD_MARK, msgspec.msgpack.encode(entry), options)
+        return self._put(RECORD_MARK, encode(record, sequence), options)
 
     def receipt(self, options: int = 0) -> bytes:
         """Put a receipt; returns its MsgId."""
@@ -229,9 +219,12 @@ class PersistentState:
             return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
-    def read(self) -> tuple[dict[StateKey, tuple[bytes, Entry]], list[bytes]]:
-        """Return all records, by session and side, with their MsgIds, and the MsgIds of messages that are not needed."""
-        records: dict[StateKey, tuple[bytes, Entry]] = {}
+    def read(self) -> tuple[dict[StateKey, tuple[bytes, SessionRecord]], list[bytes]]:
+        """Return all records, by session and side, with their MsgIds, and the MsgIds of messages that are not needed.
+
+        Raises MQError for a message that is none of the bridge's, or that a newer one has written.
+        """
+        records: dict[StateKey, tuple[bytes, SessionRecord]] = {}
         needless: list[bytes] = []
         how = cmqc.MQGMO_BROWSE_FIRST
         while True:
@@ -247,18 +240,21 @@ class PersistentState:
                     needless.append(got.md.MsgId)
             elif got.md.CorrelId == RECORD_MARK:
                 self._read(got.md.MsgId, got.data, records, needless)
+            elif got.md.CorrelId != OWNER_MARK:
+                raise unreadable(got.md.MsgId, "its CorrelId is none of the bridge's")
 
     @staticmethod
-    def _read(msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, Entry]], needless: list[bytes]) -> None:
+    def _read(
+        msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, SessionRecord]], needless: list[bytes]
+    ) -> None:
         try:
-            entry = msgspec.msgpack.decode(body, type=Entry)
-            key = StateKey(Side(entry.side), entry.client_id)
-        except (msgspec.DecodeError, ValueError):
-            return  # not the bridge's: leave it where it is
-        other = records.get(key)
-        if other is not None and other[1].version > entry.version:
+            record = decode(body)
+        except UnknownRecord as error:
+            raise unreadable(msg_id, str(error)) from error
+        other = records.get(record.key)
+        if other is not None and other[1].sequence > record.sequence:
             needless.append(msg_id)
             return
         if other is not None:
             needless.append(other[0])
-        records[key] = (msg_id, entry)
+        records[record.key] = (msg_id, record)

@@ -17,10 +17,10 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-from bridge.mq.backend import StateKey
+from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.persistent_state import Entry, Identifiers, PersistentState
+from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.publisher import Records
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.worker import LOST, Worker
@@ -206,7 +206,7 @@ class Removal(msgspec.Struct, eq=False):
     """Messages to remove for good, records that belong to them, and letters for the dead-letter queue."""
 
     msg_ids: list[bytes]
-    states: dict[StateKey, bytes | None]
+    states: dict[StateKey, SessionRecord | None]
     #: called on the remover's thread
     done: Callable[[int], None]
     #: (message as it lies on the queue, queue and queue manager it was for, reason)
@@ -223,7 +223,7 @@ class Remover(Worker[Removal]):
         identifiers: Identifiers,
         *,
         removed: Callable[[Sequence[bytes]], None],
-        ready: Callable[[dict[StateKey, tuple[bytes, Entry]]], None],
+        ready: Callable[[dict[StateKey, tuple[bytes, SessionRecord]]], None],
         refused: Callable[[MQError], None],
         dead_letter_queue: str,
         workers: int = 1,
@@ -304,7 +304,7 @@ class Remover(Worker[Removal]):
             self._opened_once = True
             self._ready(records)
 
-    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, Entry]]:
+    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, SessionRecord]]:
         """Become the owner, end the writing of the bridge before, then read the records and drop what it left behind.
 
         In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
@@ -342,7 +342,7 @@ class Remover(Worker[Removal]):
             return
         batch = self._batch = []
         self._receipt = b""
-        states: dict[StateKey, bytes | None] = {}
+        states: dict[StateKey, SessionRecord | None] = {}
         count = 0
         while count < REMOVALS and (removal := self.next_job()) is not None:
             batch.append(removal)

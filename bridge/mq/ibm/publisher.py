@@ -10,9 +10,10 @@ from collections.abc import Callable
 import msgspec
 
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
-from bridge.mq.backend import StateKey, UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letters import Origin, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
@@ -39,12 +40,12 @@ class Part(msgspec.Struct, eq=False):
     """The publications and records of one unit of work of the service."""
 
     unit: UnitOfWork
-    states: dict[StateKey, bytes | None]
+    #: those of the unit that are of what was received
+    states: dict[StateKey, SessionRecord | None]
     #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
     done: Callable[[int], None]
     refusals: dict[int, int] = {}
-    #: returns the records as they are when publications are refused; it is pure, and called on the publisher's thread
-    amend: Callable[[dict[int, int]], dict[StateKey, bytes | None]] | None = None
+    diverted: dict[int, int] = {}
 
 
 class Records:
@@ -52,10 +53,11 @@ class Records:
 
     def __init__(self) -> None:
         self.current: dict[StateKey, bytes] = {}
-        self.versions: dict[StateKey, int] = {}
+        #: how often each was written, in all its lives
+        self.sequences: dict[StateKey, int] = {}
 
     def write(
-        self, state: PersistentState, states: dict[StateKey, bytes | None], options: int
+        self, state: PersistentState, states: dict[StateKey, SessionRecord | None], options: int
     ) -> dict[StateKey, bytes | None]:
         """Replace records, in syncpoint; what `accept` takes once that is committed."""
         changes: dict[StateKey, bytes | None] = {}
@@ -66,9 +68,8 @@ class Records:
             if record is None:
                 changes[key] = None
                 continue
-            version = self.versions.get(key, 0) + 1
-            self.versions[key] = version
-            changes[key] = state.save(key, version, record, options)
+            sequence = self.sequences[key] = self.sequences.get(key, 0) + 1
+            changes[key] = state.save(record, sequence, options)
         return changes
 
     def accept(self, changes: dict[StateKey, bytes | None]) -> None:
@@ -200,25 +201,25 @@ class Publisher(Worker[Part]):
         options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
         until = time.monotonic() + limits.seconds
         length = 0
-        states: dict[StateKey, bytes | None] = {}
+        states: dict[StateKey, SessionRecord | None] = {}
         while (part := self.next_job()) is not None:
             batch.parts.append(part)
             part.refusals.clear()
-            part.unit.diverted.clear()
+            part.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
                 clear = retain and not message.payload
                 reason = self._put(connection, message, options, retain=retain and not clear)
                 if reason in part.unit.dead_letters:
                     self._dead_letter(connection, message, reason, options)
-                    part.unit.diverted[index] = reason
+                    part.diverted[index] = reason
                 elif reason:
                     part.refusals[index] = reason
                 elif clear:
                     batch.cleared.append(message.topic)
                 length += len(message.payload)
             batch.size += len(part.unit.publications)
-            amended = part.refusals and part.amend is not None
-            states.update(part.amend(part.refusals) if amended and part.amend is not None else part.states)
+            records = part.unit.records_without(part.refusals)
+            states.update({key: records[key] for key in part.states})
             if batch.cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
                 break
             if time.monotonic() >= until:
@@ -253,7 +254,6 @@ class Publisher(Worker[Part]):
         self._old_receipt = batch.receipt
         self.batch_sizes[batch.size] = self.batch_sizes.get(batch.size, 0) + 1
         for part in batch.parts:
-            part.unit.refusals = dict(part.refusals)
             part.done(cmqc.MQRC_NONE)
 
     def _clear(self, topic: str) -> None:

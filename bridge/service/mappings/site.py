@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Set
 
-from bridge.archive.recorder import Recorder
 from bridge.config import LinkConfig
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.errors import MQError
@@ -16,6 +15,7 @@ from bridge.mq.intake import mapping_subscriptions, remove_subscription
 from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.progress import Progress
+from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

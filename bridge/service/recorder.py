@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from bridge.archive.events import (
     Acknowledged,
@@ -23,15 +23,13 @@ from bridge.archive.events import (
 )
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
+from bridge.config.archive import ArchiveConfig
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.backend import ClientSubscription, Transmission, UnitOfWork
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mqtt.session import Session, Work
+from bridge.service.observers import Observer
 from bridge.wire import cmqc
-
-if TYPE_CHECKING:
-    from bridge.config.archive import ArchiveConfig
-    from bridge.mqtt.session import Session, Work
-
-__all__ = ["Recorder", "now_us"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ _PUBLISHED, _ACKNOWLEDGED, _FINISHED, _DEAD_LETTERED = (
 )
 
 
-class Recorder:
+class Recorder(Observer):
     """The archive of one telemetry service. Everything is called on its event loop; `clock` is the service's.
 
     Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
@@ -92,26 +90,20 @@ class Recorder:
 
     # Publications ----------------------------------------------------------------------------------------------------
 
-    def committed(self, session: Session, work: Work, unit: UnitOfWork) -> None:
-        """Record that a unit of work of one session has ended; call it before the session forgets what it acknowledged."""
-        if work.publications:
-            self.published(session, work.publications, unit, work.received_at)
-        if not unit.failure and (work.acknowledged or work.released):
-            self._acknowledged(session, work)
-
     def published(
         self,
         session: Session,
         publications: Sequence[tuple[PublicationMessage, bool]],
-        unit: UnitOfWork,
+        completion: Completion,
         received: int,
     ) -> None:
         """Record publications of a client whose unit of work has ended; `received` in microseconds since the epoch."""
         refusals: Mapping[int, str] = {}
-        if unit.failure:
-            refusals = dict.fromkeys(range(len(publications)), _reason(unit.failure))
-        elif unit.refusals or unit.diverted:
-            refusals = {index: _reason(reason) for index, reason in (unit.refusals | unit.diverted).items()}
+        if completion.failure:
+            refusals = dict.fromkeys(range(len(publications)), _reason(completion.failure))
+        elif completion.refusals or completion.diverted:
+            reasons = {**completion.refusals, **completion.diverted}
+            refusals = {index: _reason(reason) for index, reason in reasons.items()}
         now = now_us()
         event = (
             _PUBLISHED, now, session.client_id, self._user(session), received, refusals,
@@ -121,7 +113,8 @@ class Recorder:
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
-    def _acknowledged(self, session: Session, work: Work) -> None:
+    def acknowledged(self, session: Session, work: Work) -> None:
+        """Record acknowledgements of a client; call it before the session forgets what they are for."""
         in_flight = session.outbox.in_flight
         taken = [(message_id, in_flight[message_id], one) for message_id, one in work.acknowledged] + work.released
         # Of one queue manager, all are of one kind.
@@ -140,7 +133,7 @@ class Recorder:
             messages.append(
                 (
                     outgoing.field[2:].decode(), b"", outgoing.retain, getattr(one, "put_time", 0.0), "", 0, outgoing.qos,
-                    message_id, outgoing.sent_at, outgoing.times_sent, _source(cast(Transmission, one)),
+                    message_id, outgoing.sent_at, outgoing.times_sent, _source(one),
                 )
             )  # fmt: skip
         offset = time.time() - self._clock()
@@ -148,14 +141,8 @@ class Recorder:
         event = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
         self._feed.add(now, encode(event), len(messages))
 
-    def finished(self, session: Session, done: Sequence[Transmission]) -> None:
-        """Record messages that wait for no acknowledgement: written with QoS 0, or discarded as the outbox noted."""
-        discarded = session.outbox.discarded or {}
-        if discarded:
-            session.outbox.discarded = {}
-        self._finished(session, done, discarded)
-
-    def _finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
+    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
+        """Record messages that wait for no acknowledgement: written with QoS 0, or discarded."""
         if discarded or hasattr(done[0], "got"):
             messages = [delivery_of(one, discarded.get(one.msg_number)) for one in done]
         else:
@@ -188,7 +175,6 @@ class Recorder:
 
     def connected(self, session: Session) -> None:
         """Record that CONNACK 0 is sent."""
-        session.outbox.discarded = {}
         self._feed.keep(Connected(now_us(), session.client_id, self._user(session), session.durable))
 
     def disconnected(self, session: Session) -> None:
@@ -208,7 +194,7 @@ class Recorder:
     def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
         """Record that a session has ended, and with it what waited for its client."""
         if waiting:
-            self._finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
+            self.finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
         self._feed.keep(Ended(now_us(), session.client_id))
 
 
@@ -230,7 +216,8 @@ def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
     """Return a message that came as bytes; that of a queue manager elsewhere as it lies on the transmission queue."""
     got = getattr(transmission, "got", None)
     if got is not None:
-        return cast(bytes, got.data)
+        data: bytes = got.data
+        return data
     message = transmission.message
     return message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data
 

@@ -1,0 +1,135 @@
+"""The records of durable sessions on SYSTEM.MQTT.PERSISTENT.STATE: their one layout, versioned.
+
+A record is the body of one message, as JSON: `side` says which half of a session it is of, `clientIdentifier` whose,
+`version` is that of this layout, and of two for one session and side the one with the higher `sequence` counts. The receiving
+half belongs to publications of the client, the sending half to messages for it: each is put in the unit of work of what it
+belongs to.
+
+Version 1 had no `side`, no `version` and no `sequence`: the embedded queue manager kept the bare JSON; on IBM MQ it stood in
+a MessagePack array of side, client identifier, sequence and JSON. Both are read still. What is none of these, or newer, is
+refused in words: MQXR keeps something else on a queue of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+#: Version of the layout that is written.
+VERSION = 2
+
+
+class Side(StrEnum):
+    """Whose record of a session it is: what was received belongs to publications, what was sent to removals."""
+
+    RECEIVED = "received"
+    SENT = "sent"
+
+
+class StateKey(NamedTuple):
+    """Which record on SYSTEM.MQTT.PERSISTENT.STATE."""
+
+    side: Side
+    client_id: str
+
+
+class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
+    """What is kept of the receiving half of a durable session."""
+
+    clientIdentifier: str
+    #: message ids received with QoS 2 and not released
+    received: list[int] = []
+    sequence: int = 0
+    version: int = VERSION
+
+    @property
+    def key(self) -> StateKey:
+        """Return which record it is."""
+        return StateKey(Side.RECEIVED, self.clientIdentifier)
+
+    def without(self, message_ids: Container[int]) -> ReceivedRecord:
+        """Return the record without some message ids: their publications were refused."""
+        received = [one for one in self.received if one not in message_ids]
+        return msgspec.structs.replace(self, received=received)
+
+
+class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
+    """What is kept of the sending half of a durable session."""
+
+    clientIdentifier: str
+    #: message ids for which PUBREL was sent and PUBCOMP has not come
+    released: list[int] = []
+    #: unusual message ids: [number of the message, message id]
+    assigned: list[tuple[int, int]] = []
+    #: numbers of the messages sent and not acknowledged: they go out again with DUP
+    sent: list[int] = []
+    #: the client was connected: should the bridge die now, any message on the queue may have been sent
+    connected: bool = False
+    sequence: int = 0
+    version: int = VERSION
+
+    @property
+    def key(self) -> StateKey:
+        """Return which record it is."""
+        return StateKey(Side.SENT, self.clientIdentifier)
+
+
+SessionRecord = ReceivedRecord | SentRecord
+
+
+class UnknownRecord(ValueError):
+    """A message on SYSTEM.MQTT.PERSISTENT.STATE that this bridge cannot read; words for a person."""
+
+
+class _First(msgspec.Struct, array_like=True):
+    """Version 1 on IBM MQ."""
+
+    side: Side
+    client_id: str
+    sequence: int
+    record: bytes
+
+
+class _Fields(msgspec.Struct):
+    """What tells one layout from another."""
+
+    clientIdentifier: str
+    version: int = 1
+    received: list[int] | None = None
+
+
+def encode(record: SessionRecord, sequence: int = 0) -> bytes:
+    """Return a record as it is put on the queue, the `sequence`th of its session and side."""
+    record.sequence = sequence
+    return msgspec.json.encode(record)
+
+
+def decode(data: bytes) -> SessionRecord:
+    """Return the record that a message holds. Raises UnknownRecord."""
+    try:
+        if data[:1] == b"{":
+            return _decode(data)
+        first = msgspec.msgpack.decode(data, type=_First)
+        record = _decode(first.record)
+    except msgspec.DecodeError as error:
+        raise UnknownRecord(f"it holds no record of a session: {error}") from None
+    record.sequence = first.sequence
+    return record
+
+
+def _decode(data: bytes) -> SessionRecord:
+    fields = msgspec.json.decode(data, type=_Fields)
+    if fields.version > VERSION:
+        raise UnknownRecord(
+            f"the record of session {fields.clientIdentifier!r} has version {fields.version}, and this bridge reads "
+            f"{VERSION} at most: a newer bridge has written it"
+        )
+    if fields.version == 1:
+        side = Side.SENT if fields.received is None else Side.RECEIVED
+        data = b'{"side":"%s",%s' % (side.encode(), data.lstrip()[1:])
+    record: SessionRecord = msgspec.json.decode(data, type=SessionRecord)
+    record.version = VERSION
+    return record

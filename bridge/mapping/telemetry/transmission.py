@@ -1,0 +1,30 @@
+"""A message on the transmission queue, as those who deliver it see it; the queue manager's side provides it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bridge.mapping.telemetry.message import AnyMessage
+
+
+class Transmission(Protocol):
+    """A message on the transmission queue, waiting for the client that its MQXQH names."""
+
+    #: RemoteQMgrName: the client identifier
+    client_id: str
+    #: RemoteQName: the topic that an application put a direct message to
+    remote_queue: str
+    message: AnyMessage
+    #: topic string published with; None for a message put straight to the client
+    topic: str | None
+    #: user data of the subscription that it came for; None without a subscription
+    user_data: str | None
+    #: it comes as a retained publication
+    retained: bool
+    persistent: bool
+    #: last eight bytes of MQMD.MsgId on the transmission queue, as a number
+    msg_number: int
+
+    @property
+    def expired(self) -> bool:
+        """Return whether the MQMD.Expiry of the message has run down."""

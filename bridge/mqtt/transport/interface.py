@@ -1,0 +1,74 @@
+"""What a transport offers to whoever owns a connection, and what it asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from bridge.config import ChannelConfig
+from bridge.mqtt.protocol import Event, ServerProtocol
+from bridge.mqtt.transport.peer import Peer
+
+#: Reasons not to read from a client: something of it is still to be worked on; it has sent more than is committed; it does
+#: not read what it is sent; the bridge stops.
+TURN: Final = 1
+UNCOMMITTED: Final = 2
+UNREAD: Final = 4
+STOPPING: Final = 8
+
+
+class Transport(Protocol):
+    """One network connection."""
+
+    #: for log lines
+    peer: Peer
+
+    def flush(self) -> None:
+        """Send what the protocol has written, and close where it says so."""
+
+    def close(self, why: str = "") -> None:
+        """Close after what was written; `why` goes to the log (blank where it was logged already)."""
+
+    def abort(self) -> None:
+        """Close without sending what is left."""
+
+    def hold(self, reason: int) -> None:
+        """Stop reading for a reason."""
+
+    def let_go(self, reason: int) -> None:
+        """Drop a reason not to read; without any left, read again."""
+
+    def take_turn(self) -> None:
+        """Go on with what has come and is not worked on."""
+
+    def send_more_soon(self) -> None:
+        """Have the owner go on with sending in the next turn of the event loop."""
+
+
+class Owner(Protocol):
+    """What a connection hands its events to: the client at its other end, as the service knows it."""
+
+    def received(self, events: Sequence[Event]) -> None:
+        """Act on what the client has sent."""
+
+    def send_more(self) -> None:
+        """Go on with sending: a turn's bytes were not enough."""
+
+    def pause_writing(self) -> None:
+        """Send no more for now: the client does not read."""
+
+    def resume_writing(self) -> None:
+        """Go on with a client that was slow and has read what was written."""
+
+    def sweep(self, now: float) -> None:
+        """Do what is due as time passes (called about every half second)."""
+
+    def lost(self) -> None:
+        """Note that the connection is gone."""
+
+
+class Gateway(Protocol):
+    """What a channel hands new connections to."""
+
+    def client(self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig) -> Owner:
+        """Return the owner of a connection that was just made."""

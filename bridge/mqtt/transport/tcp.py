@@ -1,0 +1,204 @@
+"""A TCP connection of an MQTT client, on asyncio: bytes to its protocol and back, flow control, and time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol, cast
+
+from bridge.config import ChannelConfig
+from bridge.mqtt.protocol import BYTES_AT_A_TURN, Disconnected, ServerProtocol, State
+from bridge.mqtt.transport.interface import STOPPING, TURN, UNREAD, Gateway, Owner
+from bridge.mqtt.transport.peer import Peer
+from bridge.wire.mqtt import ConnackCode
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a client has to read what was sent to it before its connection was closed.
+DRAIN_TIMEOUT = 30.0
+
+
+class Listener(Protocol):
+    """What a connection needs of the channel that accepted it."""
+
+    config: ChannelConfig
+    gateway: Gateway
+    loop: asyncio.AbstractEventLoop
+    #: bytes that may wait for a client that does not read
+    pending_bytes: int
+
+    def admit(self, connection: TcpConnection) -> str:
+        """Take a new connection in; why there is no room for it, or ""."""
+
+    def heard(self, connection: TcpConnection) -> None:
+        """Note that CONNECT has come: the connection does not give way to others any more."""
+
+    def discard(self, connection: TcpConnection) -> None:
+        """Forget a connection that is gone."""
+
+
+class TcpConnection(asyncio.Protocol):
+    """One network connection: `bridge.mqtt.transport.interface.Transport` on an asyncio transport."""
+
+    __slots__ = ("_held", "_listener", "_scheduled", "_transport", "_unread", "closing", "owner", "peer", "protocol")
+
+    def __init__(self, listener: Listener) -> None:
+        config = listener.config
+        self._listener = listener
+        self.protocol = ServerProtocol(
+            listener.loop.time(),
+            connect_timeout=config.connect_timeout,
+            max_packet_size=config.max_packet_size,
+            byte_order=config.byte_order,
+        )
+        self.owner: Owner = listener.gateway.client(self, self.protocol, config)
+        self.peer = Peer("?")
+        self.closing = False
+        #: reasons not to read
+        self._held = 0
+        #: the client's next turn is scheduled
+        self._scheduled = False
+        #: bytes written that the client had not read at the last look
+        self._unread = 0
+        self._transport: asyncio.Transport | None = None
+
+    # What asyncio calls ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        listener = self._listener
+        peer = transport.get_extra_info("peername")
+        self.peer = Peer(f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?")
+        self._transport.set_write_buffer_limits(high=listener.pending_bytes)
+        no_room = listener.admit(self)
+        if no_room:
+            log.warning("channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
+            self.protocol.refuse(ConnackCode.SERVER_UNAVAILABLE)
+            self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
+        protocol = self.protocol
+        protocol.receive_data(data, self._listener.loop.time())
+        if not self._scheduled:
+            self.take_turn()
+
+    def pause_writing(self) -> None:
+        self.owner.pause_writing()
+        # It gets no more answers before it has read those it was sent.
+        self.hold(UNREAD)
+
+    def resume_writing(self) -> None:
+        self.owner.resume_writing()
+        self.let_go(UNREAD)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if not self.closing and self.protocol.state is State.CONNECTED:
+            log.info(
+                "channel %s: client %s is gone without DISCONNECT%s",
+                self._listener.config.name,
+                self.peer,
+                f": {error}" if error is not None else "",
+            )
+        self.closing = True
+        self.protocol.lose()
+        self._listener.discard(self)
+        self.owner.lost()
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def take_turn(self) -> None:
+        """Go on with what has come and is not worked on."""
+        self._scheduled = False
+        protocol = self.protocol
+        before = protocol.state
+        events = protocol.events()
+        if events:
+            if before is State.WAITING_FOR_CONNECT:
+                self._listener.heard(self)
+            self.owner.received(events)
+            last = events[-1]
+            if type(last) is Disconnected:
+                self.close(last.why)
+        if protocol.more:
+            self._scheduled = True
+            self.hold(TURN)
+            self._listener.loop.call_soon(self.take_turn)
+        elif protocol.buffered > BYTES_AT_A_TURN:
+            self.hold(TURN)  # until CONNECT is answered
+        elif self._held & TURN:
+            self.let_go(TURN)
+
+    def hold(self, reason: int) -> None:
+        """Stop reading for a reason."""
+        if not self._held and self._transport is not None and not self.closing:
+            self._transport.pause_reading()
+        self._held |= reason
+
+    def let_go(self, reason: int) -> None:
+        """Drop a reason not to read; without any left, read again."""
+        if not self._held & reason:
+            return
+        self._held &= ~reason
+        if not self._held and self._transport is not None and not self.closing:
+            self.protocol.hear(self._listener.loop.time())  # it may have sent something all the time
+            self._transport.resume_reading()
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what the protocol has written, and close where it says so."""
+        transport = self._transport
+        if transport is None or self.closing:
+            return
+        data = self.protocol.data_to_send()
+        if data:
+            transport.write(data)
+        if self.protocol.state is State.DISCONNECTING:
+            self._close(transport)
+
+    def send_more_soon(self) -> None:
+        """Have the owner go on with sending in the next turn of the event loop."""
+        self._listener.loop.call_soon(self.owner.send_more)
+
+    def close(self, why: str = "") -> None:
+        """Close after what was written; `why` goes to the log (blank where it was logged already)."""
+        if self.closing:
+            return
+        if why:
+            log.warning("channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why)
+        self.protocol.disconnect()
+        self.flush()
+        self.closing = True
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        self.closing = True
+        if transport.get_write_buffer_size():
+            # A client that does not read must not keep its connection open for ever.
+            self._listener.loop.call_later(DRAIN_TIMEOUT, transport.abort)
+        transport.close()
+
+    def abort(self) -> None:
+        """Close without sending what is left."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Close a connection that has been silent for too long."""
+        protocol, transport = self.protocol, self._transport
+        if self._held and transport is not None:
+            if not self._held & UNREAD or self._held & STOPPING:
+                # It is the bridge that does not read: nothing can be said of the client.
+                return
+            unread = transport.get_write_buffer_size()
+            if unread != self._unread:
+                self._unread = unread
+                protocol.hear(now)
+        why = protocol.timeout(now)
+        if why:
+            self.close(why)
+        elif protocol.state is State.CONNECTED:
+            self.owner.sweep(now)

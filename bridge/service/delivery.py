@@ -1,0 +1,75 @@
+"""Delivery: messages that lie on the transmission queue, to the sessions of the clients that their MQXQHs name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.backend import UnitOfWork
+from bridge.mqtt.in_flight import Outgoing
+from bridge.mqtt.session import Session
+from bridge.service.units import Units
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+
+class Delivery:
+    """What the transmit-queue poller hands its messages to."""
+
+    def __init__(self, units: Units, sessions: Mapping[str, Session]) -> None:
+        self._units = units
+        #: by client identifier
+        self._sessions = sessions
+        #: the sessions are another bridge's: nothing is done for them any more
+        self.retired = False
+
+    def deliver(self, batch: Sequence[Transmission]) -> None:
+        """Hand each message that the transmit-queue poller found to its session."""
+        if self.retired:
+            return
+        sessions = self._sessions
+        grouped: dict[Session, list[Transmission]] = {}
+        unit = UnitOfWork()
+        for transmission in batch:
+            session = sessions.get(transmission.client_id)
+            if session is None or not session.begun:
+                self._unclaimed(session, transmission, unit)
+                continue
+            waiting = grouped.get(session)
+            if waiting is None:
+                grouped[session] = [transmission]
+            else:
+                waiting.append(transmission)
+        units = self._units
+        now = units.clock()
+        recording: list[tuple[Session, Outgoing | None]] = []
+        for session, waiting in grouped.items():
+            client = units.attached(session)
+            finished = len(unit.removals)
+            try:
+                refusals = session.outbox.deliver(waiting, now, None if client is None else client.protocol, unit.removals)
+                if client is not None:
+                    client.transport.flush()
+                units.sent(session, client, unit.removals[finished:], refusals)
+                recording.append((session, units.keep(session, unit)))
+            except Exception:
+                # One client's fault stays its own; what it was to get lies on the transmission queue.
+                log.exception("messages for client %r cannot be sent; it is disconnected", session.client_id)
+                if client is not None:
+                    client.transport.abort()
+        if unit.removals or unit.records:
+            units.submit(unit, partial(units.saved, recording))
+
+    def _unclaimed(self, session: Session | None, transmission: Transmission, unit: UnitOfWork) -> None:
+        """Handle a message for a client that has no session, or one that has only just begun."""
+        if transmission.user_data is not None:
+            # It came for a subscription of a session that has ended: it ended with it.
+            unit.removals.append(transmission)
+            self._units.observers.unclaimed(transmission)
+        elif session is not None:
+            session.outbox.backlog.append(transmission)
+        else:
+            self._units.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)

@@ -1,0 +1,136 @@
+"""Observers: archive, log and metrics are told of what happens to sessions and messages, and cannot hold it up.
+
+An observer overrides the events that it wants. One that fails costs messages nothing: its error is logged, once for each
+event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mqtt.session import Session, Work
+
+log = logging.getLogger(__name__)
+
+Publications = Sequence[tuple[PublicationMessage, bool]]
+
+
+class Observer:
+    """What can be told; called on the event loop, after the fact. Times are microseconds since the epoch."""
+
+    def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
+        """Note that the service has the transmission queue to itself, and has found these subscriptions."""
+
+    # Sessions
+
+    def connected(self, session: Session) -> None:
+        """Note that CONNACK 0 is sent."""
+
+    def disconnected(self, session: Session) -> None:
+        """Note that the connection of a client is gone."""
+
+    def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
+        """Note that SUBACK is sent for these filters, each with the QoS granted; SUBSCRIBE came at `received`."""
+
+    def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
+        """Note that UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
+
+    def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
+        """Note that a session has ended, and with it what waited for its client."""
+
+    # Publications
+
+    def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
+        """Note that publications of a client, which came at `received`, have ended: put, refused, or failed."""
+
+    def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
+        """Note that the queue manager has refused a publication with QoS 1 or 2, for which the client is disconnected."""
+
+    # Deliveries
+
+    def acknowledged(self, session: Session, work: Work) -> None:
+        """Note that acknowledgements of a client are committed; the session has not forgotten yet what they are for."""
+
+    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
+        """Note messages that wait for no acknowledgement: written with QoS 0, or `discarded`, by number, with the reason."""
+
+    def unclaimed(self, transmission: Transmission) -> None:
+        """Note a message for a subscription of a session that has ended."""
+
+    def dead_lettered(self, transmission: Transmission, reason: int) -> None:
+        """Note a message that went to the dead-letter queue instead of its client."""
+
+
+class Observers(Observer):
+    """All observers as one."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._failed: set[str] = set()
+
+        def wanting(event: Callable[..., None]) -> tuple[Callable[..., None], ...]:
+            name = event.__name__
+            return tuple(getattr(one, name) for one in observers if getattr(type(one), name) is not event)
+
+        self._begin = wanting(Observer.begin)
+        self._connected = wanting(Observer.connected)
+        self._disconnected = wanting(Observer.disconnected)
+        self._subscribed = wanting(Observer.subscribed)
+        self._unsubscribed = wanting(Observer.unsubscribed)
+        self._ended = wanting(Observer.ended)
+        self._published = wanting(Observer.published)
+        self._refused = wanting(Observer.refused)
+        self._acknowledged = wanting(Observer.acknowledged)
+        self._finished = wanting(Observer.finished)
+        self._unclaimed = wanting(Observer.unclaimed)
+        self._dead_lettered = wanting(Observer.dead_lettered)
+
+    def _tell(self, listeners: tuple[Callable[..., None], ...], *event: Any) -> None:
+        for listener in listeners:
+            try:
+                listener(*event)
+            except Exception:
+                name = listener.__qualname__
+                if name not in self._failed:
+                    self._failed.add(name)
+                    log.exception("an observer fails (%s); messages go on, and it is not said again", name)
+
+    def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
+        self._tell(self._begin, subscriptions)
+
+    def connected(self, session: Session) -> None:
+        self._tell(self._connected, session)
+
+    def disconnected(self, session: Session) -> None:
+        self._tell(self._disconnected, session)
+
+    def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
+        self._tell(self._subscribed, session, granted, received)
+
+    def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
+        self._tell(self._unsubscribed, session, filters, received)
+
+    def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
+        self._tell(self._ended, session, waiting)
+
+    def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
+        self._tell(self._published, session, publications, completion, received)
+
+    def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
+        self._tell(self._refused, session, message, reason)
+
+    def acknowledged(self, session: Session, work: Work) -> None:
+        self._tell(self._acknowledged, session, work)
+
+    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
+        self._tell(self._finished, session, done, discarded)
+
+    def unclaimed(self, transmission: Transmission) -> None:
+        self._tell(self._unclaimed, transmission)
+
+    def dead_lettered(self, transmission: Transmission, reason: int) -> None:
+        self._tell(self._dead_lettered, transmission, reason)

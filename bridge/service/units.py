@@ -1,0 +1,210 @@
+"""Units of work of the telemetry service, from what a client has sent to what it is told.
+
+Each is given to the backend with a number; what is to follow its completion is remembered here. A client is answered, and
+what it acknowledged is forgotten, only when the unit that holds it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from bridge.archive.events import now_us
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.backend import Backend, Completion, UnitOfWork
+from bridge.mqtt.in_flight import Outgoing
+from bridge.mqtt.outbox import Refusal
+from bridge.mqtt.session import Session, Work
+from bridge.service.client import Client
+from bridge.service.observers import Observers
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+Ended = Callable[[Completion], None]
+
+
+class Units:
+    """The units of work that are under way."""
+
+    def __init__(
+        self, backend: Backend, observers: Observers, clock: Callable[[], float], clients: Mapping[str, Client]
+    ) -> None:
+        self.backend = backend
+        self.observers = observers
+        self.clock = clock
+        #: by client identifier
+        self._clients = clients
+        self._number = 0
+        #: number of a unit -> what follows its completion
+        self._under_way: dict[int, Ended] = {}
+
+    def attached(self, session: Session) -> Client | None:
+        """Return the client that has a session now; None while it is away."""
+        client = self._clients.get(session.client_id)
+        return client if client is not None and client.session is session else None
+
+    def submit(self, unit: UnitOfWork, ended: Ended | None = None) -> Mapping[int, int]:
+        """Give a unit to the backend; return the publications that are known at once to be refused."""
+        self._number = unit.number = self._number + 1
+        if ended is not None:
+            self._under_way[unit.number] = ended
+        return self.backend.submit(unit)
+
+    def completed(self, completions: Sequence[Completion]) -> None:
+        """Have follow what is to follow units that have ended."""
+        for completion in completions:
+            ended = self._under_way.pop(completion.number, None)
+            if ended is None:
+                continue
+            try:
+                ended(completion)
+            except Exception:
+                # One client's fault stays its own.
+                log.exception("a unit of work ended, but what follows it failed")
+
+    # What clients have sent ------------------------------------------------------------------------------------------
+
+    def work(self, session: Session, client: Client, work: Work) -> None:
+        """Send what the window now allows, and have the work committed."""
+        outbox = session.outbox
+        if outbox.backlog and outbox.open:
+            acknowledged = len(work.removals)
+            refusals = outbox.pump(self.clock(), client.protocol, work.removals)
+            client.transport.flush()
+            self.sent(session, client, work.removals[acknowledged:], refusals)
+        if work.empty and not outbox.record and not session.record:
+            if work.answers:
+                client.protocol.answer(work.answers)
+                client.transport.flush()
+            return
+        unit = UnitOfWork()
+        unit.publications = work.publications
+        unit.removals = work.removals
+        unit.dead_letters = client.dead_letters
+        work.recording = self.keep(session, unit)
+        if work.publications:
+            work.received_at = now_us()
+            client.hold(len(work.publications))
+        refused = self.submit(unit, partial(self._committed, session, client, work))
+        if refused:
+            session.refuse(work, refused)
+
+    def sent(
+        self, session: Session, client: Client | None, done: Sequence[Transmission], refusals: Sequence[Refusal]
+    ) -> None:
+        """See to what an outbox leaves behind: the rest of a turn, messages that are finished or cannot be delivered."""
+        outbox = session.outbox
+        if outbox.more and client is not None:
+            # A turn's bytes were not enough.
+            outbox.more = False
+            client.transport.send_more_soon()
+        if done:
+            discarded, outbox.discarded = outbox.discarded, {}
+            self.observers.finished(session, done, discarded)
+        for refusal in refusals:
+            log.warning("a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
+            self.dead_letter(refusal.transmission, refusal.reason)
+
+    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+        """Have a message moved to the dead-letter queue that no client can take."""
+        try:
+            self.backend.dead_letter(transmission, reason)
+        except Exception:
+            log.exception(
+                "a message for client %r stays on %s: it cannot be dead-lettered",
+                transmission.client_id,
+                self.backend.transmission_queue,
+            )
+            return
+        self.observers.dead_lettered(transmission, reason)
+
+    def _committed(self, session: Session, client: Client, work: Work, completion: Completion) -> None:
+        """Answer the client of a session whose unit of work has ended."""
+        if work.publications:
+            client.release(len(work.publications))
+            self.observers.published(session, work.publications, completion, work.received_at)
+        if completion.failure:
+            session.failed(work)
+            self._close(
+                session,
+                client,
+                f"its messages cannot be committed: {cmqc.reason_name(completion.failure)} ({completion.failure}); "
+                "nothing was acknowledged",
+            )
+            return
+        if work.acknowledged or work.released:
+            self.observers.acknowledged(session, work)
+        present = self.attached(session)
+        refusals = completion.refusals
+        answers = session.committed(work, list(refusals), self.clock(), answerable=present is client)
+        if answers and present is not None:
+            present.protocol.answer(answers)
+            present.transport.flush()
+        if work.recording is not None:
+            self.recorded(session, work.recording)
+        if refusals:
+            self._refused(session, client, work, refusals)
+
+    def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
+        """Close the connection where MQ refuses publications: they stay unacknowledged, MQTT 3.1.1 has no negative PUBACK."""
+        index, reason = next(iter(refusals.items()))
+        message = work.publications[index][0]
+        self.save(session)
+        user = session.identity.user.decode("utf-8", "replace")
+        what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        if all(work.publications[index][0].qos == 0 for index in refusals):
+            log.warning("client %s: %s; it had QoS 0 and is gone", client.peer, what)
+            return
+        self.observers.refused(session, message, reason)
+        self._close(session, client, f"{what}; it is not acknowledged")
+
+    def _close(self, session: Session, client: Client, why: str) -> None:
+        """Close the connection that packets came over, and the one over which the client has sent them again since."""
+        client.close(why)
+        present = self.attached(session)
+        if present is not None:
+            present.close(why)
+
+    # Records of sessions ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def keep(session: Session, unit: UnitOfWork) -> Outgoing | None:
+        """Put what has changed of a durable session into the unit of work that it belongs to.
+
+        Returns the message whose unusual message id is on record when the unit is committed.
+        """
+        if session.record:
+            received = session.received_record()
+            unit.records[received.key] = received
+        if not session.outbox.record:
+            return None
+        sent = session.sent_record()
+        unit.records[sent.key] = sent
+        return session.outbox.recording
+
+    def save(self, session: Session) -> None:
+        """Have changes of the session committed that belong to no message."""
+        unit = UnitOfWork()
+        recording = [(session, self.keep(session, unit))]
+        if unit.records:
+            self.submit(unit, partial(self.saved, recording))
+
+    def saved(self, recording: Sequence[tuple[Session, Outgoing | None]], completion: Completion) -> None:
+        """Finish a unit of work with records of sessions, but no packets to answer."""
+        for session, outgoing in recording:
+            if completion.failure:
+                session.record = session.outbox.record = session.durable
+            elif outgoing is not None:
+                self.recorded(session, outgoing)
+
+    def recorded(self, session: Session, recording: Outgoing) -> None:
+        """Send the message that waited for the record of its unusual message id, which is committed, and those behind."""
+        client = self.attached(session)
+        if session.outbox.recording is not recording:
+            return
+        session.outbox.recorded(None if client is None else client.protocol, self.clock())
+        if client is not None:
+            client.transport.flush()
+            self.work(session, client, Work())
