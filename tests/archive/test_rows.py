@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from bridge.archive.events import DeadLettered, Finished, encode, events_of, together
-from bridge.archive.recorder import delivery_of
 from bridge.archive.rows import Origin, Rows, origin_of, put_time
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.service.recorder import delivery_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
 

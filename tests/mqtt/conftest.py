@@ -12,6 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Decoder, Packet, Publish
@@ -56,14 +57,13 @@ def direct() -> Callable[..., Waiting]:
 
 
 @pytest.fixture
-def packets() -> Callable[[list[bytes]], list[Packet]]:
-    """What the bytes say to a client; the list is emptied."""
+def packets() -> Callable[[ServerProtocol], list[Packet]]:
+    """What a connection has written to a client since the last look."""
 
-    def read(out: list[bytes]) -> list[Packet]:
+    def read(protocol: ServerProtocol) -> list[Packet]:
         decoder = Decoder(server=False, protocol_level=4)
-        found = decoder.feed(b"".join(out))
+        found = decoder.feed(protocol.data_to_send())
         assert decoder.error is None
-        out.clear()
         return found
 
     return read
@@ -76,7 +76,7 @@ def session() -> Callable[..., Session]:
     def make(*, durable: bool = True, window: int = 10) -> Session:
         identity = ClientIdentity("c", b"user")
         made = Session(identity, durable=durable, window=window)
-        made.attach(object(), identity, "big")
+        made.attach(identity)
         return made
 
     return make

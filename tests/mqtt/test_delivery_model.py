@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -26,9 +25,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.backend import Recovered, Side, StateKey, UnitOfWork
-from bridge.mqtt.channel import Connection, Room
+from bridge.mq.backend import Completion, Recovered, UnitOfWork
+from bridge.mqtt.in_flight import UNACKNOWLEDGED
+from bridge.mqtt.transport.tcp import TcpConnection
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
     Connack,
@@ -74,16 +75,17 @@ class QueueManager:
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
     def __init__(self) -> None:
-        self.units: deque[UnitOfWork] = deque()
+        self.units: deque[tuple[UnitOfWork, dict[int, int]]] = deque()
         #: committed: the transmission queue, the records, and the payloads of publications that have entered
         self.queue: list[Queued] = []
-        self.states: dict[StateKey, bytes] = {}
+        self.states: dict[StateKey, SessionRecord] = {}
+        self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self.entered: list[bytes] = []
         self.inhibited = False
         self.on_removal: Callable[[Queued], None] = lambda queued: None
 
     async def open(self) -> Recovered:
-        return Recovered(dict(self.states), [])
+        return Recovered(list(self.states.values()), [])
 
     def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
         if self.queue:
@@ -92,14 +94,10 @@ class QueueManager:
     def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
         done(0)
 
-    def execute(self, unit: UnitOfWork) -> None:
-        if self.inhibited:
-            unit.refusals = dict.fromkeys(range(len(unit.publications)), MQRC_PUT_INHIBITED)
-            if unit.refusals and unit.amend is not None:
-                unit.states = unit.amend(unit, unit.refusals)
-            if unit.refusals and unit.refused is not None:
-                unit.refused(unit)
-        self.units.append(unit)
+    def submit(self, unit: UnitOfWork) -> dict[int, int]:
+        refusals = dict.fromkeys(range(len(unit.publications)), MQRC_PUT_INHIBITED) if self.inhibited else {}
+        self.units.append((unit, refusals))
+        return refusals
 
     def subscribe(self, client_id: str, filters: object, durable: bool, done: object) -> None:
         raise AssertionError("nobody subscribes here")
@@ -111,33 +109,30 @@ class QueueManager:
         raise AssertionError(f"message {transmission.msg_number} is dead-lettered, {reason}")
 
     def commit(self) -> None:
-        unit = self.units.popleft()
+        unit, refusals = self.units.popleft()
         for index, (message, _) in enumerate(unit.publications):
-            if index not in unit.refusals:
+            if index not in refusals:
                 self.entered.append(message.payload)
         for removed in unit.removals:
             if removed in self.queue:
                 self.on_removal(removed)  # type: ignore[arg-type]
                 self.queue.remove(removed)  # type: ignore[arg-type]
-        for key, record in unit.states.items():
+        for key, record in unit.records_without(refusals).items():
             if record is None:
                 self.states.pop(key, None)
             else:
                 self.states[key] = record
-        if unit.done is not None:
-            unit.done(unit)
+        self.on_completed([Completion(unit.number, 0, refusals)])
 
     def fail(self) -> None:
         """No unit that waits can be committed: later ones rest on what earlier ones would have changed."""
         for _ in range(len(self.units)):
-            unit = self.units.popleft()
-            unit.failure = MQRC_RESOURCE_PROBLEM
-            if unit.done is not None:
-                unit.done(unit)
+            unit, refusals = self.units.popleft()
+            self.on_completed([Completion(unit.number, MQRC_RESOURCE_PROBLEM, refusals)])
 
     def received_ids(self) -> list[int]:
         record = self.states.get(StateKey(Side.RECEIVED, CLIENT))
-        return [] if record is None else msgspec.json.decode(record)["received"]  # type: ignore[no-any-return]
+        return record.received if isinstance(record, ReceivedRecord) else []
 
 
 class Transport:
@@ -184,21 +179,23 @@ class Loop:
 
 
 class FakeChannel:
-    """What a Connection asks of its Channel, without an event loop."""
+    """What a TcpConnection asks of its channel, without an event loop."""
 
     def __init__(self, gateway: TelemetryService, loop: Loop) -> None:
         self.config = ChannelConfig()
         self.gateway = gateway
         self.loop = loop
         self.pending_bytes = 1000
-        self.pending_publications = 1000
-        self.connections: set[Connection] = set()
-        self.silent: dict[Connection, None] = {}
-        self.room = Room(1_000)
-        self.dead_letters: frozenset[int] = frozenset()
-        self.stopping = False
+        self.connections: set[TcpConnection] = set()
 
-    def discard(self, connection: Connection) -> None:
+    def admit(self, connection: TcpConnection) -> str:
+        self.connections.add(connection)
+        return ""
+
+    def heard(self, connection: TcpConnection) -> None:
+        pass
+
+    def discard(self, connection: TcpConnection) -> None:
         self.connections.discard(connection)
 
 
@@ -206,7 +203,7 @@ class FakeChannel:
 class Link:
     """A network connection, with the bytes that are on their way."""
 
-    connection: Connection
+    connection: TcpConnection
     transport: Transport
     decoder: Decoder
     to_client: deque[Packet] = field(default_factory=deque)
@@ -315,8 +312,9 @@ class Delivery(RuleBasedStateMachine):
             return
         for session in self.service.sessions.values():
             box = session.outbox
-            assert box.unacknowledged == sum(one.phase.name in ("SENT", "RECORDING") for one in box.in_flight.values())
-            assert 0 <= box.unacknowledged <= self.window
+            counted = box.in_flight.unacknowledged
+            assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.values())
+            assert 0 <= counted <= self.window
 
     # The network ------------------------------------------------------------------------------------------------------
 
@@ -330,7 +328,7 @@ class Delivery(RuleBasedStateMachine):
             self.abandon()
         if not self.durable:
             self.forget()
-        connection = Connection(self.channel)  # type: ignore[arg-type]
+        connection = TcpConnection(self.channel)  # type: ignore[arg-type]
         transport = Transport(self.on_bytes)
         self.link = self.opening = Link(connection, transport, Decoder(server=False, protocol_level=self.level))
         connection.connection_made(transport)  # type: ignore[arg-type]
@@ -388,8 +386,7 @@ class Delivery(RuleBasedStateMachine):
         """Long enough that clients of MQTT 3.1 get unacknowledged messages again."""
         self.loop.now += 25.0
         for connection in list(self.channel.connections):
-            if connection.session is not None:
-                connection.sweep(self.loop.now)
+            connection.sweep(self.loop.now)
         self.settle()
 
     # The client -------------------------------------------------------------------------------------------------------
@@ -506,7 +503,7 @@ class Delivery(RuleBasedStateMachine):
             queued.append(Queued(self.numbers << 16 | low, message, qos, f"out/{qos}"))
             self.messages[payload] = queued[-1]
         self.manager.queue += queued
-        self.service.deliver(queued)
+        self.service.delivery.deliver(queued)
         self.settle()
 
     @precondition(lambda self: self.manager.units)

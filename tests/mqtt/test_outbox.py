@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.outbox import Outbox, Phase, WrongAcknowledgement
+from bridge.mqtt.in_flight import Phase
+from bridge.mqtt.outbox import Outbox
 from bridge.wire.mqtt import Publish, Pubrel
+from tests.mqtt.connected import connected
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
     made = Outbox(window, durable=durable)
-    made.connected = made.open = True
+    made.open = True
     return made
 
 
 def sent(box: Outbox, packets: Any, *batch: Any, now: float = 0.0) -> list[Any]:
-    out: list[bytes] = []
+    out = connected()
     done: list[Any] = []
     assert box.deliver(batch, now, out, done) == []
     return packets(out)  # type: ignore[no-any-return]
@@ -35,7 +37,7 @@ def test_a_message_becomes_a_publish(waiting: Any, packets: Any, qos: int, retai
 
 
 def test_qos_0_is_finished_once_written(waiting: Any) -> None:
-    message, out, done = waiting(1, 0), [], []
+    message, out, done = waiting(1, 0), connected(), []
     box = outbox()
     box.deliver([message], 0.0, out, done)
     assert done == [message]
@@ -44,7 +46,7 @@ def test_qos_0_is_finished_once_written(waiting: Any) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_qos_1_and_2_are_not_finished_once_written(waiting: Any, qos: int) -> None:
-    message, out, done = waiting(1, qos), [], []
+    message, out, done = waiting(1, qos), connected(), []
     box = outbox()
     box.deliver([message], 0.0, out, done)
     assert done == []
@@ -66,10 +68,10 @@ def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packet
 
 
 def test_an_expired_message_is_finished_unsent(waiting: Any, packets: Any) -> None:
-    out, done = [], []
+    out, done = connected(), []
     message = waiting(1, 1, expired=True)
     assert outbox().deliver([message], 0.0, out, done) == []
-    assert (out, done) == ([], [message])
+    assert (packets(out), done) == ([], [message])
 
 
 def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(waiting: Any, packets: Any) -> None:
@@ -92,7 +94,7 @@ def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(w
 def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_up(
     direct: Any, waiting: Any, packets: Any, fields: dict[str, Any], reason: int
 ) -> None:
-    out, done = [], []
+    out, done = connected(), []
     box = outbox(1)
     bad, good = direct(1, **fields), waiting(2, 1)
     refusals = box.deliver([bad, good], 0.0, out, done)
@@ -110,7 +112,7 @@ def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int
     assert [one.message_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
         range(1, window + 1)
     )
-    out: list[bytes] = []
+    out = connected()
     for message_id in range(1, 11):
         assert box.acknowledge(message_id) is not None
         box.pump(0.0, out, [])
@@ -123,7 +125,7 @@ def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: A
     box = outbox(1)
     sent(box, packets, waiting(1, 2), waiting(2, 2))
     box.receive(1)
-    out: list[bytes] = []
+    out = connected()
     box.pump(0.0, out, [])
     assert [one.message_id for one in packets(out)] == [2]
 
@@ -134,7 +136,7 @@ def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
     assert [one.payload for one in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
     assert sent(box, packets, waiting(4, 0)) == []
     box.acknowledge(1)
-    out: list[bytes] = []
+    out = connected()
     box.pump(0.0, out, [])
     assert [one.payload for one in packets(out)] == [b"2", b"3", b"4"]
 
@@ -142,66 +144,22 @@ def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
 # Phases ---------------------------------------------------------------------------------------------------------------
 
 
-def in_phase(waiting: Any, phase: Phase | None, qos: int, *, durable: bool) -> Outbox:
-    """An Outbox whose message id 1 is in a phase."""
+def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
+    """An Outbox whose message id 1 is in a phase of QoS 2."""
     box = outbox(durable=durable)
     if phase is None:
         return box
-    box.deliver([waiting(1, qos)], 0.0, [], [])
+    box.deliver([waiting(1, 2)], 0.0, connected(), [])
     if phase is Phase.RECORDING:
         box.in_flight[1].phase = phase
-    if qos == 1 and phase is Phase.COMPLETING:
-        box.acknowledge(1)
-        return box
     if phase >= Phase.RELEASING:
         box.receive(1)
-    if phase >= Phase.RELEASED:
-        box.in_flight[1].phase = Phase.RELEASED
-    if phase >= Phase.COMPLETING:
+    if phase >= Phase.AWAITING_PUBCOMP:
+        box.in_flight[1].phase = Phase.AWAITING_PUBCOMP
+    if phase >= Phase.COMPLETED:
         box.complete(1)
     assert box.in_flight[1].phase is phase
     return box
-
-
-#: (QoS, phase) of the message under a message id -> what PUBACK, PUBREC and PUBCOMP for it are: awaited, tolerated (clients
-#: repeat them, and answer what an earlier connection sent), or a protocol violation (MQTT 3.1.1 sections 4.3 and 4.8).
-ACKNOWLEDGEMENTS = {
-    (0, None): ("tolerated", "tolerated", "tolerated"),
-    (1, Phase.RECORDING): ("tolerated", "tolerated", "tolerated"),
-    (1, Phase.SENT): ("awaited", "violation", "violation"),
-    (1, Phase.COMPLETING): ("tolerated", "violation", "violation"),
-    (2, Phase.RECORDING): ("tolerated", "tolerated", "tolerated"),
-    (2, Phase.SENT): ("violation", "awaited", "violation"),
-    (2, Phase.RELEASING): ("violation", "tolerated", "violation"),
-    (2, Phase.RELEASED): ("violation", "tolerated", "awaited"),
-    (2, Phase.COMPLETING): ("violation", "tolerated", "tolerated"),
-}
-
-
-@pytest.mark.parametrize(
-    ("qos", "phase", "packet", "outcome"),
-    [
-        (qos, phase, packet, outcome)
-        for (qos, phase), outcomes in ACKNOWLEDGEMENTS.items()
-        for packet, outcome in zip(("PUBACK", "PUBREC", "PUBCOMP"), outcomes, strict=True)
-    ],
-)
-def test_acknowledgement(waiting: Any, qos: int, phase: Phase | None, packet: str, outcome: str) -> None:
-    box = in_phase(waiting, phase, qos, durable=True)
-    verb = {"PUBACK": box.acknowledge, "PUBREC": box.receive, "PUBCOMP": box.complete}[packet]
-    if outcome == "violation":
-        with pytest.raises(WrongAcknowledgement, match=packet):
-            verb(1)
-        assert box.in_flight[1].phase is phase
-        return
-    result = verb(1)
-    if outcome == "awaited":
-        assert result not in (None, False, (None, None))
-        after = {"PUBACK": Phase.COMPLETING, "PUBREC": Phase.RELEASING, "PUBCOMP": Phase.COMPLETING}[packet]
-        assert box.in_flight[1].phase is after
-    else:
-        assert result in (None, False) or result[1] is None  # type: ignore[index]
-        assert phase is None or box.in_flight[1].phase is phase
 
 
 def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
@@ -211,7 +169,7 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
     box.acknowledge(5)
     assert sent(box, packets, waiting(0x1_0005, 2)) == []
     assert box.assigned == {0x1_0005: 6}
-    box.free([5])
+    box.in_flight.free([5])
     assert [one.message_id for one in sent(box, packets, waiting(0x2_0005, 0))] == [0]
     assert list(box.in_flight) == [6]
 
@@ -220,39 +178,39 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
     ("phase", "answer"),
     [
         pytest.param(None, "pubrel at once", id="unknown"),
-        pytest.param(Phase.SENT, "commit first", id="SENT"),
+        pytest.param(Phase.AWAITING_PUBREC, "commit first", id="AWAITING_PUBREC"),
         pytest.param(Phase.RELEASING, "nothing", id="RELEASING"),
-        pytest.param(Phase.RELEASED, "pubrel at once", id="RELEASED"),
+        pytest.param(Phase.AWAITING_PUBCOMP, "pubrel at once", id="AWAITING_PUBCOMP"),
     ],
 )
 @pytest.mark.parametrize("durable", [False, True])
 def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -> None:
-    box = in_phase(waiting, phase, 2, durable=durable)
+    box = in_phase(waiting, phase, durable=durable)
     box.record = False
     outgoing, transmission = box.receive(1)
     assert {(False, False): "pubrel at once", (True, True): "commit first", (True, False): "nothing"}[
         outgoing is not None, transmission is not None
     ] == answer
     assert box.record is (durable and answer == "commit first")
-    assert box.unacknowledged == 0
+    assert box.in_flight.unacknowledged == 0
 
 
 @pytest.mark.parametrize(
     ("phase", "durable", "waits", "left"),
     [
         (None, True, False, []),
-        (Phase.RELEASED, True, True, [1]),
-        (Phase.RELEASED, False, False, []),
-        (Phase.COMPLETING, True, False, [1]),
+        (Phase.AWAITING_PUBCOMP, True, True, [1]),
+        (Phase.AWAITING_PUBCOMP, False, False, []),
+        (Phase.COMPLETED, True, False, [1]),
     ],
 )
 def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, left: list[int]) -> None:
     """A durable session frees the message id only when that is committed."""
-    box = in_phase(waiting, phase, 2, durable=durable)
+    box = in_phase(waiting, phase, durable=durable)
     assert box.complete(1) is waits
     assert list(box.in_flight) == left
     if waits:
-        box.free([1])
+        box.in_flight.free([1])
         assert not box.in_flight
 
 
@@ -260,22 +218,22 @@ def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, 
     ("phase", "repeated"),
     [
         (Phase.RECORDING, []),
-        (Phase.SENT, [Publish("t", b"1", 2, False, True, 1)]),
+        (Phase.AWAITING_PUBREC, [Publish("t", b"1", 2, False, True, 1)]),
         (Phase.RELEASING, []),
-        (Phase.RELEASED, [Pubrel(1)]),
-        (Phase.COMPLETING, []),
+        (Phase.AWAITING_PUBCOMP, [Pubrel(1)]),
+        (Phase.COMPLETED, []),
     ],
 )
 @pytest.mark.parametrize("how", ["reconnect", "retry"])
 def test_table_4_dup_is_set_on_what_is_sent_again(
     waiting: Any, packets: Any, phase: Phase, repeated: list[Any], how: str
 ) -> None:
-    box = in_phase(waiting, phase, 2, durable=True)
-    out: list[bytes] = []
+    box = in_phase(waiting, phase, durable=True)
+    out = connected()
     if how == "reconnect":
-        box.resume(0.0, out)
+        box.in_flight.send_again(out, 0.0)
     else:
-        box.retry(100.0, 20.0, out)
+        box.in_flight.send_again(out, 100.0, 20.0)
     assert packets(out) == repeated
 
 
@@ -285,20 +243,20 @@ def test_table_4_dup_is_not_set_on_a_first_transmission(waiting: Any, packets: A
 
 
 def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
-    box, out = outbox(), []
+    box, out = outbox(), connected()
     sent(box, packets, waiting(1, 1), now=10.0)
-    box.retry(29.0, 20.0, out)
-    assert out == []
-    box.retry(30.0, 20.0, out)
+    box.in_flight.send_again(out, 29.0, 20.0)
+    assert packets(out) == []
+    box.in_flight.send_again(out, 30.0, 20.0)
     assert [one.dup for one in packets(out)] == [True]
-    box.retry(49.0, 20.0, out)
-    assert out == []
+    box.in_flight.send_again(out, 49.0, 20.0)
+    assert packets(out) == []
 
 
 def test_resume_keeps_the_old_order(waiting: Any, packets: Any) -> None:
-    box, out = outbox(), []
+    box, out = outbox(), connected()
     sent(box, packets, waiting(9, 1), waiting(3, 2), waiting(5, 1), waiting(1, 2))
-    box.resume(0.0, out)
+    box.in_flight.send_again(out, 0.0)
     assert [one.message_id for one in packets(out)] == [9, 3, 5, 1]
 
 
@@ -322,7 +280,7 @@ def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, pack
     assert box.record
     assert box.assigned == {0x1_0005: 6}
     assert box.recording
-    out: list[bytes] = []
+    out = connected()
     box.recorded(out, 1.0)
     box.pump(1.0, out, [])
     assert [(one.message_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
@@ -355,19 +313,20 @@ def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, pack
 
 def test_messages_for_an_absent_client_wait(waiting: Any, packets: Any) -> None:
     box = outbox()
-    box.connected = box.open = False
+    box.open = False
     batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2)]
-    assert sent(box, packets, *batch) == []
+    done: list[Any] = []
+    assert box.deliver(batch, 0.0, None, done) == done == []
     assert box.pending() == batch
 
 
 def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.open = False
-    out, done = [], []
+    out, done = connected(), []
     batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2), waiting(4, 1, user_data="0"), waiting(5, 0)]
     box.deliver(batch, 0.0, out, done)
-    assert (out, done) == ([], [batch[1], batch[3], batch[4]])
+    assert (packets(out), done) == ([], [batch[1], batch[3], batch[4]])
     assert box.dropped == 3
     assert box.pending() == [batch[0], batch[2]]
     box.open = True
@@ -383,11 +342,11 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     _, transmission = box.receive(2)
     box.restore([(1, acknowledged), (2, transmission)])
     assert set(box.pending()) == {first, second}
-    out: list[bytes] = []
-    box.resume(0.0, out)
+    out = connected()
+    box.in_flight.send_again(out, 0.0)
     box.pump(0.0, out, [])
     assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
-    assert box.unacknowledged == 2
+    assert box.in_flight.unacknowledged == 2
 
 
 def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> None:
@@ -396,9 +355,9 @@ def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> N
         sent(box, packets, waiting(number, 1 + number % 2))
         if number % 2:
             box.receive(number)
-            box.in_flight[number].phase = Phase.RELEASED
+            box.in_flight[number].phase = Phase.AWAITING_PUBCOMP
             box.complete(number)
         else:
             box.acknowledge(number)
-            box.free([number])
-    assert not box.in_flight and not box.backlog and not box.assigned and not box.unacknowledged
+            box.in_flight.free([number])
+    assert not box.in_flight and not box.backlog and not box.assigned and not box.in_flight.unacknowledged

@@ -20,10 +20,13 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
+from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.backend import ClientSubscription, Recovered, Side, StateKey, UnitOfWork
-from bridge.mqtt import channel as channel_module
-from bridge.mqtt.channel import Channel, Connection
+from bridge.mq.backend import ClientSubscription, Completion, Recovered, UnitOfWork
+from bridge.mqtt.transport import channel as channel_module
+from bridge.mqtt.transport.channel import Channel
+from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.service.observers import Observer
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Pingreq, Pingresp, Publish, encode
@@ -77,12 +80,14 @@ class FakeBackend:
         #: committed
         self.entered: list[tuple[Any, bool]] = []
         self.removed: list[Any] = []
-        self.states: dict[StateKey, bytes] = {}
+        self.states: dict[StateKey, SessionRecord] = {}
         self.subscribed: list[tuple[str, str, int, bool]] = []
         self.unsubscribed: list[tuple[str, str]] = []
         self.dead: list[tuple[Any, int]] = []
         #: topic -> reason code of publications, topic filter -> reason code of subscriptions
         self.refused: dict[str, int] = {}
+        #: reason codes of publications that were refused
+        self.refusals: list[int] = []
         #: user -> reason code for which it may not receive messages
         self.outsiders: dict[str, int] = {}
         #: every (client identifier, user) asked for
@@ -91,7 +96,8 @@ class FakeBackend:
         self.admits_at_once = True
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
-        self.recovered = Recovered({}, [])
+        self.recovered = Recovered([], [])
+        self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self._changed = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -123,30 +129,29 @@ class FakeBackend:
         if self.lying:
             consumer(self.lying)
 
-    def execute(self, unit: UnitOfWork) -> None:
+    def submit(self, unit: UnitOfWork) -> dict[int, int]:
         self.units.append(unit)
-        for index, (message, _) in enumerate(unit.publications):
-            if message.topic in self.refused:
-                unit.refusals[index] = self.refused[message.topic]
-        if unit.refusals and unit.amend is not None:
-            unit.states = unit.amend(unit, unit.refusals)
-        if unit.refusals and unit.refused is not None:
-            unit.refused(unit)
+        refusals = {
+            index: self.refused[message.topic]
+            for index, (message, _) in enumerate(unit.publications)
+            if message.topic in self.refused
+        }
+        records = unit.records_without(refusals)
+        self.refusals += refusals.values()
 
         def take_effect() -> None:
-            unit.failure = self.failure
-            if not unit.failure:
-                self.entered += [one for index, one in enumerate(unit.publications) if index not in unit.refusals]
+            if not self.failure:
+                self.entered += [one for index, one in enumerate(unit.publications) if index not in refusals]
                 self.removed += unit.removals
-                for key, record in unit.states.items():
+                for key, record in records.items():
                     if record is None:
                         self.states.pop(key, None)
                     else:
                         self.states[key] = record
-            if unit.done is not None:
-                unit.done(unit)
+            self.on_completed([Completion(unit.number, self.failure, refusals)])
 
         self._ask(take_effect)
+        return refusals
 
     def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
         self.admitted.append((client_id, user))
@@ -253,7 +258,14 @@ class Client:
 class Bridge:
     """`async with Bridge(...) as bridge`: a telemetry channel on a free port, its service and the fake queue manager."""
 
-    def __init__(self, limits: dict[str, Any] | None = None, backend: FakeBackend | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        limits: dict[str, Any] | None = None,
+        backend: FakeBackend | None = None,
+        observers: Sequence[Observer] = (),
+        **config: Any,
+    ) -> None:
+        self.observers = observers
         self.limits = LimitsConfig(**limits or {})
         self.config = ChannelConfig(port=0, **config)
         self.backend = backend or FakeBackend()
@@ -263,13 +275,18 @@ class Bridge:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._fail)
         self.failed: list[Any] = []
-        self.service = TelemetryService(self.backend, self.limits, loop.time, queue_manager_name="MQB1")  # type: ignore[arg-type]
+        self.service = TelemetryService(
+            self.backend,  # type: ignore[arg-type]
+            self.limits,
+            loop.time,
+            queue_manager_name="MQB1",
+            observers=self.observers,
+        )
         await self.service.start()
         self.channel = Channel(
             self.config,
             self.service,
             pending_bytes=self.limits.pending_bytes,
-            pending_publications=self.limits.pending_publications,
         )
         self.address = await self.channel.listen()
         return self
@@ -310,7 +327,7 @@ class Bridge:
             await turn
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> TcpConnection:
         """The only connection there is."""
         (connection,) = self.channel.connections
         return connection
@@ -328,7 +345,7 @@ def restart() -> Callable[[FakeBackend], FakeBackend]:
     def make(before: FakeBackend, *subscriptions: ClientSubscription) -> FakeBackend:
         after = FakeBackend()
         after.states = dict(before.states)
-        after.recovered = Recovered(dict(before.states), list(subscriptions))
+        after.recovered = Recovered(list(before.states.values()), list(subscriptions))
         return after
 
     return make

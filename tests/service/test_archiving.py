@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bridge.archive.recorder import Recorder
 from bridge.config.archive import ArchiveConfig
+from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 
@@ -42,11 +43,9 @@ def archived(bridge: Any, tmp_path: Path) -> Archived:
         limits: dict[str, Any] | None = None, backend: Any = None, **config: Any
     ) -> AsyncIterator[tuple[Any, Rows]]:
         rows = Rows()
-        recorder: Recorder | None = None
-        async with bridge(limits, backend) as running:
-            recorder = Recorder(ArchiveConfig(directory=tmp_path / "archive", **config), running.service.clock)
-            recorder.begin(running.backend.recovered.subscriptions)
-            running.service.archive = recorder
+        clock = asyncio.get_running_loop().time
+        recorder = Recorder(ArchiveConfig(directory=tmp_path / "archive", **config), clock)
+        async with bridge(limits, backend, [recorder]) as running:
             yield running, rows
         recorder.close(10)
         rows += read(tmp_path / "archive")
@@ -117,7 +116,7 @@ async def test_it_counts_how_often_a_message_was_sent(archived: Archived) -> Non
         running.backend.deliver(running.backend.publication(1, 1))
         await first.receive()
         first.vanish()
-        await running.until(lambda: running.service.sessions["c"].connection is None)
+        await running.until(lambda: "c" not in running.service.clients)
         again = await running.connect(clean_session=False)
         assert (await again.receive()).dup
         again.send(Puback(1))

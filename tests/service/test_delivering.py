@@ -271,7 +271,7 @@ async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridg
             running.backend.deliver(running.backend.publication(number, 0, client_id="quick"))
             assert await quick.receive() == sent(number, 0)
             assert number < 1000
-        transport = session.connection._transport
+        transport = running.service.clients["slow"].transport._transport
         held = transport.get_write_buffer_size()
         assert 200_000 <= held < 200_000 + 110_000
         for _ in range(100):
@@ -295,12 +295,12 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_either(bridge
         client.writer.transport.pause_reading()
         publication = running.backend.publication
         running.backend.deliver(*(publication(number, 0, payload=bytes(1_000_000)) for number in range(1, 19)))
-        await running.until(lambda: running.connection.paused)
+        await running.until(lambda: running.connection._held)
         client.writer.transport.resume_reading()
         client.send(Publish("t", b"", 1, False, False, 9))
         packets = [await client.receive() for _ in range(19)]
         assert sum(isinstance(packet, Puback) for packet in packets) == 1
-        await running.until(lambda: not running.connection.paused)
+        await running.until(lambda: not running.connection._held)
 
 
 # Unusual message ids --------------------------------------------------------------------------------------------------

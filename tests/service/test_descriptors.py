@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.channel import Room
+from bridge.mqtt.transport.channel import Room
 from bridge.service.descriptors import RESERVE, room_for
 from bridge.wire.mqtt import Connack
 

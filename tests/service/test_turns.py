@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.backend import UnitOfWork
-from bridge.mqtt import channel as channel_module
+from bridge.mqtt import protocol as protocol_module
 from bridge.service import telemetry as telemetry_module
 from bridge.wire import cmqc
 from bridge.wire.mqtt import (
@@ -27,13 +27,13 @@ from bridge.wire.mqtt import (
 
 async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
-    monkeypatch.setattr(telemetry_module, "PACKETS_AT_A_TURN", 10)
+    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
     turns: list[tuple[str, int]] = []
     received = telemetry_module.TelemetryService.received
 
-    def noted(self: Any, connection: Any, packets: Any) -> None:
-        turns.append((connection.session.client_id, len(packets)))
-        received(self, connection, packets)
+    def noted(self: Any, client: Any, events: Any) -> None:
+        turns.append((client.peer.client_id, len(events)))
+        received(self, client, events)
 
     monkeypatch.setattr(telemetry_module.TelemetryService, "received", noted)
     async with bridge() as running:
@@ -49,7 +49,7 @@ async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pyte
 
 async def test_a_turn_takes_so_many_bytes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets that are cut by the end of a turn are whole, and in order."""
-    monkeypatch.setattr(channel_module, "RECEIVED_AT_A_TURN", 7)
+    monkeypatch.setattr(protocol_module, "BYTES_AT_A_TURN", 7)
     async with bridge() as running:
         client = await running.connect()
         published = [Publish("topic", b"%d" % number, 2, False, False, number) for number in range(1, 60)]
@@ -79,7 +79,7 @@ async def test_what_a_client_sends_before_it_is_accepted_is_worked_on_in_order(b
 
 
 async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_module, "PACKETS_AT_A_TURN", 40)
+    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 40)
     async with bridge() as running:
         client, other = await running.connect("c"), await running.connect("o")
         many = [Subscribe(number, [(f"{number}/{one}", 0) for one in range(50)]) for number in range(1, 20)]

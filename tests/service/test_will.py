@@ -67,7 +67,7 @@ async def test_a_will_that_mq_refuses_harms_nobody(bridge: Any) -> None:
         running.backend.refused["will"] = 2051
         client = await running.connect(will=Will("will", b"", 2))
         client.vanish()
-        await running.backend.until(lambda: bool(running.backend.units and running.backend.units[-1].refusals))
+        await running.backend.until(lambda: bool(running.backend.refusals))
         other = await running.connect()
         await other.silent()
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.backend import ClientSubscription, Side, StateKey, UnitOfWork
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, Side, StateKey, decode
+from bridge.mq.backend import ClientSubscription
+from bridge.mq.embedded import backend as backend_module
 from bridge.mq.embedded.backend import PUBLICATION_QUEUE, EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -21,6 +24,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh
+from tests.mq.units import Unit, Units
 from tests.patience import PATIENCE
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -34,6 +38,8 @@ class Service:
         self.queue_manager = queue_manager
         self.backend = EmbeddedBackend(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
         self.batches: list[list] = []
+        self.units = Units()
+        self.backend.on_completed = self.units.completed
         #: what happened, in order
         self.events: list[tuple] = []
 
@@ -60,11 +66,12 @@ class Service:
         await asyncio.sleep(0)
         await self.flush()
 
-    async def execute(self, *units: UnitOfWork) -> None:
+    async def execute(self, *units: Unit) -> None:
         """Run units of work, all given at once."""
         for unit in units:
             unit.done = lambda unit: self.events.append(("done", unit))
-            self.backend.execute(unit)
+            self.units.add(unit)
+            self.backend.submit(unit)
         await self.flush()
         assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
 
@@ -134,16 +141,19 @@ def run(tmp_path: Path):
     return once
 
 
-def publication(topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev") -> PublicationMessage:
+def publication(
+    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", message_id: int = 1
+) -> PublicationMessage:
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Persistence=int(qos > 0))
-    return PublicationMessage(md, client_id, topic, payload, qos, 1 if qos else 0)
+    return PublicationMessage(md, client_id, topic, payload, qos, message_id if qos else 0)
 
 
-def unit(*publications: PublicationMessage, retain: bool = False, removals=(), states=None) -> UnitOfWork:
-    made = UnitOfWork()
+def unit(*publications: PublicationMessage, retain: bool = False, removals=(), records=(), ended=()) -> Unit:
+    """`records` are written, `ended` removed."""
+    made = Unit()
     made.publications = [(one, retain) for one in publications]
     made.removals = list(removals)
-    made.states = states or {}
+    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
     return made
 
 
@@ -222,17 +232,17 @@ def test_a_failed_removal_leaves_the_message_on_the_queue(run):
 def test_the_latest_state_wins_and_none_removes(run):
     async def first(service):
         await service.execute(
-            unit(states={received("a"): b"1", received("b"): b"1"}),
-            unit(states={received("a"): b"2", StateKey(Side.SENT, "a"): b"s"}),
-            unit(states={received("a"): b"3", received("b"): None, received("c"): None}),
+            unit(records=[ReceivedRecord("a", [1]), ReceivedRecord("b", [1])]),
+            unit(records=[ReceivedRecord("a", [2]), SentRecord("a", sent=[7])]),
+            unit(records=[ReceivedRecord("a", [3])], ended=[received("b"), received("c")]),
         )
 
     async def second(service):
-        assert service.recovered.states == {received("a"): b"3", StateKey(Side.SENT, "a"): b"s"}
-        await service.execute(unit(states={received("a"): b"4"}), unit(states={received("a"): None}))
+        assert sorted(service.recovered.records, key=repr) == [ReceivedRecord("a", [3]), SentRecord("a", sent=[7])]
+        await service.execute(unit(records=[ReceivedRecord("a", [4])]), unit(ended=[received("a")]))
 
     async def third(service):
-        assert service.recovered.states == {StateKey(Side.SENT, "a"): b"s"}
+        assert service.recovered.records == [SentRecord("a", sent=[7])]
         assert service.queue_manager.queues["SYSTEM.MQTT.PERSISTENT.STATE"].depth == 1
 
     for work in (first, second, third):
@@ -241,13 +251,13 @@ def test_the_latest_state_wins_and_none_removes(run):
 
 def test_a_state_stays_when_its_successors_cannot_be_written(run):
     async def first(service):
-        await service.execute(unit(states={received("a"): b"old"}))
+        await service.execute(unit(records=[ReceivedRecord("a", [9])]))
         with service.failing_disk():
-            await service.execute(*(unit(states={received("a"): bytes([n])}) for n in range(4)))
-        assert service.queue_manager.states["received:a"].message.data == b"old"
+            await service.execute(*(unit(records=[ReceivedRecord("a", [n])]) for n in range(4)))
+        assert decode(service.queue_manager.states["received:a"].message.data) == ReceivedRecord("a", [9])
 
     async def second(service):
-        assert service.recovered.states == {received("a"): b"old"}
+        assert service.recovered.records == [ReceivedRecord("a", [9])]
 
     run(first)
     run(second)
@@ -347,28 +357,19 @@ def test_only_retained_publications_that_persist_survive(run):
 def test_refusals_name_the_publication_and_the_reason(run):
     async def work(service):
         await service.subscribe("c1", ("#", 1))
-        amended = []
         mixed = unit(
-            publication("open/1"),
-            publication("closed/1"),
-            publication("x" * 10_241),
-            publication("open/2"),
-            states={received("dev"): b"before"},
+            publication("open/1", qos=2, message_id=1),
+            publication("closed/1", qos=2, message_id=2),
+            publication("x" * 10_241, qos=2, message_id=3),
+            publication("open/2", qos=2, message_id=4),
+            records=[ReceivedRecord("dev", [1, 2, 3, 4, 5])],
         )
-
-        def amend(one: UnitOfWork, refusals: dict[int, int]) -> dict[StateKey, bytes | None]:
-            amended.append(dict(refusals))
-            return {received("dev"): b"amended"}
-
-        told = []
-        mixed.amend = amend
-        mixed.refused = lambda one: told.append(dict(one.refusals))
         await service.execute(mixed)
         assert mixed.refusals == {1: cmqc.MQRC_PUT_INHIBITED, 2: cmqc.MQRC_TOPIC_STRING_ERROR}
-        assert amended == told == [mixed.refusals]
         assert mixed.failure == cmqc.MQRC_NONE
         assert [one.topic for one in service.transmissions] == ["open/1", "open/2"]
-        assert service.queue_manager.states["received:dev"].message.data == b"amended"
+        # The record does not say that what was refused was received.
+        assert decode(service.queue_manager.states["received:dev"].message.data) == ReceivedRecord("dev", [1, 4, 5])
 
     run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
 
@@ -533,3 +534,66 @@ def test_after_stop_another_may_have_the_queue(run):
         assert [one.topic for one in service.transmissions] == ["t"]
 
     run(work)
+
+
+# Records of sessions --------------------------------------------------------------------------------------------------
+
+
+def put_state(service: Service, data: bytes) -> None:
+    connection = EmbeddedConnection(service.queue_manager)
+    connection.put1(MQOD(ObjectName=STATE_QUEUE), Message(MQMD(), data), cmqc.MQPMO_NONE)
+    connection.disconnect()
+
+
+def test_a_message_that_is_no_record_ends_the_start_in_words(run):
+    async def first(service):
+        await asyncio.to_thread(put_state, service, b"MQXR")
+
+    async def second(service):
+        raise AssertionError("it starts")
+
+    run(first)
+    with pytest.raises(MQError, match="MQXR uses a queue of that name") as end:
+        run(second)
+    assert end.value.reason == cmqc.MQRC_FORMAT_ERROR
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (b'{"side":"received","clientIdentifier":"a","version":3}', "a newer bridge has written it"),
+        (b"rubbish", "it holds no record of a session"),
+    ],
+)
+def test_a_record_that_cannot_be_read_ends_the_start_in_words(run, monkeypatch, written, why):
+    async def first(service):
+        monkeypatch.setattr(backend_module, "encode", lambda record: written)
+        await service.execute(unit(records=[ReceivedRecord("a", [1])]))
+
+    async def second(service):
+        raise AssertionError("it starts")
+
+    run(first)
+    with pytest.raises(MQError, match=why):
+        run(second)
+
+
+def test_records_of_version_1_are_read(run, monkeypatch):
+    async def first(service):
+        monkeypatch.setattr(
+            backend_module,
+            "encode",
+            lambda record: b'{"clientIdentifier":"a","received":[5]}'
+            if isinstance(record, ReceivedRecord)
+            else b'{"clientIdentifier":"a","sent":[6],"connected":true}',
+        )
+        await service.execute(unit(records=[ReceivedRecord("a", [1]), SentRecord("a")]))
+
+    async def second(service):
+        assert sorted(service.recovered.records, key=repr) == [
+            ReceivedRecord("a", [5]),
+            SentRecord("a", sent=[6], connected=True),
+        ]
+
+    run(first)
+    run(second)

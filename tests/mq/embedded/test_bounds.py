@@ -18,7 +18,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
-from bridge.mq.backend import UnitOfWork
+from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.glob import Glob, Wildcard
@@ -100,12 +100,14 @@ def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None
             backend.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
             route = manager.topics.route("n")
             route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
-            ended: list[UnitOfWork] = []
-            unit = UnitOfWork(ended.append)
+            ended: list[Completion] = []
+            backend.on_completed = ended.extend
+            unit = UnitOfWork()
             unit.publications = [(_publication("n"), True), (_publication("fine"), False), (_publication("n"), False)]
-            backend.execute(unit)
-            assert ended == [unit] and not unit.failure
-            assert unit.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
+            backend.submit(unit)
+            (completion,) = ended
+            assert not completion.failure
+            assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
             assert [one.topic for one in came] == ["fine"]
             assert manager.queues[XMITQ].depth == 1
             assert not manager.retained
@@ -123,18 +125,16 @@ def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> No
             backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
             unit = UnitOfWork()
             unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
-            backend.execute(unit)
+            refusals = backend.submit(unit)
             assert len(manager.retained) == 6
-            assert set(unit.refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
+            assert set(refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
             for payload in (b"new", b""):  # what takes no more is taken, and room that is made is there
                 again = UnitOfWork()
                 again.publications = [(_publication("t/0", payload), True)]
-                backend.execute(again)
-                assert not again.refusals
+                assert not backend.submit(again)
             more = UnitOfWork()
             more.publications = [(_publication("t/99", b""), True), (_publication("t/99", bytes(500)), True)]
-            backend.execute(more)
-            assert not more.refusals
+            assert not backend.submit(more)
         finally:
             manager.close()
 

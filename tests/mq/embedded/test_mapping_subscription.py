@@ -96,14 +96,14 @@ def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
     async def publish() -> None:
         backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
         done = asyncio.Event()
-        unit = UnitOfWork(lambda _unit: done.set())
+        backend.on_completed = lambda _completions: done.set()
+        unit = UnitOfWork()
         for payload in (b"state", b""):
             unit.publications.append(
                 (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
             )
-        backend.execute(unit)
+        assert not backend.submit(unit)
         await done.wait()
-        assert not unit.refusals
 
     asyncio.run(publish())
     assert take(intake) == [(b"state", True), (b"", True)]

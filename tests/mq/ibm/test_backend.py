@@ -17,8 +17,8 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
 from bridge.mq import worker
-from bridge.mq.backend import Side, StateKey, UnitOfWork
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
@@ -30,6 +30,7 @@ from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.mq.units import Unit, Units
 from tests.patience import PATIENCE
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -125,6 +126,9 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
     manager.close()
 
 
+UNITS = Units()
+
+
 def backend_of(
     manager: QueueManager,
     fault: Fault,
@@ -159,12 +163,19 @@ def publication(client_id: str, number: int) -> PublicationMessage:
     return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
 
 
-async def ended(backend: IbmBackend, fill: Callable[[UnitOfWork], None]) -> UnitOfWork:
-    done: asyncio.Future[UnitOfWork] = asyncio.get_running_loop().create_future()
-    unit = UnitOfWork(done.set_result)
+async def ended(backend: IbmBackend, fill: Callable[[Unit], None]) -> Unit:
+    done: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
+    unit = Unit()
+    unit.done = done.set_result
     fill(unit)
-    backend.execute(unit)
+    UNITS.add(unit)
+    backend.on_completed = UNITS.completed
+    backend.submit(unit)
     return await asyncio.wait_for(done, PATIENCE)
+
+
+def keep(unit: Unit, record: SessionRecord) -> None:
+    unit.records[record.key] = record
 
 
 async def stop(backend: IbmBackend) -> None:
@@ -195,7 +206,7 @@ def payloads(manager: QueueManager) -> dict[str, list[int]]:
     return found
 
 
-async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, bytes]:
+async def publish_all(manager: QueueManager, fault: Fault) -> list[SessionRecord]:
     """Three clients publish in units of work given without waiting; returns the records after a restart."""
     backend = backend_of(manager, fault)
     await asyncio.wait_for(backend.open(), PATIENCE)
@@ -204,9 +215,9 @@ async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, byt
     for round_ in range(4):
         for client_id in ("a", "b", "c"):
 
-            def fill(unit: UnitOfWork, client_id: str = client_id, round_: int = round_) -> None:
+            def fill(unit: Unit, client_id: str = client_id, round_: int = round_) -> None:
                 unit.publications = [(publication(client_id, round_ * 2 + step), False) for step in (0, 1)]
-                unit.states[StateKey(Side.RECEIVED, client_id)] = b'{"round": %d}' % round_
+                keep(unit, ReceivedRecord(client_id, [round_]))
 
             units.append(ended(backend, fill))
     for unit in await asyncio.gather(*units):
@@ -216,7 +227,7 @@ async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, byt
     after = backend_of(manager, Fault("none", 0, after=False))
     recovered = await asyncio.wait_for(after.open(), PATIENCE)
     await stop(after)
-    return recovered.states
+    return recovered.records
 
 
 def calls_without_fault(manager: QueueManager, purpose: str, run: Callable[[QueueManager, Fault], Any]) -> int:
@@ -234,10 +245,10 @@ def test_publications_are_there_once_wherever_the_connection_breaks(queue_manage
     struck = set()
     for number in range(1, total + 1):
         fault = Fault("publisher", number, after=after)
-        states = asyncio.run(publish_all(queue_manager, fault))
+        records = asyncio.run(publish_all(queue_manager, fault))
         assert payloads(queue_manager) == expected, f"verb {number} ({fault.struck})"
-        records = {key.client_id: record for key, record in states.items() if key.side is Side.RECEIVED}
-        assert records == dict.fromkeys("abc", b'{"round": 3}'), f"verb {number} ({fault.struck})"
+        received = {one.clientIdentifier: one.received for one in records if isinstance(one, ReceivedRecord)}
+        assert received == {client_id: [3] for client_id in "abc"}, f"verb {number} ({fault.struck})"
         struck.add(fault.struck)
     assert {"open", "put", "commit"} <= struck
 
@@ -264,9 +275,9 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
         transmission = await asyncio.wait_for(arrived.get(), PATIENCE)
         seen.append(transmission.message.data)
 
-        def fill(unit: UnitOfWork, transmission: Any = transmission, number: int = number) -> None:
+        def fill(unit: Unit, transmission: Any = transmission, number: int = number) -> None:
             unit.removals = [transmission]
-            unit.states[StateKey(Side.SENT, "dev")] = b"%d" % number
+            keep(unit, SentRecord("dev", sent=[number]))
 
         units.append(ended(backend, fill))
     assert seen == [str(number).encode() for number in range(6)]
@@ -276,7 +287,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
     assert arrived.empty(), "a message was handed over twice"
     after = backend_of(manager, Fault("none", 0, after=False))
     recovered = await asyncio.wait_for(after.open(), PATIENCE)
-    assert recovered.states[StateKey(Side.SENT, "dev")] == b"5"
+    assert [one.sent for one in recovered.records if isinstance(one, SentRecord)] == [[5]]
     await stop(after)
     assert drain(manager, TRANSMIT) == []
 
@@ -295,11 +306,11 @@ def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, as
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
 
-    async def run() -> UnitOfWork:
+    async def run() -> Unit:
         backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
         await backend.open()
 
-        def fill(unit: UnitOfWork) -> None:
+        def fill(unit: Unit) -> None:
             shut = publication("shut", 0)
             unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
 
@@ -349,25 +360,24 @@ def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_man
     connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
-    key = StateKey(Side.RECEIVED, "a")
 
-    async def run() -> dict[StateKey, bytes]:
+    async def run() -> list[SessionRecord]:
         backend = backend_of(queue_manager, Fault("none", 0, after=False))
         await backend.open()
 
-        def fill(unit: UnitOfWork) -> None:
-            unit.publications = [(publication("a", 0), False), (publication("shut", 0), False)]
-            unit.states[key] = b"both"
-            unit.amend = lambda unit, refusals: {key: b"without %d" % next(iter(refusals))}
+        def fill(unit: Unit) -> None:
+            unit.publications = [(publication("a", 0), False), (publication("shut", 1), False)]
+            keep(unit, ReceivedRecord("a", [1, 2, 7]))
 
         await ended(backend, fill)
         await stop(backend)
         after = backend_of(queue_manager, Fault("none", 0, after=False))
         recovered = await after.open()
         await stop(after)
-        return recovered.states
+        return recovered.records
 
-    assert asyncio.run(run()) == {key: b"without 1"}
+    (record,) = asyncio.run(run())
+    assert isinstance(record, ReceivedRecord) and record.received == [1, 7]
 
 
 # What somebody else does to the state queue ---------------------------------------------------------------------------
@@ -394,9 +404,9 @@ def test_a_receipt_that_somebody_took_away(
         failures = []
         for number in range(4):
 
-            def fill(unit: UnitOfWork, number: int = number) -> None:
+            def fill(unit: Unit, number: int = number) -> None:
                 unit.publications = [(publication("a", number), False)]
-                unit.states[StateKey(Side.SENT, "a")] = b"%d" % number
+                keep(unit, SentRecord("a", sent=[number]))
 
             failures.append((await ended(backend, fill)).failure)
             drain(queue_manager, persistent_state.STATE_QUEUE)
@@ -444,7 +454,7 @@ def test_authority_is_asked_for_the_client(
             subscribed: asyncio.Future[list[int]] = loop.create_future()
             backend.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
 
-            def fill(unit: UnitOfWork, user: str = user) -> None:
+            def fill(unit: Unit, user: str = user) -> None:
                 identity = ClientIdentity("c", user.encode())
                 unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
 
@@ -521,8 +531,8 @@ async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> 
     assert await asyncio.wait_for(answered, PATIENCE) == [0]
 
 
-async def published(backend: IbmBackend, client_id: str, number: int) -> UnitOfWork:
-    def fill(unit: UnitOfWork) -> None:
+async def published(backend: IbmBackend, client_id: str, number: int) -> Unit:
+    def fill(unit: Unit) -> None:
         unit.publications = [(publication(client_id, number), False)]
 
     return await ended(backend, fill)
@@ -681,18 +691,17 @@ def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(
 
 def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
     """It is committed: the record that belongs to it is among what the next bridge reads."""
-    key = StateKey(Side.RECEIVED, "a")
 
-    async def run() -> dict[StateKey, bytes]:
+    async def run() -> list[SessionRecord]:
         made: list[tuple[str, BreakableConnection]] = []
         first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
         await asyncio.wait_for(first.open(), PATIENCE)
         (publisher,) = (connection for kind, connection in made if kind == "publisher")
         gate = publisher.gates["commit"] = threading.Event()
 
-        def fill(unit: UnitOfWork) -> None:
+        def fill(unit: Unit) -> None:
             unit.publications = [(publication("a", 1), False)]
-            unit.states[key] = b"received 1"
+            keep(unit, ReceivedRecord("a", [1]))
 
         committing = asyncio.ensure_future(ended(first, fill))
         # The receipt before is taken, the new one is not committed yet.
@@ -714,15 +723,15 @@ def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueM
         first.abandon(lambda: gone.set_result(None))
         await asyncio.wait_for(gone, PATIENCE)
         await stop(second)
-        return recovered.states
+        return recovered.records
 
-    assert asyncio.run(run()) == {key: b"received 1"}
+    (record,) = asyncio.run(run())
+    assert isinstance(record, ReceivedRecord) and record.received == [1]
     assert payloads(queue_manager) == {"a": [1]}
 
 
 def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
     """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
-    key = StateKey(Side.RECEIVED, "a")
     connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/a') PUB(DISABLED)")[0].ok
 
@@ -733,23 +742,22 @@ def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_man
                 assert connection.command("ALTER TOPIC(SHUT) PUB(ENABLED)")[0].ok
             return struck
 
-    async def run() -> tuple[UnitOfWork, dict[StateKey, bytes]]:
+    async def run() -> tuple[Unit, list[SessionRecord]]:
         backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
         await asyncio.wait_for(backend.open(), PATIENCE)
 
-        def fill(unit: UnitOfWork) -> None:
+        def fill(unit: Unit) -> None:
             unit.publications = [(publication("a", 1), False)]
-            unit.states[key] = b"with"
-            unit.amend = lambda unit, refusals: {key: b"without"}
+            keep(unit, ReceivedRecord("a", [2]))
 
         unit = await ended(backend, fill)
         await stop(backend)
         after = backend_of(queue_manager, NONE)
         recovered = await asyncio.wait_for(after.open(), PATIENCE)
         await stop(after)
-        return unit, recovered.states
+        return unit, recovered.records
 
-    unit, states = asyncio.run(run())
+    unit, (record,) = asyncio.run(run())
     assert unit.refusals == {}
-    assert states == {key: b"with"}
+    assert isinstance(record, ReceivedRecord) and record.received == [2]
     assert payloads(queue_manager) == {"a": [1]}

@@ -301,8 +301,7 @@ def test_the_backend(manager: Manager, enforced: bool) -> None:
             backend.subscribe("c", [("plant/#", 1), ("x", 0)], done.set_result, durable=False, user=user)
             subscribed[user] = await done
             unit = publication("plant/a", user)
-            backend.execute(unit)
-            published[user] = unit.refusals.get(0, 0)
+            published[user] = backend.submit(unit).get(0, 0)
         return admitted, subscribed, published
 
     no = cmqc.MQRC_NOT_AUTHORIZED if enforced else 0

@@ -1,0 +1,53 @@
+"""Units of work with what became of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from bridge.mq.backend import Completion, UnitOfWork
+
+_numbers = itertools.count(1)
+
+
+class Unit(UnitOfWork):
+    """A unit of work that knows its completion; `done` is called with it then."""
+
+    __slots__ = ("completion", "done")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = next(_numbers)
+        self.completion: Completion | None = None
+        self.done: Callable[[Unit], None] = lambda unit: None
+
+    @property
+    def failure(self) -> int:
+        assert self.completion is not None
+        return self.completion.failure
+
+    @property
+    def refusals(self) -> Mapping[int, int]:
+        assert self.completion is not None
+        return self.completion.refusals
+
+    @property
+    def diverted(self) -> Mapping[int, int]:
+        assert self.completion is not None
+        return self.completion.diverted
+
+
+class Units:
+    """The units that a backend was given; its `on_completed` is `completed`."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, Unit] = {}
+
+    def add(self, unit: Unit) -> None:
+        self._under_way[unit.number] = unit
+
+    def completed(self, completions: object) -> None:
+        for completion in completions:  # type: ignore[attr-defined]
+            unit = self._under_way.pop(completion.number)
+            unit.completion = completion
+            unit.done(unit)
