@@ -19,8 +19,8 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD
-from bridge.mq.outlet import Outlet
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
@@ -112,7 +112,7 @@ class Replay:
     def __init__(self, connection: Connection, run: str, target: Target) -> None:
         """Look for the record of an earlier run. Raises MQError."""
         self._connection = connection
-        self._outlet = Outlet(connection)
+        self._producer = MessageProducer(connection)
         self._progress = Progress(connection, f"replay {run}")
         self.run = run
         self.target = target
@@ -155,7 +155,7 @@ class Replay:
         began, count = time.monotonic(), 0
         for unit in _units(selection, self.position.sequence, limit):
             for row in unit:
-                self._outlet.put(message_of(row, self.run, self.target))
+                self._producer.put(message_of(row, self.run, self.target))
             self.position.sequence = unit[-1]["sequence"]
             self.position.count += len(unit)
             self._commit()
@@ -185,7 +185,7 @@ class Replay:
     def _commit(self) -> None:
         self._progress.save(msgspec.json.encode(self.position))
         self._connection.commit()
-        self._outlet.committed()
+        self._producer.committed()
 
 
 def _units(selection: Selection, after: int, limit: int) -> Iterator[list[dict[str, Any]]]:

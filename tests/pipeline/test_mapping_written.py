@@ -14,8 +14,8 @@ from bridge.mapping.publication import Destination, MappedMessage, Publication, 
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.dead_letters import DeadLetters
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
-from bridge.mq.outlet import Outlet
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq
 from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
@@ -107,7 +107,7 @@ ROWS = [
 def by_the_service(site: Queues, made: ToMq) -> None:
     """As the thread of a mapping does it (`bridge.service.mappings.runner`)."""
     with_connection = Queues(site.directory).connection
-    outlet, letters = Outlet(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
+    producer, letters = MessageProducer(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
     for one in ROWS:
         taken: Publication = publication(one)
         try:
@@ -117,9 +117,9 @@ def by_the_service(site: Queues, made: ToMq) -> None:
             letters.put(original.md, original.data, error.reason, str(error))
             continue
         if mapped is not None:
-            outlet.put(mapped)
+            producer.put(mapped)
     with_connection.commit()
-    outlet.committed()
+    producer.committed()
     with_connection.disconnect()
 
 

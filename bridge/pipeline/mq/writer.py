@@ -22,8 +22,8 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
+from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import Connection
-from bridge.mq.outlet import Outlet, name_of
 from bridge.pipeline import task
 from bridge.pipeline.mq.marker import Marker, digest
 from bridge.pipeline.mq.place import APPLICATION_NAME
@@ -215,7 +215,7 @@ class Unit:
         #: by destination, and whose the context is
         self._handles: dict[tuple[Destination, str], int] = {}
         #: for what is more than a message
-        self._outlet = Outlet(connection, handles=_HANDLES)
+        self._producer = MessageProducer(connection, handles=_HANDLES)
         self._dead_letters = DeadLetters(connection, target.refused or "", APPLICATION_NAME)
         self.rows: list[Row] = []
         self._size = 0
@@ -239,7 +239,7 @@ class Unit:
                 self._dead_letters.put(message.md, message.data, more.reason, str(more), Destination(more.source, True))
                 return
             try:
-                self._outlet.put(more)
+                self._producer.put(more)
             except MQError as error:
                 self._refuse(row, error)
             return
@@ -267,7 +267,7 @@ class Unit:
         if self._refusals is not None:
             self._refusals.leave(self._connection, self._part, self._refused)
         self._connection.commit()
-        self._outlet.committed()
+        self._producer.committed()
         self.rows, self._refused = [], []
         self._size = 0
         self._part += 1

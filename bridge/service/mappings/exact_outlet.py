@@ -97,7 +97,7 @@ class ExactOutletRunner(LinkOutletRunner):
             self._go_on(connection)
         batch = self._config.batch
         most = min(self._most(batch.messages), self._link.in_flight_limit)
-        items = self._intake.take(most, batch.size, batch.time, WAIT)
+        items = self._consumer.take(most, batch.size, batch.time, WAIT)
         if not items:
             self.status.state = State.RUNNING
             return
@@ -133,7 +133,7 @@ class ExactOutletRunner(LinkOutletRunner):
             tally = Tally()
             numbered = {}
             for mid, msg_id in part:
-                for one in self.mapped(self._intake.take_exactly((msg_id,)), tally):
+                for one in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
                     numbered[mid] = one
             # What is no more on the queue, or not to be sent any more, the broker may have all the same.
             gone = [mid for mid, _ in part if mid not in numbered]

@@ -14,7 +14,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.rules.rule import ToMqttRule
-from bridge.mq.intake import Intake
+from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.link import LinkLost, Refusal
 from bridge.service.mappings.link_session import end_session, link_connection
@@ -22,7 +22,7 @@ from bridge.service.mappings.linked import LinkedRunner
 from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
-from bridge.service.mappings.transfer import WAIT, intake_source
+from bridge.service.mappings.transfer import WAIT, consumer_source
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -48,9 +48,9 @@ class LinkOutletRunner(LinkedRunner):
     def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
         super().__init__(name, config, site, status)
         self._rule = ToMqttRule(name, config, site.origin)
-        self._intake_source = intake_source(name, self._rule, site.owner)
-        self._queue = self._intake_source.queue
-        self._source = self._queue or self._intake_source.topic_filter
+        self._consumer_source = consumer_source(name, self._rule, site.owner)
+        self._queue = self._consumer_source.queue
+        self._source = self._queue or self._consumer_source.topic_filter
         self._link_name = config.destination.link
         self._link_config = link
         self._qos = GUARANTEED_QOS[config.guarantee]
@@ -84,11 +84,11 @@ class LinkOutletRunner(LinkedRunner):
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._intake = Intake(connection, self._intake_source, lambda: self._ending)
+        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
 
     def back_out(self) -> None:
         super().back_out()
-        self._intake.ended()
+        self._consumer.ended()
 
     def serve(self, connection: Connection) -> None:
         if not self._link.wait_connected(WAIT):
@@ -127,7 +127,7 @@ class LinkOutletRunner(LinkedRunner):
     def unit(self, connection: Connection) -> None:
         """Run one unit of work, to its commit. Raises LinkLost."""
         batch = self._config.batch
-        items = self._intake.take(self._most(batch.messages), batch.size, batch.time, WAIT)
+        items = self._consumer.take(self._most(batch.messages), batch.size, batch.time, WAIT)
         if not items:
             self.status.state = State.RUNNING
             return
@@ -163,7 +163,7 @@ class LinkOutletRunner(LinkedRunner):
             self._singly -= 1
         else:
             self._losses.clear()
-        self._intake.ended()
+        self._consumer.ended()
         self.status.state = State.RUNNING
         tally.settle(self.status)
         self.archive(tally)
@@ -223,7 +223,7 @@ class LinkOutletRunner(LinkedRunner):
         for item in items:
             tally.taken += 1
             try:
-                request = self._intake.request_of(item.md)
+                request = self._consumer.request_of(item.md)
                 publication = self._rule.map(Message(item.md, item.data), request=request)
             except Unmappable as error:
                 self._bury(item, tally, error.reason, str(error))

@@ -14,9 +14,9 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
-from bridge.mq.intake import OPENED_ELSEWHERE
+from bridge.mq.message_consumer import OPENED_ELSEWHERE
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Connection, Got
-from bridge.mq.outlet import Outlet
 from bridge.mq.worker import LOST, Worker
 from bridge.mqtt.link import Received
 from bridge.service.mappings.site import Site
@@ -202,7 +202,7 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._outlet = Outlet(connection)
+        self._producer = MessageProducer(connection)
 
     def serve(self, connection: Connection) -> None:
         # Those before a message in trouble go first, then its unit of work is its own: the others are not backed out
@@ -223,7 +223,7 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def back_out(self) -> None:
         super().back_out()
-        self._outlet.backed_out()
+        self._producer.backed_out()
 
     def move(self, item: Item, tally: Tally) -> None:
         """Map a message and put it, in the unit of work. Raises Refused when the destination does not take it yet."""
@@ -239,7 +239,7 @@ class PuttingRunner(Runner, Generic[Item]):
             self._dead_letter(item, tally, error.reason, str(error), None)
             return
         try:
-            self._outlet.put(mapped)
+            self._producer.put(mapped)
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
@@ -294,4 +294,4 @@ class PuttingRunner(Runner, Generic[Item]):
         self.status.state = State.RUNNING
         tally.settle(self.status)
         self.archive(tally)
-        self._outlet.committed()
+        self._producer.committed()

@@ -12,8 +12,8 @@ from bridge.config import LinkConfig
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host
-from bridge.mq.intake import mapping_subscriptions, remove_subscription
 from bridge.mq.link_sessions import LinkSessions
+from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc

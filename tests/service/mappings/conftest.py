@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq import intake, worker
+from bridge.mq import message_consumer, worker
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -29,7 +29,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Queues IN and OUT, and a broker. Whatever waits, waits a moment only."""
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(intake, "SLICE", 0.005)
+    monkeypatch.setattr(message_consumer, "SLICE", 0.005)
     for module in (transfer, link_intake, link_outlet, exact_outlet):
         monkeypatch.setattr(module, "WAIT", 0.005)
     for module in (runner, link_outlet):

@@ -1,4 +1,4 @@
-"""Where a mapping takes messages from: a queue, or what is published to a topic filter."""
+"""The consumer of a mapping: gets messages from a queue, or those that are published to a topic filter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from bridge.mapping.message import Message
+from bridge.mq.duplicate_publications import DuplicatePublications
 from bridge.mq.errors import MQError
 from bridge.mq.mapping_subscription import (
     MappingSubscription,
@@ -21,12 +22,11 @@ from bridge.mq.mapping_subscription import (
     resume,
 )
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
-from bridge.mq.overlap import Overlap
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-__all__ = ["OPENED_ELSEWHERE", "Intake", "IntakeSource", "mapping_subscriptions", "remove_subscription"]
+__all__ = ["OPENED_ELSEWHERE", "ConsumerSource", "MessageConsumer", "mapping_subscriptions", "remove_subscription"]
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ _SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
 _GET = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 
 
-class IntakeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mapping takes: `queue` by name, or else all publications to `topic_filter`."""
+class ConsumerSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a consumer takes: `queue` by name, or else all publications to `topic_filter`."""
 
     #: name of the mapping
     mapping: str
@@ -53,8 +53,8 @@ class IntakeSource(msgspec.Struct, frozen=True, kw_only=True):
     requests_queue: str = ""
 
 
-class Intake:
-    """The source of one mapping, open on one connection, for nobody else as long as it is.
+class MessageConsumer:
+    """Takes messages for one mapping on one connection; its source is open for nobody else as long as it is.
 
     Gets are in syncpoint, and the caller ends the unit of work; `ended` is to be called then. Messages come as they are
     (no conversion), properties in an RFH2.
@@ -65,7 +65,7 @@ class Intake:
     """
 
     def __init__(
-        self, connection: Connection, source: IntakeSource, interrupted: Callable[[], bool] = lambda: False
+        self, connection: Connection, source: ConsumerSource, interrupted: Callable[[], bool] = lambda: False
     ) -> None:
         """Open the source. Raises MQError; with a reason of OPENED_ELSEWHERE it may be free later.
 
@@ -80,8 +80,8 @@ class Intake:
         self._queues: list[int] = []
         #: what is kept of requests
         self._requests: int | None = None
-        #: while one subscription takes the place of another: what has come by both
-        self._overlap: Overlap | None = None
+        #: while one subscription takes the place of another
+        self._duplicates: DuplicatePublications | None = None
         #: something was got meanwhile and is not committed
         self._unsettled = False
         if source.queue:
@@ -138,7 +138,7 @@ class Intake:
             left = max(0.0, until - time.monotonic())
             changing = bool(self._former) and not self._unsettled
             taken = self._take(messages, size, seconds, min(left, pause if changing else SLICE))
-            if self._former or self._overlap is not None:
+            if self._former or self._duplicates is not None:
                 taken = self._once(taken)
             if taken:
                 if for_good:
@@ -221,15 +221,15 @@ class Intake:
         """Return the messages taken during a change, without those that the former subscription has delivered already."""
         if not taken:
             if not self._former and not self._unsettled:
-                self._overlap = None  # whatever came by both has come
+                self._duplicates = None  # whatever came by both has come
             return taken
         self._unsettled = True
-        if self._overlap is None:
+        if self._duplicates is None:
             return taken
         if self._former:
-            self._overlap.note(taken)
+            self._duplicates.note(taken)
             return taken
-        return self._overlap.fresh(taken)
+        return self._duplicates.fresh(taken)
 
     def _succeed(self) -> bool:
         """Make the subscription that takes a former one's place, or end the former; return False where it is too early.
@@ -241,7 +241,7 @@ class Intake:
         if self._subscription is None and len(self._former) == 1:
             free = next(name for name in names(self._source.mapping) if name != former.name)
             self._subscription = create(self._connection, free, self._source.topic_filter, self._source.owner)
-            self._overlap = Overlap()
+            self._duplicates = DuplicatePublications()
         elif depth(self._connection, former.queue):
             return False
         else:

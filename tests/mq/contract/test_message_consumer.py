@@ -9,7 +9,7 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.intake import OPENED_ELSEWHERE, Intake, IntakeSource, remove_subscription
+from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer, remove_subscription
 from bridge.mq.mqi import MQOD, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
@@ -25,13 +25,13 @@ def bodies(got) -> list[bytes]:
     ]
 
 
-def take(intake, messages=MANY, size=LARGE, seconds=LONG, wait=0.0, **keywords) -> list[bytes]:
-    return bodies(intake.take(messages, size, seconds, wait, **keywords))
+def take(consumer, messages=MANY, size=LARGE, seconds=LONG, wait=0.0, **keywords) -> list[bytes]:
+    return bodies(consumer.take(messages, size, seconds, wait, **keywords))
 
 
-def settle(app, intake) -> None:
+def settle(app, consumer) -> None:
     app.commit()
-    intake.ended()
+    consumer.ended()
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def queue(mq):
 
 
 @pytest.fixture
-def intake(app, queue):
-    return Intake(app.connection, IntakeSource(mapping="m", queue=queue))
+def consumer(app, queue):
+    return MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue))
 
 
 @pytest.fixture(autouse=True)
@@ -65,53 +65,53 @@ def mapping(connect):
         (MANY, LARGE, 0.0, [b"0000"]),
     ],
 )
-def test_messages_come_in_order_up_to_the_limits(app, intake, queue, messages, size, seconds, taken):
+def test_messages_come_in_order_up_to_the_limits(app, consumer, queue, messages, size, seconds, taken):
     for body in (b"0000", b"1111", b"2222"):
         app.put(queue, body)
-    assert take(intake, messages, size, seconds) == taken
+    assert take(consumer, messages, size, seconds) == taken
 
 
-def test_a_queue_is_open_for_one_mapping_only(app, other, intake, queue):
+def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
     with pytest.raises(MQError) as error:
-        Intake(other.connection, IntakeSource(mapping="another", queue=queue))
+        MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))
     assert error.value.reason in OPENED_ELSEWHERE
-    intake.close()
+    consumer.close()
     app.put(queue, b"1")
-    assert take(Intake(other.connection, IntakeSource(mapping="another", queue=queue))) == [b"1"]
+    assert take(MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))) == [b"1"]
 
 
-def test_what_is_backed_out_comes_again_and_tells_how_often(app, intake, queue):
+def test_what_is_backed_out_comes_again_and_tells_how_often(app, consumer, queue):
     app.put(queue, b"1")
     counts = []
     for _ in range(3):
-        (got,) = intake.take(MANY, LARGE, LONG, 0.0)
+        (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
         counts.append(got.md.BackoutCount)
         app.backout()
-        intake.ended()
+        consumer.ended()
     assert counts == [0, 1, 2]
 
 
-def test_what_is_taken_for_good_does_not_come_again(app, intake, queue):
+def test_what_is_taken_for_good_does_not_come_again(app, consumer, queue):
     app.put(queue, b"1", Persistence=1)
-    assert take(intake, for_good=True) == [b"1"]
+    assert take(consumer, for_good=True) == [b"1"]
     app.backout()
-    assert take(intake) == []
+    assert take(consumer) == []
 
 
-def test_messages_come_whole_and_unconverted(app, intake, queue):
+def test_messages_come_whole_and_unconverted(app, consumer, queue):
     text = "Straße".encode("cp500")
     app.put(queue, text, Format=cmqc.MQFMT_STRING, CodedCharSetId=500)
     app.put(queue, b"x" * 1_000_000)
-    first, second = intake.take(MANY, LARGE, LONG, 0.0)
+    first, second = consumer.take(MANY, LARGE, LONG, 0.0)
     assert (first.data, first.md.CodedCharSetId, first.md.Format) == (text, 500, cmqc.MQFMT_STRING)
     assert (len(second.data), second.Reason) == (1_000_000, cmqc.MQRC_NONE)
 
 
-def test_properties_come_in_an_rfh2(app, intake, queue):
+def test_properties_come_in_an_rfh2(app, consumer, queue):
     app.connection.put1(
         MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), b"body"), 0, [Property(name="usr.n", value="v")]
     )
-    (got,) = intake.take(MANY, LARGE, LONG, 0.0)
+    (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
     header = decode_rfh2(got.data)
     assert [(one.name, one.content) for one in header.folders] == [("usr", {"n": "v"})]
     assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
@@ -119,50 +119,50 @@ def test_properties_come_in_an_rfh2(app, intake, queue):
 
 def test_a_wait_ends_when_it_is_interrupted(app, queue):
     asked = itertools.count()
-    intake = Intake(app.connection, IntakeSource(mapping="m", queue=queue), lambda: next(asked) == 1)
-    assert intake.take(MANY, LARGE, LONG, LONG) == []
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue), lambda: next(asked) == 1)
+    assert consumer.take(MANY, LARGE, LONG, LONG) == []
     assert next(asked) == 2
 
 
-def test_messages_are_found_by_their_identifiers(app, intake, queue):
+def test_messages_are_found_by_their_identifiers(app, consumer, queue):
     ids = [app.put(queue, body).MsgId for body in (b"1", b"2", b"3")]
     absent = b"absent".ljust(24, b"\0")
-    assert bodies(intake.take_exactly([ids[2], absent, ids[0]])) == [b"3", b"1"]
-    settle(app, intake)
-    assert take(intake) == [b"2"]
+    assert bodies(consumer.take_exactly([ids[2], absent, ids[0]])) == [b"3", b"1"]
+    settle(app, consumer)
+    assert take(consumer) == [b"2"]
 
 
 def test_an_answer_takes_what_is_kept_of_its_request(mq, app, other, queue):
     requests = mq.queue()
-    intake = Intake(app.connection, IntakeSource(mapping="m", queue=queue, requests_queue=requests))
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue, requests_queue=requests))
     first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
     answers = [MQMD(CorrelId=one) for one in (second, bytes(24), b"\1" * 24, second)]
 
     def found():
-        return [None if one is None else one.data for one in map(intake.request_of, answers)]
+        return [None if one is None else one.data for one in map(consumer.request_of, answers)]
 
     assert found() == [b"second", None, None, None]
     app.backout()
     assert found() == [b"second", None, None, None]
     app.commit()
     assert found() == [None] * 4
-    assert intake.request_of(MQMD(CorrelId=first)).data == b"first"
+    assert consumer.request_of(MQMD(CorrelId=first)).data == b"first"
     app.commit()
-    intake.close()
+    consumer.close()
 
 
 def test_a_source_without_its_requests_is_not_left_open(mq, app, other, queue):
-    source = IntakeSource(mapping="m", queue=queue, requests_queue="NOT.DEFINED")
+    source = ConsumerSource(mapping="m", queue=queue, requests_queue="NOT.DEFINED")
     for _ in range(2):
         with pytest.raises(MQError) as error:
-            Intake(app.connection, source)
+            MessageConsumer(app.connection, source)
         assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_the_depth_is_told(app, intake, queue):
+def test_the_depth_is_told(app, consumer, queue):
     for _ in range(3):
         app.put(queue)
-    assert intake.depth == 3
+    assert consumer.depth == 3
 
 
 # Topics ---------------------------------------------------------------------------------------------------------------
@@ -174,16 +174,16 @@ def topics(mq):
     return mq.name("topic")
 
 
-def by_topic(app, mapping, topic_filter) -> Intake:
-    return Intake(app.connection, IntakeSource(mapping=mapping, topic_filter=topic_filter))
+def by_topic(app, mapping, topic_filter) -> MessageConsumer:
+    return MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic_filter))
 
 
 def test_publications_wait_while_the_mapping_does_not_run(mq, app, other, mapping, topics):
-    intake = by_topic(app, mapping, f"{topics}/+/t")
+    consumer = by_topic(app, mapping, f"{topics}/+/t")
     app.publish(f"{topics}/1/t", b"1")
     app.publish(f"{topics}/1/u", b"other")
-    assert take(intake) == [b"1"]
-    settle(app, intake)
+    assert take(consumer) == [b"1"]
+    settle(app, consumer)
     app.connection.disconnect()
 
     other.publish(f"{topics}/2/t", b"2")
@@ -193,11 +193,11 @@ def test_publications_wait_while_the_mapping_does_not_run(mq, app, other, mappin
 
 
 def test_a_subscription_is_open_for_one_mapping_only(app, other, mapping, topics):
-    intake = by_topic(app, mapping, topics)
+    consumer = by_topic(app, mapping, topics)
     with pytest.raises(MQError) as error:
         by_topic(other, mapping, topics)
     assert error.value.reason in OPENED_ELSEWHERE
-    intake.close()
+    consumer.close()
     app.publish(topics, b"1")
     assert take(by_topic(other, mapping, topics)) == [b"1"]
 
@@ -211,37 +211,37 @@ def test_a_retained_publication_comes_first_and_marked(app, mapping, topics):
 
 
 def test_when_the_filter_changes_what_waits_comes_first_and_nothing_is_lost(mq, app, other, mapping, topics):
-    intake = by_topic(app, mapping, f"{topics}/old/#")
+    consumer = by_topic(app, mapping, f"{topics}/old/#")
     app.publish(f"{topics}/old/1", b"old 1")
     app.connection.disconnect()
 
     app = mq.application()
-    intake = by_topic(app, mapping, f"{topics}/new/#")
+    consumer = by_topic(app, mapping, f"{topics}/new/#")
     other.publish(f"{topics}/old/2", b"old 2")
-    assert take(intake) == [b"old 1", b"old 2"]
-    assert take(intake) == []
+    assert take(consumer) == [b"old 1", b"old 2"]
+    assert take(consumer) == []
     app.backout()
-    intake.ended()
-    assert take(intake) == [b"old 1", b"old 2"], "what is not committed keeps the old subscription"
-    settle(app, intake)
+    consumer.ended()
+    assert take(consumer) == [b"old 1", b"old 2"], "what is not committed keeps the old subscription"
+    settle(app, consumer)
 
-    assert take(intake) == []
+    assert take(consumer) == []
     other.publish(f"{topics}/old/3", b"nobody's")
     other.publish(f"{topics}/new/1", b"new 1")
-    assert take(intake) == [b"new 1"]
-    settle(app, intake)
+    assert take(consumer) == [b"new 1"]
+    settle(app, consumer)
 
     app.connection.disconnect()
     app = mq.application()
-    intake = by_topic(app, mapping, f"{topics}/old/#")
-    assert take(intake) == []
+    consumer = by_topic(app, mapping, f"{topics}/old/#")
+    assert take(consumer) == []
     other.publish(f"{topics}/old/4", b"old 4")
-    assert take(intake) == [b"old 4"], "and back again"
+    assert take(consumer) == [b"old 4"], "and back again"
 
 
 def test_a_mapping_that_is_removed_leaves_no_subscription(app, other, mapping, topics):
-    intake = by_topic(app, mapping, topics)
+    consumer = by_topic(app, mapping, topics)
     other.publish(topics, b"1")
-    assert intake.remove() == 1
+    assert consumer.remove() == 1
     other.publish(topics, b"2")
     assert take(by_topic(app, mapping, topics)) == []

@@ -1,4 +1,4 @@
-"""Where a mapping puts messages: queues, queues at other queue managers, and topics."""
+"""The producer of a mapping: puts messages to queues, queues at other queue managers, and topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 _REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED))
 
 
-class Outlet:
+class MessageProducer:
     """Puts the messages of one mapping on one connection.
 
     Whoever ends the unit of work of the connection says so by `committed` or `backed_out`.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.mq.duplicate_publications import DuplicatePublications
 from bridge.mq.mqi import Got
-from bridge.mq.overlap import Overlap
 from bridge.wire.mq import MQMD
 
 
@@ -29,13 +29,13 @@ def got(number: int, data: bytes = b"x", **md) -> Got:
     ],
 )
 def test_a_publication_counts_once(former, new, fresh):
-    overlap = Overlap()
-    overlap.note(former)
-    assert overlap.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
+    duplicates = DuplicatePublications()
+    duplicates.note(former)
+    assert duplicates.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
 
 
 def test_what_is_backed_out_is_fresh_or_left_out_as_before():
-    overlap = Overlap()
-    overlap.note([got(1)])
+    duplicates = DuplicatePublications()
+    duplicates.note([got(1)])
     new = [got(2), got(3)]
-    assert overlap.fresh(new) == overlap.fresh(new) == [new[1]]
+    assert duplicates.fresh(new) == duplicates.fresh(new) == [new[1]]
