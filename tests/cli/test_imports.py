@@ -20,7 +20,7 @@ FOR_FEW = (
     "bridge.archive.parquet",
     "bridge.mq.ibm.connection",
     "bridge.pipeline",
-    "bridge.service.mappings.runners",
+    "bridge.service.mappings.runner",
     "ibmmq",
     "jsonpath_rfc9535",
     "paho",

@@ -14,8 +14,8 @@ from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.telemetry.to_topic import message_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import Connection, Got
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.runner import PuttingRunner
-from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 
 #: Seconds that a round waits for a message, which is how long a stop may take.
@@ -25,10 +25,12 @@ WAIT = 0.25
 class TransferRunner(PuttingRunner[Got]):
     """Runs a mapping whose MQTT side is the bridge's own clients."""
 
-    def __init__(self, name: str, config: ToMqMapping | ToMqttMapping, site: Site, status: Status) -> None:
-        super().__init__(name, config, site, status)
-        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.origin)
-        self._consumer_source = consumer_source(name, self._rule, site.owner)
+    def __init__(
+        self, name: str, config: ToMqMapping | ToMqttMapping, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, environment.origin)
+        self._consumer_source = consumer_source(name, self._rule, environment.owner)
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
 
@@ -67,7 +69,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._consumer.ended()
 
     def leave_source(self) -> None:
-        self._site.remove_subscription(self.mapping)
+        self._environment.remove_subscription(self.mapping)
 
 
 def consumer_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> ConsumerSource:

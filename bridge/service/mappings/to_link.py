@@ -17,10 +17,10 @@ from bridge.mapping.rules.rule import ToMqttRule
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.link import LinkLost, Refusal
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import end_session, link_connection
-from bridge.service.mappings.linked import LinkedRunner
 from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
-from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.service.mappings.transfer import WAIT, consumer_source
 from bridge.wire import cmqc
@@ -35,7 +35,7 @@ PERMANENT_REASONS = frozenset((0x90, 0x95, 0x99, 0x9A, 0x9B))
 PASSING_REASONS = frozenset((0x83, 0x97))
 
 
-class LinkOutletRunner(LinkedRunner):
+class ToLinkRunner(LinkRunner):
     """Runs a mapping to a broker's topics, at most or at least once.
 
     At least once: published with QoS 1 or 2, taken off the queue after the broker's answers. At most once: taken off first,
@@ -45,10 +45,12 @@ class LinkOutletRunner(LinkedRunner):
     #: whether the session at the broker says nothing that is needed
     sessionless = True
 
-    def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
-        super().__init__(name, config, site, status)
-        self._rule = ToMqttRule(name, config, site.origin)
-        self._consumer_source = consumer_source(name, self._rule, site.owner)
+    def __init__(
+        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule = ToMqttRule(name, config, environment.origin)
+        self._consumer_source = consumer_source(name, self._rule, environment.owner)
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
         self._link_name = config.destination.link
@@ -59,7 +61,7 @@ class LinkOutletRunner(LinkedRunner):
         self._losses: dict[bytes, int] = {}
         #: so many messages go one by one: one of them may be what the broker closes the connection for
         self._singly = 0
-        #: that the broker keeps no retained publications is told
+        #: the log says that the broker keeps no retained publications
         self._unretained = False
         #: sessions that the broker did not have any more, the first one included
         self._new_sessions = 0
@@ -69,14 +71,14 @@ class LinkOutletRunner(LinkedRunner):
             link,
             clean=True if self.sessionless else None,
             on_state=self._link_state,
-            on_session=self._session_told,
+            on_session=self._count_session,
         )
 
-    def _session_told(self, present: bool) -> None:
+    def _count_session(self, present: bool) -> None:
         self._new_sessions += not present
 
     def leave_source(self) -> None:
-        self._site.remove_subscription(self.mapping)
+        self._environment.remove_subscription(self.mapping)
 
     def leave_session(self) -> None:
         if not self.sessionless:
@@ -220,6 +222,7 @@ class LinkOutletRunner(LinkedRunner):
         The rest is filtered, cut or dead-lettered, in the unit of work.
         """
         taken = []
+        closes = self._environment.guard.closes
         for item in items:
             tally.taken += 1
             try:
@@ -234,7 +237,7 @@ class LinkOutletRunner(LinkedRunner):
                 else:
                     tally.filtered += 1
                     self.note(tally, item, Outcome.DISCARDED, FILTERED)
-            elif (through := self._site.guard.closes(publication.hops, self._link_name, publication.topic)) is not None:
+            elif (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
                 self.cut(item, publication.topic, through, publication.hops, tally)
             elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
                 why = (

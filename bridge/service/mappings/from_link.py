@@ -19,10 +19,10 @@ from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mqi import Connection
 from bridge.mq.progress import Progress, forget_record
 from bridge.mqtt.link import LinkPhase, Received
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import end_session, link_connection
-from bridge.service.mappings.linked import LinkedRunner
 from bridge.service.mappings.runner import PuttingRunner
-from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 WAIT = 1.0
 
 
-class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
+class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     """Runs a mapping from a broker's topics.
 
     At most once: QoS 0. At least once: QoS 1, PUBACK after the commit. Exactly once: QoS 2; the message ids that are put and
@@ -39,9 +39,11 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
     known (method B of MQTT 3.1.1, figure 4.3).
     """
 
-    def __init__(self, name: str, config: ToMqMapping, link: LinkConfig, site: Site, status: Status) -> None:
-        super().__init__(name, config, site, status)
-        self._rule = ToMqRule(name, config, site.origin)
+    def __init__(
+        self, name: str, config: ToMqMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule = ToMqRule(name, config, environment.origin)
         self._exactly = config.guarantee == "exactly-once"
         self._link_name = config.source.link
         self._source = f"{self._link_name}: {self._rule.source_filter}"
@@ -66,12 +68,12 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
             topic_filter=self._rule.source_filter,
             qos=GUARANTEED_QOS[config.guarantee],
             on_state=self._link_state,
-            on_session=self._session_told,
+            on_session=self._note_session,
         )
 
     def start(self) -> None:
         # The link is started when it is known what the session at the broker has: `opened`.
-        super(LinkedRunner, self).start()
+        super(LinkRunner, self).start()
 
     def stop(self) -> None:
         super().stop()
@@ -82,7 +84,7 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
         config = self._link_config
         self._wanted = LinkSession(
             self.mapping,
-            self._site.owner,
+            self._environment.owner,
             self._link_name,
             config.host,
             config.broker_port,
@@ -105,11 +107,11 @@ class LinkIntakeRunner(LinkedRunner, PuttingRunner[Received]):
 
     def leave_session(self) -> None:
         if end_session(self.mapping, self._link_name, self._link_config):
-            self._site.remove_session(self.mapping)
+            self._environment.remove_session(self.mapping)
         if self._exactly:
-            self._site.remove_record(self.mapping)
+            self._environment.remove_record(self.mapping)
 
-    def _session_told(self, present: bool) -> None:
+    def _note_session(self, present: bool) -> None:
         if not present:
             self._session = self._link.generation
 

@@ -1,4 +1,4 @@
-"""The side of a mapping's thread that is a link: kept up beside it, and told of in its status."""
+"""What the threads of mappings from and to a link have in common: the connection, and its state in their status."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bridge.service.mappings.status import State
 FAREWELL = 5.0
 
 
-class LinkedRunner(Runner):
-    """What mappings to and from a link have in common."""
+class LinkRunner(Runner):
+    """Runs a mapping that has a link for its one side, and keeps the link up."""
 
     _link: LinkConnection
     _link_name: str

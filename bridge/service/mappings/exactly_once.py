@@ -22,9 +22,9 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.progress import Progress
 from bridge.mqtt.link import Refusal
-from bridge.service.mappings.link_outlet import LinkOutletRunner
-from bridge.service.mappings.site import Site
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.to_link import ToLinkRunner
 from bridge.service.mappings.transfer import WAIT
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,15 @@ class Record(msgspec.Struct, array_like=True):
     releasing: list[int] = []
 
 
-class ExactOutletRunner(LinkOutletRunner):
-    """Runs a mapping to a broker's topics, exactly once."""
+class ExactlyOnceRunner(ToLinkRunner):
+    """Runs a mapping to the topics of a broker, exactly once."""
 
     sessionless = False
 
-    def __init__(self, name: str, config: ToMqttMapping, link: LinkConfig, site: Site, status: Status) -> None:
-        super().__init__(name, config, link, site, status)
+    def __init__(
+        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, link, environment, status)
         self._recording: Connection | None = None
         #: a batch may be under way, as the record says
         self._uncertain = True
@@ -62,7 +64,7 @@ class ExactOutletRunner(LinkOutletRunner):
         super().opened(connection)
         self._progress = Progress(connection, self.mapping)
         self._close_recording()
-        self._recording = self._site.connect(f"record of mapping {self.mapping}")
+        self._recording = self._environment.connect(f"record of mapping {self.mapping}")
         self._record = Progress(self._recording, self.mapping)
         # Before anything is taken: while the record is not to be read, a unit of work of before is under way.
         self._progress.load()
@@ -80,7 +82,7 @@ class ExactOutletRunner(LinkOutletRunner):
 
     def leave_session(self) -> None:
         super().leave_session()
-        self._site.remove_record(self.mapping)
+        self._environment.remove_record(self.mapping)
 
     def _close_recording(self) -> None:
         recording, self._recording = self._recording, None

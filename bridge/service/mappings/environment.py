@@ -1,4 +1,4 @@
-"""What the mappings of a bridge share: how to reach the queue manager, and who else maps."""
+"""The environment of mappings, which they share: how to reach the queue manager, and which others there are."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 
-class Site:
-    """The bridge, as its mappings see it."""
+class MappingEnvironment:
+    """The bridge as its mappings see it."""
 
     def __init__(self, host: Host, owner: str, archive: Recorder | None = None) -> None:
         """Set up what the mappings of the bridge share.
@@ -92,7 +92,7 @@ class Site:
         """Remove the subscriptions of mappings that are no more in the configuration."""
 
         def forget(connection: Connection) -> None:
-            self.origin = origin_of(connection, self.queue_manager)
+            self.origin = unique_name_of(connection, self.queue_manager)
             for name in sorted(mapping_subscriptions(connection, self.owner) - names):
                 remove_subscription(connection, name)
 
@@ -117,7 +117,7 @@ class Site:
                 connection.disconnect()
 
 
-def origin_of(connection: Connection, queue_manager: str) -> str:
+def unique_name_of(connection: Connection, queue_manager: str) -> str:
     """Return what tells a queue manager from all others, also of its name: the name, and a digest of its QMID.
 
     Two sites may well have bridges and mappings of equal names. Raises MQError.
