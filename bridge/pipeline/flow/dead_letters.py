@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, text_of
 from bridge.mapping.publication import Destination, Unmappable
-from bridge.mq.dead_letters import DeadLetters, Origin, dead_letter
+from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline import task
@@ -161,7 +161,7 @@ def _batches(queue: str, pipeline: str, letters: Iterable[Letter]) -> Iterator[A
             # When it came, not now: what a batch that is run again puts is the very same.
             clock = time.gmtime(0 if when is None else when.timestamp())
             date, moment = time.strftime("%Y%m%d", clock).encode(), time.strftime("%H%M%S00", clock).encode()
-            origin = Origin(cmqc.MQAT_UNIX, pipeline.encode()[:28], date, moment)
+            origin = OriginContext(cmqc.MQAT_UNIX, pipeline.encode()[:28], date, moment)
             letter = dead_letter(message.md, message.data, reason, place, "", origin)
             made.append((letter.md, letter.data))
         yield record_batch(queue, made)

@@ -1,4 +1,4 @@
-"""What is wrong with a mapping as it is written: found when its rule is made, before any message comes."""
+"""Errors in a mapping as it is written: found when its rule is made, before any message comes."""
 
 from __future__ import annotations
 

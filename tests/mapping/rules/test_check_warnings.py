@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bridge.config import load
-from bridge.mapping.rules.doubts import doubts
+from bridge.mapping.rules.check_warnings import warnings_of
 
 LINKS = "links: {five: {host: h}, three: {host: h, version: 3.1.1}, low: {host: h, maximum_qos: 1}}\n"
-DOUBTS = [
+WARNINGS = [
     (
         "from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{lime}'}",
         "{lime} in its destination is no capture (captures: line), and so a message property: a message without it goes to"
@@ -63,8 +63,8 @@ DOUBTS = [
 ]
 
 
-@pytest.mark.parametrize(("mapping", "doubt"), DOUBTS)
-def test_a_mapping_that_may_disappoint(mapping: str, doubt: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mapping", "warning"), WARNINGS)
+def test_a_mapping_that_may_disappoint(mapping: str, warning: str, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(f"{LINKS}mappings: {{m: {{{mapping}}}}}\n")
-    assert list(doubts(load(file))) == ([f"mapping m: {doubt}"] if doubt else [])
+    assert list(warnings_of(load(file))) == ([f"mapping m: {warning}"] if warning else [])

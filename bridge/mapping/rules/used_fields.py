@@ -1,4 +1,4 @@
-"""What a rule looks at in a message: whatever it does not, rows may differ in and still be mapped alike."""
+"""The fields of a message that a rule uses: in all others messages may differ, and still be mapped alike."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LONGEST = 2**40
 _MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
 
-class Dependence(msgspec.Struct, frozen=True):
-    """What decides of a message, beside its topic, its client and the other properties, which always do."""
+class UsedFields(msgspec.Struct, frozen=True):
+    """The fields that a mapping uses beside topic, client and the other properties, which it always does."""
 
     #: the payload itself: what a template or a filter reads
     payload: bool = False
@@ -31,14 +31,14 @@ class Dependence(msgspec.Struct, frozen=True):
     md: frozenset[str] = _MD_ALWAYS
 
 
-def dependence_of(config: ToMqMapping | ToMqttMapping) -> Dependence:
-    """Return the parts of a message that a mapping looks at."""
+def used_fields_of(config: ToMqMapping | ToMqttMapping) -> UsedFields:
+    """Return the fields of a message that a mapping uses."""
     templates = _to_mq(config) if isinstance(config, ToMqMapping) else _to_mqtt(config)
     names = set(config.filter.properties).union(*(Template(text).names for text in templates if text is not None))
     least, most = config.filter.min_size, config.filter.max_size
     # Of message properties, which stand beside a message without an MQRFH2, each has its own value.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
-    return Dependence(
+    return UsedFields(
         payload="text" in names or config.filter.json_path is not None,
         size=None if least is None and most is None else (least or 0, _LONGEST if most is None else most),
         message_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),

@@ -1,4 +1,4 @@
-"""Rules remember what they have made of publications: nobody may be able to tell by the messages."""
+"""Rules cache what they have made of publications: nobody may be able to tell by the messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RULES = {
     name: ToMqRule(name, ToMqMapping.model_validate({"from": {"mqtt": "a/{rest...}"}, **written}), "QM1")
     for name, written in CONFIGURATIONS.items()
 }
-#: Few of each, so that kinds come again.
+#: Few of each, so that keys come again.
 PUBLICATIONS = st.builds(
     Publication,
     topic=st.sampled_from(["a/b", "a/<msgid>7", "b/c"]),
@@ -124,10 +124,10 @@ def test_what_is_remembered_of_messages_is_what_would_be_made(name: str, message
 def test_the_common_case_is_remembered() -> None:
     """Else nothing here would be tested."""
     rule = RULES["captures"]
-    kinds = [
-        rule._likeness.kind(Publication(topic="a/b", payload=payload, qos=1, message_id=mid, client_id="d"))
+    keys = [
+        rule._cache.key(Publication(topic="a/b", payload=payload, qos=1, message_id=mid, client_id="d"))
         for payload, mid in ((b"1", 10), (b"2", 99))
     ]
-    assert kinds[0] is not None and kinds[0] == kinds[1]
-    standard = TO_MQTT["standard"]._likeness
-    assert standard.kind(Message(MQMD(MsgId=b"1" * 24), b"1"), None) == standard.kind(Message(MQMD(), b"2"), None)
+    assert keys[0] is not None and keys[0] == keys[1]
+    standard = TO_MQTT["standard"]._cache
+    assert standard.key(Message(MQMD(MsgId=b"1" * 24), b"1"), None) == standard.key(Message(MQMD(), b"2"), None)

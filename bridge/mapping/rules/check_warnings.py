@@ -1,4 +1,4 @@
-"""What a mapping that is right will not do, though who wrote it may think so: for `mqbridge check` to say."""
+"""Warnings of `mqbridge check`: what a mapping that is right will not do, though who wrote it may think so."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bridge.mapping.rules.topic_pattern import TopicPattern
 _DEFAULT = "default"
 
 
-def doubts(configuration: Configuration) -> Iterator[str]:
-    """Yield a sentence for each thing."""
+def warnings_of(configuration: Configuration) -> Iterator[str]:
+    """Yield the warnings about the mappings of a configuration, a sentence each."""
     for name, mapping in configuration.mappings.items():
-        for doubt in _doubts(mapping, configuration.links):
-            yield f"mapping {name}: {doubt}"
+        for warning in _warnings_of(mapping, configuration.links):
+            yield f"mapping {name}: {warning}"
 
 
-def _doubts(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
+def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
     if isinstance(mapping, ToMqMapping):
         link = links.get(mapping.source.link)
         yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
