@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 
 #: What only some mappings, an archive, Spark or a queue manager of IBM MQ need.
 FOR_FEW = (
-    "bridge.archive.feed",
+    "bridge.archive.event_queue",
     "bridge.archive.parquet",
     "bridge.mq.ibm.connection",
     "bridge.pipeline",

@@ -1,6 +1,6 @@
-"""The service's end of the archive: hands events over to a process that writes them, and never holds back traffic.
+"""The queue of events for the archive: hands them over to a process that writes them, and never holds back traffic.
 
-A small thread sends what was handed over, in pieces of many events. It keeps count of the pieces that are in no finished
+A small thread sends what was handed over, in batches of many events. It keeps count of the batches that are in no finished
 file: when the process dies, what they held is told as a gap by the next one, and their events about sessions, of which there
 are few and on which the archive builds, are sent again.
 """
@@ -20,7 +20,7 @@ from bridge.archive.child import EVENTS, Child
 from bridge.archive.events import (
     Gap,
     SessionEvent,
-    Stands,
+    SessionSnapshot,
     Started,
     Stopped,
     Subscribed,
@@ -28,7 +28,7 @@ from bridge.archive.events import (
     encode,
     now_us,
 )
-from bridge.archive.standing import Standing
+from bridge.archive.open_sessions import OpenSessions
 from bridge.archive.writer import ROW_BYTES, prepare
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds that the first event waits for others to go with it: what a service that is killed has not handed over.
 GATHER: Final = 0.1
-#: Bytes of events after which a piece is long enough.
-PIECE: Final = 1024 * 1024
+#: Bytes of events after which a batch is long enough.
+BATCH_BYTES: Final = 1024 * 1024
 #: Seconds before another process is started where the last one finished no file: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
@@ -48,11 +48,11 @@ Kept = SessionEvent | Started | Stopped
 
 
 #: Time, encoded event, rows, bytes that it counts for, and what is kept of it.
-Handed = tuple[int, bytes, int, int, Kept | None]
+QueuedEvent = tuple[int, bytes, int, int, Kept | None]
 
 
-class Piece(msgspec.Struct):
-    """What is known of events that were sent together, until they are in a finished file."""
+class EventBatch(msgspec.Struct):
+    """Events that were sent together: what is known of them until they are in a finished file."""
 
     #: rows that are missing if it is lost, and since when, in microseconds since the epoch
     rows: int
@@ -61,29 +61,29 @@ class Piece(msgspec.Struct):
     kept: list[Kept]
 
 
-class Inlet:
-    """Where one thread hands events over: `add` and `keep` are its own, and do not wait."""
+class EventProducer:
+    """Hands events over for one thread: `add` and `keep` are that thread's own, and do not wait."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        #: bytes that were taken; rows that were not, for want of room, and since when. The thread of the inlet writes these
+    def __init__(self, queue: EventQueue) -> None:
+        self._event_queue = queue
+        #: bytes that were taken; rows that were not, for want of room, and since when. The producer's thread writes these
         self.handed = 0
         self.missed = 0
         self.missed_since = 0
-        #: of the rows missed, those that the archive was told of. The feed's thread writes this
-        self.told = 0
+        #: of the rows missed, those that the archive was told of. The queue's thread writes this
+        self.reported = 0
 
     def add(self, now: int, data: bytes, rows: int, kept: Kept | None = None) -> None:
         """Have an encoded event of the time `now` made into so many rows; where there is no room, they are a gap."""
         size = len(data) + rows * ROW_BYTES
-        feed = self._feed
-        if feed.waiting + size > feed.config.memory:
-            if self.missed == self.told:
+        queue = self._event_queue
+        if queue.waiting + size > queue.config.memory:
+            if self.missed == self.reported:
                 self.missed_since = now
             self.missed += rows
             return
         self.handed += size
-        feed.put((now, data, rows, size, kept))
+        queue.put((now, data, rows, size, kept))
 
     def keep(self, event: Kept) -> None:
         """Hand an event over that is to survive the archive's process."""
@@ -93,7 +93,7 @@ class Inlet:
         self.add(event.now, encode(event), rows, event)
 
 
-class Feed:
+class EventQueue:
     """Events of one service, to the archive's process.
 
     Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
@@ -102,21 +102,21 @@ class Feed:
     def __init__(self, config: ArchiveConfig) -> None:
         prepare(config).close()
         self.config = config
-        self._queue: deque[Handed] = deque()
-        self._inlets: tuple[Inlet, ...] = ()
-        #: bytes of all inlets that wait no more
+        self._queue: deque[QueuedEvent] = deque()
+        self._producers: tuple[EventProducer, ...] = ()
+        #: bytes of all producers that wait no more
         self._taken = 0
         #: it waits for something to do
         self._idle = False
         #: sent, and in no finished file; for those that the process still has in memory: the bytes that they count for
-        self._pieces: deque[Piece] = deque()
+        self._batches: deque[EventBatch] = deque()
         self._sizes: deque[int] = deque()
-        #: what stands, as far as it was sent
-        self._standing = Standing(itertools.count())
+        #: the sessions that are open, as far as events of them were sent
+        self._open_sessions = OpenSessions(itertools.count())
         #: what the next process is told first: how much is lost, and what is kept of it
-        self._lost: Piece | None = None
+        self._lost: EventBatch | None = None
         self._stopping = False
-        #: of the pieces that the process got: those that it has no more in memory, and those in finished files
+        #: of the batches that the process got: those that it has no more in memory, and those in finished files
         self._freed = self._finished = 0
         self.child: Child | None = None
         self._ending = threading.Event()
@@ -125,10 +125,10 @@ class Feed:
 
     # The callers' threads --------------------------------------------------------------------------------------------
 
-    def inlet(self) -> Inlet:
-        """Make a place for one more thread to hand events over. Called on the thread that calls `start`."""
-        made = Inlet(self)
-        self._inlets = (*self._inlets, made)
+    def producer(self) -> EventProducer:
+        """Make the producer of one more thread. Called on the thread that calls `start`."""
+        made = EventProducer(self)
+        self._producers = (*self._producers, made)
         return made
 
     def start(self) -> None:
@@ -138,11 +138,11 @@ class Feed:
     @property
     def waiting(self) -> int:
         """Return the bytes that are not written yet, wherever they are."""
-        return sum([one.handed for one in self._inlets]) - self._taken
+        return sum([one.handed for one in self._producers]) - self._taken
 
-    def put(self, handed: Handed) -> None:
-        """Take what an inlet has room for."""
-        self._queue.append(handed)
+    def put(self, event: QueuedEvent) -> None:
+        """Take an event that there is room for."""
+        self._queue.append(event)
         if self._idle:
             self._idle = False
             self._work.set()
@@ -174,7 +174,7 @@ class Feed:
 
     @property
     def _written(self) -> bool:
-        return self._stopping and not self._pieces and self._lost is None
+        return self._stopping and not self._batches and self._lost is None
 
     def _rest(self, seconds: float) -> None:
         if self._ending.is_set():
@@ -208,55 +208,55 @@ class Feed:
             self._taken += self._sizes.popleft()
             self._freed += 1
         while self._finished < durable:
-            self._pieces.popleft()
+            self._batches.popleft()
             self._finished += 1
 
     def _send_on(self, child: Child) -> bool:
-        """Send the next piece; return whether there is one."""
+        """Send the next batch; return whether there is one."""
         encoded: list[bytes] = []
-        piece = Piece(0, 0, [])
+        batch = EventBatch(0, 0, [])
         length = size = 0
         lost, self._lost = self._lost, None
         if lost is not None:
             encoded = self._again(lost)
-            piece = lost
-        while self._queue and length < PIECE and len(encoded) < EVENTS:
+            batch = lost
+        while self._queue and length < BATCH_BYTES and len(encoded) < EVENTS:
             now, data, rows, counted, kept = self._queue.popleft()
             encoded.append(data)
             length += len(data)
             size += counted
-            piece.since = piece.since or now
+            batch.since = batch.since or now
             if kept is None:
-                piece.rows += rows
+                batch.rows += rows
             else:
-                piece.kept.append(kept)
+                batch.kept.append(kept)
                 if not isinstance(kept, Started | Stopped):
-                    self._standing.follow(kept)
-        encoded += [encode(self._gap(one, piece)) for one in self._inlets if one.missed != one.told]
+                    self._open_sessions.follow(kept)
+        encoded += [encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
-            piece.kept.append(Stopped(now_us()))
-            encoded.append(encode(piece.kept[-1]))
+            batch.kept.append(Stopped(now_us()))
+            encoded.append(encode(batch.kept[-1]))
         if not encoded:
             return False
-        self._pieces.append(piece)
+        self._batches.append(batch)
         self._sizes.append(size)
         child.send(encoded)
         return True
 
-    def _again(self, lost: Piece) -> list[bytes]:
+    def _again(self, lost: EventBatch) -> list[bytes]:
         now = now_us()
-        encoded = [encode(Stands(now, self._standing.sessions))]
+        encoded = [encode(SessionSnapshot(now, self._open_sessions.sessions))]
         if lost.rows:
             encoded.append(encode(Gap(now, lost.since, lost.rows)))
         return encoded + [encode(one) for one in lost.kept]
 
-    def _gap(self, inlet: Inlet, piece: Piece) -> Gap:
+    def _gap(self, producer: EventProducer, batch: EventBatch) -> Gap:
         """Return the gap of what did not fit into memory since the last time."""
-        missed, since = inlet.missed - inlet.told, inlet.missed_since
-        inlet.told += missed
-        piece.rows += missed
-        piece.since = min(piece.since, since) if piece.since else since
+        missed, since = producer.missed - producer.reported, producer.missed_since
+        producer.reported += missed
+        batch.rows += missed
+        batch.since = min(batch.since, since) if batch.since else since
         log.warning(
             "archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
             missed,
@@ -269,13 +269,13 @@ class Feed:
         how = child.reap()
         self._taken += sum(self._sizes)
         self._sizes.clear()
-        if not self._pieces:
+        if not self._batches:
             if not self._written:
                 log.error("archive: its process %s; nothing is lost, and another is started", how)
             return
-        lost = Piece(sum(one.rows for one in self._pieces), min(one.since for one in self._pieces), [])
-        for one in self._pieces:
+        lost = EventBatch(sum(one.rows for one in self._batches), min(one.since for one in self._batches), [])
+        for one in self._batches:
             lost.kept += one.kept
-        self._pieces.clear()
+        self._batches.clear()
         self._lost = lost
         log.error("archive: its process %s; %d rows are lost, and another is started", how, lost.rows)

@@ -1,4 +1,4 @@
-"""The sessions and subscriptions that stand, so that each day of an archive says again what it builds on."""
+"""The sessions that are open, and their subscriptions, so that each day of an archive says again what it builds on."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from bridge.archive.events import (
     Connected,
     Disconnected,
     Ended,
+    OpenSession,
     SessionEvent,
-    StandingSession,
     Subscribed,
     Unsubscribed,
 )
 from bridge.archive.schema import Direction, Outcome, Row, row
 
 
-class Standing:
-    """What stands, and the rows of its changes. Times are microseconds since the epoch."""
+class OpenSessions:
+    """The open sessions, and the rows of their changes. Times are microseconds since the epoch."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers
-        self.sessions: dict[str, StandingSession] = {}
+        self.sessions: dict[str, OpenSession] = {}
 
-    def _session(self, client_id: str, user: str, durable: bool) -> StandingSession:
+    def _session(self, client_id: str, user: str, durable: bool) -> OpenSession:
         session = self.sessions.get(client_id)
         if session is None:
-            session = self.sessions[client_id] = StandingSession(durable, user)
+            session = self.sessions[client_id] = OpenSession(durable, user)
         return session
 
     def _row(self, outcome: Outcome, client_id: str, received: int, settled: int, **values: Any) -> Row:
@@ -70,7 +70,7 @@ class Standing:
             rows.append(self._subscription(event.client_id, session, topic_filter))
         return rows
 
-    def _subscription(self, client_id: str, session: StandingSession, topic_filter: str) -> Row:
+    def _subscription(self, client_id: str, session: OpenSession, topic_filter: str) -> Row:
         qos, received, settled = session.subscriptions[topic_filter]
         return self._row(
             Outcome.SUBSCRIBED, client_id, received, settled,
@@ -92,7 +92,7 @@ class Standing:
         return [self._row(Outcome.ENDED, event.client_id, event.now, event.now)]
 
     def again(self) -> list[Row]:
-        """Return the rows of all that stands, said once more, with the times at which it came about."""
+        """Return the rows of all open sessions once more, with the times at which they came about."""
         rows = []
         for client_id, session in self.sessions.items():
             rows += [self._subscription(client_id, session, topic_filter) for topic_filter in session.subscriptions]
