@@ -29,7 +29,7 @@ from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of as messages_of
-from bridge.pipeline.mq.target import Target
+from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import Row, put_all
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
@@ -48,17 +48,17 @@ _TIMES: Final = ("put_time", "received")
 class BadPayloads:
     """For mapInArrow: passes rows on whose payload is good, without their column `reason`, and leaves the others.
 
-    `column` has the payload, which is `kind`: json, text or bytes. Exactly one of `target`, a queue, and `directory`, of
+    `column` has the payload, which is `kind`: json, text or bytes. Exactly one of `options`, of a queue, and `directory`, of
     Parquet files, is where the others go, and with them those of `diversion`.
     """
 
     def __init__(
-        self, pipeline: str, column: str, kind: str, target: Target | None, directory: str | None, diversion: Diversion
+        self, pipeline: str, column: str, kind: str, options: SinkOptions | None, directory: str | None, diversion: Diversion
     ) -> None:
         self._pipeline = pipeline
         self._column = column
         self._kind = kind
-        self._target = target
+        self._options = options
         self._directory = directory
         self._diversion = diversion
 
@@ -107,10 +107,10 @@ class BadPayloads:
 
     def _leave(self, role: str, bad: list[Any]) -> None:
         identity = task.identity(role)
-        if self._target is not None:
-            assert self._target.queue is not None
-            originals = (one for batch in bad for one in _originals(batch, self._target.queue))
-            put_letters(self._target, identity, self._pipeline, originals)
+        if self._options is not None:
+            assert self._options.queue is not None
+            originals = (one for batch in bad for one in _originals(batch, self._options.queue))
+            put_letters(self._options, identity, self._pipeline, originals)
             return
         assert self._directory is not None
         name = f"{identity.query}-{identity.batch:08d}-{identity.partition:04d}.parquet"
@@ -121,14 +121,14 @@ class BadPayloads:
 Letter = tuple[Message, str, datetime | None, int]
 
 
-def put_letters(target: Target, identity: Identity, pipeline: str, letters: Iterable[Letter]) -> None:
-    """Put messages on the queue of a target behind their MQDLH, once for an identity; what is too long for it is cut.
+def put_letters(options: SinkOptions, identity: Identity, pipeline: str, letters: Iterable[Letter]) -> None:
+    """Put messages on the queue of the options behind their MQDLH, once for an identity; what is too long for it is cut.
 
     Raises MQError.
     """
-    assert target.queue is not None
-    cut = _Cut(target.queue, pipeline)
-    put_all(target, identity, _batches(target.queue, pipeline, letters), cut, asynchronous=False)
+    assert options.queue is not None
+    cut = _Cut(options.queue, pipeline)
+    put_all(options, identity, _batches(options.queue, pipeline, letters), cut, asynchronous=False)
 
 
 class _Cut:

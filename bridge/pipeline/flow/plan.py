@@ -26,8 +26,8 @@ from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.mistake import Mistake, told
-from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_origin
-from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_origin
+from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
+from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
 from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
 from bridge.pipeline.flow.site import Site
@@ -144,10 +144,10 @@ def _source(spark: SparkSession, name: str, config: PipelineConfig, site: Site, 
     options = source_options(name, config, site, directory)
     if source.mq is not None:
         with told(("from", "mq"), "a queue or topic"):
-            mq_origin(options)
+            mq_source_options(options)
             return spark.readStream.format(PipelineMqSource.name()).options(**options).load()
     with told(("from", "mqtt"), "a topic filter"):
-        mqtt_origin(options)
+        mqtt_source_options(options)
         return spark.readStream.format(PipelineMqttSource.name()).options(**options).load()
 
 
@@ -200,7 +200,7 @@ def _checked(
         return input_of(_counted(raw, TAKEN), column, config)
     with told(("dead_letters",), "a queue"):
         letters = letters_of(_letters(name, config, site, named=False))
-    judge = BadPayloads(name, column, config.payload, letters.target, letters.directory, diverted)
+    judge = BadPayloads(name, column, config.payload, letters.options, letters.directory, diverted)
     seen = judged(spark, raw, column, config).observe(FOUND, f.min(REASON).alias(WHY))
     good = seen.mapInArrow(judge, raw.schema)
     return input_of(_counted(good, TAKEN), column, config)

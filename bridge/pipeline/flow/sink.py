@@ -36,13 +36,13 @@ from bridge.pipeline.flow.refusals import (
     unfit_messages,
     unmapped,
 )
-from bridge.pipeline.mq.target import WRITE_OPTIONS as MQ_OPTIONS
-from bridge.pipeline.mq.target import Target as MqTarget
-from bridge.pipeline.mq.target import target_of as mq_target_of
+from bridge.pipeline.mq.sink_options import WRITE_OPTIONS as MQ_OPTIONS
+from bridge.pipeline.mq.sink_options import SinkOptions as MqSinkOptions
+from bridge.pipeline.mq.sink_options import sink_options_of as mq_sink_options_of
 from bridge.pipeline.mq.writer import put_all
-from bridge.pipeline.mqtt.target import WRITE_OPTIONS as MQTT_OPTIONS
-from bridge.pipeline.mqtt.target import Target as MqttTarget
-from bridge.pipeline.mqtt.target import target_of as mqtt_target_of
+from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS as MQTT_OPTIONS
+from bridge.pipeline.mqtt.sink_options import SinkOptions as MqttSinkOptions
+from bridge.pipeline.mqtt.sink_options import sink_options_of as mqtt_sink_options_of
 from bridge.pipeline.mqtt.writer import Published, publish_all
 from bridge.pipeline.options import Options
 from bridge.pipeline.refusal import REFUSAL
@@ -66,14 +66,14 @@ MQTT: Final = "mqtt"
 ORIGINAL: Final = "original"
 
 
-def mq_target(options: dict[str, str], schema: StructType) -> MqTarget:
-    """Return a destination `mq`. Raises OptionError."""
-    return mq_target_of(Options("to: mq", options, MQ_OPTIONS), schema)
+def mq_sink_options(options: dict[str, str], schema: StructType) -> MqSinkOptions:
+    """Return the options of a destination `mq`, checked. Raises OptionError."""
+    return mq_sink_options_of(Options("to: mq", options, MQ_OPTIONS), schema)
 
 
-def mqtt_target(options: dict[str, str], schema: StructType) -> MqttTarget:
-    """Return a destination `mqtt`. Raises OptionError."""
-    return mqtt_target_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
+def mqtt_sink_options(options: dict[str, str], schema: StructType) -> MqttSinkOptions:
+    """Return the options of a destination `mqtt`, checked. Raises OptionError."""
+    return mqtt_sink_options_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
 
 
 class Written(WriterCommitMessage):
@@ -96,49 +96,49 @@ class Route(msgspec.Struct, frozen=True):
     """A destination."""
 
     kind: str
-    #: an MqTarget, an MqttTarget, or a directory
-    target: Any
+    #: an MqSinkOptions, an MqttSinkOptions, or a directory
+    options: Any
 
     def write(self, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
         """Write its struct of each row of a partition; what is refused goes to the dead letters, or (None) ends the query."""
         own = [pa.RecordBatch.from_struct_array(batch.column(self.kind)) for batch in batches]
         if self.kind == MQ:
             if letters is None or not all(REFUSAL.name in batch.schema.names for batch in own):
-                return _put(self.target, identity, own, letters)
-            return _put_mapped(self.target, identity, own, letters)
+                return _put(self.options, identity, own, letters)
+            return _put_mapped(self.options, identity, own, letters)
         if self.kind == MQTT:
             if letters is not None and all(ORIGINAL in batch.schema.names for batch in batches):
                 originals = [pa.RecordBatch.from_struct_array(batch.column(ORIGINAL).drop_null()) for batch in batches]
-                return _publish_mapped(self.target, identity, own, originals, letters)
-            return _publish(self.target, identity, own, letters)
-        table.write_all(self.target, identity, own)
+                return _publish_mapped(self.options, identity, own, originals, letters)
+            return _publish(self.options, identity, own, letters)
+        table.write_all(self.options, identity, own)
         return Written()
 
 
-def _put_mapped(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
+def _put_mapped(options: MqSinkOptions, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
     """Put what a mapping has made; what it refuses goes to the dead-letter queue with the others, or to a table."""
     good, bad = unmapped(batches)
-    if bad and target.refused is None:
+    if bad and options.refused is None:
         assert letters.directory is not None
         table.write(file_of(letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
         batches = good
-    return _counted(bad).and_also(_put(target, identity, batches, letters))
+    return _counted(bad).and_also(_put(options, identity, batches, letters))
 
 
 def _publish_mapped(
-    target: MqttTarget, identity: Identity, batches: list[Any], originals: list[Any], letters: DeadLetterSink
+    options: MqttSinkOptions, identity: Identity, batches: list[Any], originals: list[Any], letters: DeadLetterSink
 ) -> Written:
     """Publish what a mapping has made; of what it refuses the message itself goes to the dead letters."""
     good, _ = unmapped(batches)
     _, bad = unmapped(originals)
-    if bad and letters.target is not None:
+    if bad and letters.options is not None:
         own = msgspec.structs.replace(identity, query=f"{identity.query}-{UNMAPPED}")
-        messages = original_messages(bad, letters.target.persistence)
-        put_letters(letters.target, own, letters.pipeline, messages)
+        messages = original_messages(bad, letters.options.persistence)
+        put_letters(letters.options, own, letters.pipeline, messages)
     elif bad:
         assert letters.directory is not None
         table.write(file_of(letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
-    return _counted(bad).and_also(_publish(target, identity, good, letters))
+    return _counted(bad).and_also(_publish(options, identity, good, letters))
 
 
 def _counted(bad: list[Any]) -> Written:
@@ -146,49 +146,49 @@ def _counted(bad: list[Any]) -> Written:
     return Written(sum(batch.num_rows for batch in bad), bad[0].column(REASON)[0].as_py() if bad else "")
 
 
-def _put(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+def _put(options: MqSinkOptions, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
     if letters is None:
-        put_all(target, identity, batches)
+        put_all(options, identity, batches)
         return Written()
     try:
-        return _put_fit(target, identity, batches, letters)
+        return _put_fit(options, identity, batches, letters)
     except ValueError:
-        batches, bad = unfit(target, batches)
+        batches, bad = unfit(options, batches)
         if not bad:
             raise
         own = msgspec.structs.replace(identity, query=f"{identity.query}-{UNFIT}")
-        if letters.target is None:
+        if letters.options is None:
             assert letters.directory is not None
             table.write(file_of(letters.directory, identity, UNFIT), pa.Table.from_batches(bad))
         else:
-            put_letters(letters.target, own, letters.pipeline, unfit_messages(bad, target.persistence))
-        return _counted(bad).and_also(_put_fit(target, identity, batches, letters))
+            put_letters(letters.options, own, letters.pipeline, unfit_messages(bad, options.persistence))
+        return _counted(bad).and_also(_put_fit(options, identity, batches, letters))
 
 
-def _put_fit(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
+def _put_fit(options: MqSinkOptions, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
     rows = RefusedRows(letters, identity)
     try:
-        put_all(target, identity, batches, rows)
+        put_all(options, identity, batches, rows)
     except MQError as error:
-        if not (target.place.asynchronous_puts and rows.takes(error)):
+        if not (options.queue_manager.asynchronous_puts and rows.takes(error)):
             raise
         # Which of them it was, only a put that waits for its answer tells.
         rows = RefusedRows(letters, identity)
-        put_all(target, identity, batches, rows, asynchronous=False)
+        put_all(options, identity, batches, rows, asynchronous=False)
     return Written(rows.count, rows.why)
 
 
-def _publish(target: MqttTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+def _publish(options: MqttSinkOptions, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
     row = identity.text
-    if letters is None or letters.target is None:
-        return _refused(publish_all(target, row, batches))
+    if letters is None or letters.options is None:
+        return _refused(publish_all(options, row, batches))
     # It leaves what is refused in a file, from which it is put on the queue.
-    assert target.dead_letter is not None
-    left = Path(target.dead_letter, f"{row.replace('/', '-')}.parquet")
+    assert options.dead_letter is not None
+    left = Path(options.dead_letter, f"{row.replace('/', '-')}.parquet")
     left.unlink(missing_ok=True)  # of an attempt that did not come to its end
-    published = publish_all(target, row, batches)
+    published = publish_all(options, row, batches)
     own = msgspec.structs.replace(identity, query=f"{identity.query}-{REFUSED}")
-    put_letters(letters.target, own, letters.pipeline, refused_publications(left, letters.target))
+    put_letters(letters.options, own, letters.pipeline, refused_publications(left, letters.options))
     left.unlink(missing_ok=True)
     return _refused(published)
 
@@ -253,9 +253,9 @@ def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Rou
         columns = schema[kind].dataType
         assert isinstance(columns, StructType)
         if kind == MQ:
-            routes.append(Route(kind, mq_target(options, columns)))
+            routes.append(Route(kind, mq_sink_options(options, columns)))
         elif kind == MQTT:
-            routes.append(Route(kind, mqtt_target(options, columns)))
+            routes.append(Route(kind, mqtt_sink_options(options, columns)))
         else:
             routes.append(Route(kind, options["path"]))
     return tuple(routes)
@@ -271,4 +271,4 @@ def letters_of(given: dict[str, str]) -> DeadLetterSink:
     pipeline, named = options.pop("pipeline"), options.pop("named") == "true"
     if (directory := options.pop("archive", None)) is not None:
         return DeadLetterSink(pipeline, None, directory, named=named)
-    return DeadLetterSink(pipeline, mq_target(options, LETTER), None, named=named)
+    return DeadLetterSink(pipeline, mq_sink_options(options, LETTER), None, named=named)

@@ -1,4 +1,4 @@
-"""Certain messages of a queue, browsed: a stretch of it, which mostly still is one when it is read.
+"""Certain messages of a queue, browsed: a range of it, which mostly still is one when it is read.
 
 So it is browsed from its first message on, and each message is compared with the one that is expected. Others that came in
 between are passed over; what is not where it is expected is looked for by its MsgId.
@@ -36,14 +36,14 @@ def browse_messages(
 
     Raises MessageGone for one that is not there, unless it may have expired, or `lenient`.
     """
-    stretch = _Stretch(connection, queue, messages, lenient)
-    for got in stretch.browse():
+    found = _MessageRange(connection, queue, messages, lenient)
+    for got in found.browse():
         yield got.md, got.data
-    stretch.close()
+    found.close()
 
 
-class _Stretch:
-    """The messages, and how far they are read."""
+class _MessageRange:
+    """The messages of a range, and how far they are read."""
 
     def __init__(
         self, connection: Connection, queue: str, messages: Sequence[tuple[bytes, bool]], lenient: bool

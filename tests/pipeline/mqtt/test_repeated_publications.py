@@ -14,35 +14,43 @@ from hypothesis import strategies as st
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import Received
 from bridge.pipeline.mqtt.envelope import record_batch
-from bridge.pipeline.mqtt.numbering import COUNTED, LAST_ID, LEAST_BOUND, REMEMBERED, Numbering, Run, digests_of
+from bridge.pipeline.mqtt.repeated_publications import (
+    COUNTED,
+    LAST_ID,
+    LEAST_BOUND,
+    REMEMBERED,
+    RepeatedPublications,
+    Run,
+    digests_of,
+)
 
 BOUND = 30
 
 
 class Written:
-    """A numbering, and the digests of the rows that are written."""
+    """What finds repeated publications, and the digests of the rows that are written."""
 
     def __init__(self, bound: int) -> None:
-        self.numbering = Numbering()
-        self.numbering.allow(bound)
+        self.repeated = RepeatedPublications()
+        self.repeated.allow(bound)
         self.digests: list[bytes] = []
         self._new: list[bytes] = []
 
     def add(self, message_id: int, digest: bytes) -> None:
-        self.numbering.add(message_id)
+        self.repeated.add(message_id)
         self._new.append(digest)
 
     def write(self) -> Run:
         self.digests += self._new
         self._new.clear()
-        return self.numbering.written([])
+        return self.repeated.written([])
 
     def knows(self, message_id: int, digest: bytes) -> bool:
-        behind = self.numbering.find(message_id)
+        behind = self.repeated.find(message_id)
         return behind is not None and self.digests[-1 - behind] == digest
 
 
-def numbering(*message_ids: int, bound: int = BOUND) -> Written:
+def written(*message_ids: int, bound: int = BOUND) -> Written:
     """With rows of these ids, each with a content of its own."""
     made = Written(bound)
     for message_id in message_ids:
@@ -82,22 +90,22 @@ def ids(first: int, count: int) -> list[int]:
     ],
 )  # fmt: skip
 def test_what_is_known(rows: list[int], bound: int, known: list[int], unknown: list[int]) -> None:
-    made = numbering(*rows, bound=bound)
+    made = written(*rows, bound=bound)
     assert [one for one in known + unknown if made.knows(one, content(one))] == known
     assert not any(made.knows(one, b"another" + bytes(9)) for one in known)
 
 
 def test_a_lost_session_is_forgotten() -> None:
-    made = numbering(*ids(1, 40))
-    assert made.numbering.forget()
-    assert not made.numbering.forget()
+    made = written(*ids(1, 40))
+    assert made.repeated.forget()
+    assert not made.repeated.forget()
     assert not any(made.knows(one, content(one)) for one in range(1, 50))
 
 
 def test_what_is_not_written_yet_is_not_known() -> None:
-    made = numbering(*ids(1, 40))
+    made = written(*ids(1, 40))
     made.add(41, content(41))
-    assert [one for one in range(1, 50) if made.numbering.find(one) is not None] == ids(12, 29)
+    assert [one for one in range(1, 50) if made.repeated.find(one) is not None] == ids(12, 29)
     assert all(made.knows(one, content(one)) for one in ids(12, 29))
     made.write()
     assert [one for one in range(1, 50) if made.knows(one, content(one))] == ids(12, 30)
@@ -107,11 +115,11 @@ def test_what_is_not_written_yet_is_not_known() -> None:
 
 @pytest.mark.parametrize("before, after, needed", [(100, 30, 100), (30, 100, 100), (30, 30, 30)])
 def test_a_run_is_longer_than_all_that_was_allowed_while_it_lasted(before: int, after: int, needed: int) -> None:
-    made = numbering(1, bound=before)
-    again = Numbering()
+    made = written(1, bound=before)
+    again = RepeatedPublications()
     again.recall(made.write())
     again.allow(after)
-    made.numbering = again
+    made.repeated = again
     for message_id in range(2, needed + 1):
         made.add(message_id, content(message_id))
         made.write()
@@ -260,7 +268,7 @@ def test_nothing_is_lost_whoever_numbers_and_nothing_is_doubled_where_it_is_in_s
     """Rows survive, acknowledgements may not. There are few contents, so that most publications are like another one."""
     chance = Random(seed)
     broker = ModelBroker(choice, early, window, chance)
-    made = numbering(bound=window)
+    made = written(bound=window)
     rows: list[int] = []
     numbers = count()
 
@@ -296,9 +304,9 @@ def test_nothing_is_lost_whoever_numbers_and_nothing_is_doubled_where_it_is_in_s
                 broker.acknowledged(one.message_id)
         run = made.write()
         if life.killed:
-            made.numbering = Numbering()
-            made.numbering.recall(run)
-            made.numbering.allow(window)
+            made.repeated = RepeatedPublications()
+            made.repeated.recall(run)
+            made.repeated.allow(window)
     take_all()
     published = range(next(numbers))
     assert set(rows) == set(published)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bridge.mq.embedded import queue as queue_module
 from bridge.mq.mqi import MQOD, Connection, GetOptions
-from bridge.pipeline.mq import browsing, stretch
-from bridge.pipeline.mq.place import APPLICATION_NAME, Place
-from bridge.pipeline.mq.stretch import MessageGone, browse_messages
+from bridge.pipeline.mq import browsing, message_range
+from bridge.pipeline.mq.message_range import MessageGone, browse_messages
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.wire import cmqc
 from tests.pipeline.conftest import Queues
 from tests.pipeline.faults import fault
@@ -25,7 +25,7 @@ Entry = tuple[bytes, bool]
 
 @pytest.fixture(scope="module")
 def connection(queues: Queues) -> Iterator[Connection]:
-    with Place(data_directory=str(queues.directory)).connected() as connected:
+    with QueueManagerOptions(data_directory=str(queues.directory)).connected() as connected:
         yield connected
 
 
@@ -60,7 +60,7 @@ def test_what_is_there_comes_in_the_order_given(connection: Connection, queues: 
     browsing.remove(connection, queue, [msg_id for msg_id, _ in gone])
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_PASSED", "_MISSED", "MESSAGES"):
-            patch.setattr(stretch, name, data.draw(st.integers(1, 8), label=name))
+            patch.setattr(message_range, name, data.draw(st.integers(1, 8), label=name))
         found = [before[one] for one in wanted if one not in gone]
         assert browsed(connection, queue, wanted, lenient=True) == found
         if gone.isdisjoint(wanted):
@@ -79,7 +79,7 @@ def test_a_stretch_is_read_by_batches_of_browses(connection: Connection, queues:
     queues.put(queue, b"urgent", Priority=9)
     with (
         fault(APPLICATION_NAME) as verbs,
-        Place(data_directory=str(queues.directory)).connected() as watched,
+        QueueManagerOptions(data_directory=str(queues.directory)).connected() as watched,
     ):
         assert browsed(watched, queue, wanted[300:]) == bodies[300:]
     assert verbs.count("MQGET") == 3  # the one, and batches of 250 and 49

@@ -1,7 +1,7 @@
-"""Which queue manager the data source works with, and the connections that driver and executors open to it.
+"""Options that say which queue manager the data source works with, and the connections that are opened to it.
 
-What travels in Spark's plans is where the queue manager is; a password is read where a connection is made, from the file
-or the environment variable that the options or the configuration file name.
+What travels in Spark's plans to the executors is where the queue manager is; a password is read where a connection is made,
+from the file or the environment variable that the options or the configuration file name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TLS_OPTIONS: Final = {
     "peerName": "peer_name",
 }
 #: All options that say where the queue manager is.
-PLACE_OPTIONS: Final = (
+QUEUE_MANAGER_OPTIONS: Final = (
     "config",
     "type",
     "queueManager",
@@ -55,11 +55,11 @@ PLACE_OPTIONS: Final = (
 )
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A queue manager: the embedded one by its data directory or its TCP listener, or one of IBM MQ."""
 
     #: of the embedded one; blank for whichever it is
-    queue_manager: str = ""
+    name: str = ""
     data_directory: str = ""
     listener: tuple[str, int] | None = None
     #: of IBM MQ; an IbmQueueManagerConfig
@@ -77,7 +77,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
             return IbmConnection(load_library(self.ibm.library), parameters(self.ibm, os.environ))
         where = self.listener or Path(self.data_directory)
-        return RemoteConnection(where, application=APPLICATION_NAME, queue_manager=self.queue_manager)
+        return RemoteConnection(where, application=APPLICATION_NAME, queue_manager=self.name)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Connection]:
@@ -93,10 +93,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         connection.disconnect()
 
 
-def place_of(options: Options) -> Place:
+def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     """Return the queue manager that options name: by a configuration file, or one by one. Raises OptionError."""
     if (file := options.path("config")) is not None:
-        if given := [name for name in PLACE_OPTIONS if name in options and name not in ("config", "listener")]:
+        if given := [name for name in QUEUE_MANAGER_OPTIONS if name in options and name not in ("config", "listener")]:
             raise options.wrong(given[0], "no value, because config names the file that says it")
         return _of_configuration(file, options)
     kind = options.text("type") or _implied(options)
@@ -106,14 +106,14 @@ def place_of(options: Options) -> Place:
     if given := [name for name in others if name in options]:
         raise options.wrong(given[0], f"no value, because a queue manager of type {kind} has none")
     if kind == "ibm":
-        return Place(ibm=_ibm(options))
+        return QueueManagerOptions(ibm=_ibm(options))
     directory, listener = options.path("dataDirectory"), options.address("listener")
     if directory is None and listener is None:
         raise options.wrong(
             "config", "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)"
         )
-    return Place(
-        queue_manager=options.text("queueManager") or "", data_directory=str(directory or ""), listener=listener
+    return QueueManagerOptions(
+        name=options.text("queueManager") or "", data_directory=str(directory or ""), listener=listener
     )
 
 
@@ -121,7 +121,7 @@ def _implied(options: Options) -> str:
     return "ibm" if any(name in options for name in (*_IBM_OPTIONS, *_TLS_OPTIONS)) else "embedded"
 
 
-def _of_configuration(file: Path, options: Options) -> Place:
+def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
     from bridge.config import ConfigurationError, load
 
     try:
@@ -130,9 +130,9 @@ def _of_configuration(file: Path, options: Options) -> Place:
         raise OptionError(f"{options.source}: option config: {error}") from error
     settings = configuration.queue_manager
     if settings.type == "ibm":
-        return Place(ibm=settings)
-    return Place(
-        queue_manager=settings.name,
+        return QueueManagerOptions(ibm=settings)
+    return QueueManagerOptions(
+        name=settings.name,
         data_directory=str(settings.data_directory.absolute()),
         listener=options.address("listener"),
     )

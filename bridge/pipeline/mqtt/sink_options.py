@@ -1,4 +1,4 @@
-"""What the writer of the source `mqtt` publishes to, and with what where the rows say nothing."""
+"""Options of the writer of the source `mqtt`: the broker, and what counts where the rows say nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ WRITE_OPTIONS: Final = (
 )
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where rows are published, and how."""
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked: where rows are published, and how."""
 
     broker: Broker
     defaults: Defaults
@@ -39,8 +39,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: str | None = None
 
 
-def target_of(options: Options, schema: StructType) -> Target:
-    """Return where options and columns say that rows go. Raises OptionError."""
+def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
+    """Return the options of a writer, checked, also against the columns of its rows. Raises OptionError."""
     broker = broker_of(options)
     if not broker.has_own_identifiers:
         raise options.wrong(
@@ -54,7 +54,7 @@ def target_of(options: Options, schema: StructType) -> Target:
             raise options.wrong("topic", f"a topic, or a template with {{names of columns}}: {error}") from error
     check_columns(options.source, schema, template)
     dead_letter = options.path("deadLetter")
-    return Target(
+    return SinkOptions(
         broker=broker,
         defaults=Defaults(template, options.number("qos", 1, 0, 2), options.truth("retain", False)),
         identity=options.truth("identity", True),

@@ -1,4 +1,4 @@
-"""What the reader of the source `mq` reads: queues, or the queue of a subscription, and how much at a time."""
+"""Options of the reader of the source `mq`: queues, or the queue of a subscription, and how much at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq.browsing import managed_queue
-from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
+from bridge.pipeline.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.pipeline.options import Options
 
 READ_OPTIONS: Final = (
-    *PLACE_OPTIONS,
+    *QUEUE_MANAGER_OPTIONS,
     "queue",
     "topic",
     "subscription",
@@ -27,10 +27,10 @@ MOST_MESSAGES: Final = 100_000
 MOST_BYTES: Final = 256 * 1024 * 1024
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read. Either `queues` or a `subscription`."""
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked. Either `queues` or a `subscription`."""
 
-    place: Place
+    queue_manager: QueueManagerOptions
     queues: tuple[str, ...] = ()
     topic: str | None = None
     subscription: str | None = None
@@ -51,8 +51,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return self.queues
 
 
-def origin_of(options: Options) -> Origin:
-    """Return what options say is to be read. Raises OptionError."""
+def source_options_of(options: Options) -> SourceOptions:
+    """Return the options of a reader, checked. Raises OptionError."""
     queues = tuple(options.names("queue"))
     topic, subscription = options.text("topic"), options.text("subscription")
     if queues and (topic or subscription):
@@ -67,8 +67,8 @@ def origin_of(options: Options) -> Origin:
         raise options.wrong("queue", "the name of a queue, or of several with commas (or topic and subscription)")
     if len(set(queues)) != len(queues):
         raise options.wrong("queue", "each queue once")
-    return Origin(
-        place=place_of(options),
+    return SourceOptions(
+        queue_manager=queue_manager_options_of(options),
         queues=queues,
         topic=topic,
         subscription=subscription,

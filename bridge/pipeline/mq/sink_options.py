@@ -1,4 +1,4 @@
-"""What the writer of the source `mq` puts to: one queue or topic, or the one that each row names."""
+"""Options of the writer of the source `mq`: one queue or topic, or the one that each row names."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark.sql.types import StructType
 from bridge.mapping.publication import Destination
 from bridge.mapping.rules.to_mq_rule import PERSISTENCE
 from bridge.mq.mqi import MQOD
-from bridge.pipeline.mq.place import PLACE_OPTIONS, Place, place_of
+from bridge.pipeline.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns
 from bridge.pipeline.options import Options
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 WRITE_OPTIONS: Final = (
-    *PLACE_OPTIONS,
+    *QUEUE_MANAGER_OPTIONS,
     "queue",
     "topic",
     "retain",
@@ -37,10 +37,10 @@ _CONTEXTS: Final = {
 }
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where messages are put, and how."""
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked: where messages are put, and how."""
 
-    place: Place
+    queue_manager: QueueManagerOptions
     queue: str | None = None
     topic: str | None = None
     #: publications become the retained ones of their topics
@@ -77,13 +77,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     def put_options(self, context: str, retain: bool) -> int:
         """Return the options MQPMO_ to put a message with."""
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | _CONTEXTS[context][1]
-        if self.place.asynchronous_puts:
+        if self.queue_manager.asynchronous_puts:
             options |= cmqc.MQPMO_ASYNC_RESPONSE
         return options | (cmqc.MQPMO_RETAIN if retain else 0)
 
 
-def target_of(options: Options, schema: StructType) -> Target:
-    """Return where options and columns say that rows go. Raises OptionError."""
+def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
+    """Return the options of a writer, checked, also against the columns of its rows. Raises OptionError."""
     check_columns(options.source, schema)
     queue, topic = options.text("queue"), options.text("topic")
     if queue and topic:
@@ -104,8 +104,8 @@ def target_of(options: Options, schema: StructType) -> Target:
             "context",
             f"no value, because the rows are of a mapping (column {mapped[0]}), which says the UserIdentifier that counts",
         )
-    return Target(
-        place=place_of(options),
+    return SinkOptions(
+        queue_manager=queue_manager_options_of(options),
         queue=queue,
         topic=topic,
         retain=options.truth("retain", False),

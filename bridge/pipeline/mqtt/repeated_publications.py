@@ -62,8 +62,8 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     digests: list[bytes]
 
 
-class Numbering:
-    """The message ids of a session, of publications with QoS 1 and 2 as they become rows. For one thread."""
+class RepeatedPublications:
+    """Finds out which publications repeat a row, by the message ids of a session, QoS 1 and 2. For one thread."""
 
     def __init__(self) -> None:
         self._bound = self._allowed = LAST_ID

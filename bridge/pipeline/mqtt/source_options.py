@@ -1,4 +1,4 @@
-"""What the reader of the source `mqtt` reads: topic filters at a broker, through a spool, and how much at a time."""
+"""Options of the reader of the source `mqtt`: topic filters at a broker, through a spool, and how much at a time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ QUIET_PERIOD: Final = 1.0
 _period: Final = TypeAdapter(Annotated[float, values.duration(0.01, 3600)])
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read."""
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked."""
 
     broker: Broker
     #: each with a session of its own
@@ -57,8 +57,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = MOST_BYTES
 
 
-def origin_of(options: Options) -> Origin:
-    """Return what options say is to be read. Raises OptionError."""
+def source_options_of(options: Options) -> SourceOptions:
+    """Return the options of a reader, checked. Raises OptionError."""
     broker = broker_of(options)
     filters = tuple(options.names("topic"))
     if not filters:
@@ -80,7 +80,7 @@ def origin_of(options: Options) -> Origin:
             "a directory on the driver's machine that is kept as the checkpoint is (spool in the checkpoint's directory will"
             " do), where messages wait until their batch is committed",
         )
-    return Origin(
+    return SourceOptions(
         broker=broker,
         topic_filters=filters,
         qos=options.number("qos", 2, 0, 2),
