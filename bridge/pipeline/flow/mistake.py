@@ -45,7 +45,7 @@ class Mistake(Exception):
 
 
 @contextmanager
-def told(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
+def mistakes_at(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
     """Raise what goes wrong in the block as a Mistake at `location`; `text` is the SQL that Spark looks at."""
     try:
         yield

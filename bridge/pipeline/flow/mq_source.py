@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.flow.source import PipelineSource, options_of
-from bridge.pipeline.flow.valve import STOP, Valve
+from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
 from bridge.pipeline.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
 from bridge.pipeline.schema import MQ_SCHEMA
@@ -20,14 +20,14 @@ from bridge.pipeline.schema import MQ_SCHEMA
 class _MqReader(MqStreamReader):
     def __init__(self, options: SourceOptions, directory: str) -> None:
         super().__init__(options)
-        self._valve = Valve(Path(directory))
+        self._shutdown = SourceShutdown(Path(directory))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if not self._valve.closed:
+        if not self._shutdown.requested:
             return super().latestOffset(start, limit)
         self._target = deque()  # nothing is left to plan
         end = super().latestOffset(start, limit)
-        self._valve.answer()
+        self._shutdown.confirm()
         return end
 
 

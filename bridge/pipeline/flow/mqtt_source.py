@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.flow.source import PipelineSource, options_of
-from bridge.pipeline.flow.valve import STOP, Valve
+from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
 from bridge.pipeline.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mqtt.stream import MqttStreamReader
 from bridge.pipeline.schema import MQTT_SCHEMA
@@ -19,13 +19,13 @@ from bridge.pipeline.schema import MQTT_SCHEMA
 class _MqttReader(MqttStreamReader):
     def __init__(self, options: SourceOptions, directory: str) -> None:
         super().__init__(options)
-        self._valve = Valve(Path(directory))
+        self._shutdown = SourceShutdown(Path(directory))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if not self._valve.closed:
+        if not self._shutdown.requested:
             return super().latestOffset(start, limit)
         self._forget(start)
-        self._valve.answer()
+        self._shutdown.confirm()
         return start
 
 

@@ -19,7 +19,7 @@ from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.dead_letters import Letter
+from bridge.pipeline.flow.dead_letters import DeadLetter
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
@@ -115,9 +115,9 @@ class RefusedRows:
             self.count += len(rows)
             self.why = self.why or str(rows[0][1])
         if sink.options is not None:
-            letters = DeadLetters(connection, sink.options.queue or "", sink.pipeline)
+            dead_letters = DeadLetters(connection, sink.options.queue or "", sink.pipeline)
             for (message, destination, *_), error in rows:
-                letters.put(message.md, message.data, error.reason, str(error), destination)
+                dead_letters.put(message.md, message.data, error.reason, str(error), destination)
             return
         assert sink.directory is not None
         path = file_of(sink.directory, self._identity, f"{_FILE}-{part}")
@@ -158,7 +158,7 @@ def _fault(options: SinkOptions, row: Any) -> str | None:
     return None
 
 
-def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
+def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[DeadLetter]:
     """Yield what is there of rows that make no message: the body; and where it was to go, as far as that is known.
 
     `persistence` is the MQMD.Persistence that the messages of such rows have.
@@ -189,7 +189,7 @@ def unmapped(batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return good, bad
 
 
-def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
+def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[DeadLetter]:
     """Yield the messages that a mapping to MQTT refuses, where they came from, when, and why."""
     for batch in batches:
         times = batch.column("put_time").to_pylist() if "put_time" in batch.schema.names else [None] * batch.num_rows
@@ -201,7 +201,7 @@ def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Lett
 # Publications --------------------------------------------------------------------------------------------------------
 
 
-def refused_publications(path: Path, options: SinkOptions) -> Iterator[Letter]:
+def refused_publications(path: Path, options: SinkOptions) -> Iterator[DeadLetter]:
     """Yield the publications that `publish_all` has left in a file, as messages of the standard profile."""
     if not path.exists():
         return

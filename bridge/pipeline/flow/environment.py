@@ -1,4 +1,4 @@
-"""Where pipelines run: their queue manager, their configuration file, and the directories that keep how far they are."""
+"""The environment of pipelines: queue manager, configuration file, and the directories that keep how far they are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.config import Configuration, PipelineConfig
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
-class Site(msgspec.Struct, frozen=True):
+class PipelineEnvironment(msgspec.Struct, frozen=True):
     """What the pipelines of a configuration have in common."""
 
     #: absolute; None: all is as by default
@@ -39,14 +39,14 @@ class Site(msgspec.Struct, frozen=True):
         return {"config": str(self.file), "link": link}
 
 
-def site_of(configuration: Configuration, file: Path | None, data_directory: Path) -> Site:
-    """Return the site of a configuration; `data_directory` is that of an embedded queue manager."""
+def environment_of(configuration: Configuration, file: Path | None, data_directory: Path) -> PipelineEnvironment:
+    """Return the environment of a configuration; `data_directory` is that of an embedded queue manager."""
     settings = configuration.queue_manager
     patience = configuration.limits.shutdown_timeout
     path = None if file is None else file.absolute()
     if settings.type == "ibm":
         assert path is not None
-        return Site(path, {"config": str(path)}, settings.dead_letter_queue, None, patience)
+        return PipelineEnvironment(path, {"config": str(path)}, settings.dead_letter_queue, None, patience)
     data = data_directory.absolute()
     options = {"dataDirectory": str(data), "queueManager": settings.name}
-    return Site(path, options, _EMBEDDED_DEAD_LETTERS, data / "pipelines", patience)
+    return PipelineEnvironment(path, options, _EMBEDDED_DEAD_LETTERS, data / "pipelines", patience)

@@ -1,4 +1,4 @@
-"""Which rows of a batch its SELECT cannot be made of, where Spark ends the query because of one: a division by zero, say.
+"""The search for rows of a batch that its SELECT cannot be made of, so that Spark ends the query: a division by zero, say.
 
 Spark does not say which row it was. So the batch is read again, as the query that is run again will read it, and the SELECT
 is tried over halves of it, and halves of those, until the rows are found that it fails with alone.
@@ -43,7 +43,7 @@ def data_error(error: BaseException) -> str | None:
     return f"{found[1]}: {what}" + (f" (line {line}, column {column} of select)" if line else "")
 
 
-def at_fault(
+def find_faulty_rows(
     table: Any, trial: Trial, patience: float = PATIENCE, interrupted: Callable[[], bool] = lambda: False
 ) -> dict[int, str]:
     """Return the rows (number: why) of a table that fail by themselves, where all of them together do.
@@ -71,7 +71,7 @@ def at_fault(
     return found
 
 
-def tried(frame: Any) -> str | None:
+def try_rows(frame: Any) -> str | None:
     """Make all rows of a frame, for nobody; return the data error that ends it, or None. Raises any other error of Spark."""
     try:
         frame.write.format("noop").mode("overwrite").save()

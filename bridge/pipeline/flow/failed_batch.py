@@ -1,4 +1,4 @@
-"""What is done when a SELECT ends its query because of the data of some row: find the rows, and have them diverted."""
+"""A batch that ended its query because of the data of some row: the rows are found, and diverted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.config import PipelineConfig
 from bridge.pipeline.flow.columns import routed
 from bridge.pipeline.flow.dead_letters import BadPayloads
-from bridge.pipeline.flow.diversion import Diversion, keys_of, load, save
+from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of, load, save
+from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.faulty_rows import find_faulty_rows, last_batch, try_rows
 from bridge.pipeline.flow.mq_source import PipelineMqSource
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, source_options, table_of
-from bridge.pipeline.flow.search import at_fault, last_batch, tried
-from bridge.pipeline.flow.site import Site
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
 
 _SOURCES: Final = {
@@ -28,8 +28,8 @@ _SOURCES: Final = {
 }
 
 
-class Found(msgspec.Struct, frozen=True):
-    """Rows that are dead letters when the batch is run again."""
+class FaultyRows(msgspec.Struct, frozen=True):
+    """Rows that fail alone: they are dead letters when the batch is run again."""
 
     batch: int
     #: rows of the batch, and those found
@@ -37,17 +37,17 @@ class Found(msgspec.Struct, frozen=True):
     why: Mapping[str, str]
 
 
-class Retrial:
-    """The search in the batch that a pipeline was at when it ended."""
+class FailedBatch:
+    """The batch that a pipeline was at when its SELECT ended it."""
 
-    def __init__(self, spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> None:
+    def __init__(self, spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> None:
         self._spark = spark
         self._name = name
         self._config = config
-        self._directory = site.directory_of(name, config)
-        self._options: Callable[[], dict[str, str]] = lambda: source_options(name, config, site, self._directory)
+        self._directory = environment.directory_of(name, config)
+        self._options: Callable[[], dict[str, str]] = lambda: source_options(name, config, environment, self._directory)
 
-    def divert(self, interrupted: Callable[[], bool]) -> Found | None:
+    def divert(self, interrupted: Callable[[], bool]) -> FaultyRows | None:
         """Find rows that fail alone, and write them down.
 
         Return None where there are none, or the source has no replay. Rows that are found when the search is
@@ -64,8 +64,8 @@ class Retrial:
         replay = last_batch(self._directory / "checkpoint", reader, arrow_schema)
         if replay is None:
             return None
-        diversion = load(self._directory)
-        known = diversion.rows if diversion.batch == replay.number else {}
+        diverted = load(self._directory)
+        known = diverted.rows if diverted.batch == replay.number else {}
         rows = replay.rows.combine_chunks()
         keys = [key for batch in rows.to_batches() for key in keys_of(batch)]
         if known:
@@ -74,12 +74,12 @@ class Retrial:
         tables = {name: table_of(self._spark, path) for name, path in self._config.tables.items()}
         good = self._good(rows, schema, tables)
         rows, keys = rows.take(pa.array(good)), [keys[index] for index in good]
-        whole = at_fault(rows, lambda part: tried(self._made(part, schema, tables)), interrupted=interrupted)
+        whole = find_faulty_rows(rows, lambda part: try_rows(self._made(part, schema, tables)), interrupted=interrupted)
         if not whole:
             return None
         found = {keys[index]: why for index, why in whole.items()}
-        save(self._directory, diversion.and_also(replay.number, found))
-        return Found(replay.number, replay.rows.num_rows, found)
+        save(self._directory, diverted.and_also(replay.number, found))
+        return FaultyRows(replay.number, replay.rows.num_rows, found)
 
     @contextmanager
     def _names(self, tables: Mapping[str, DataFrame]) -> Iterator[None]:
@@ -97,9 +97,9 @@ class Retrial:
         column = payload_column(frame)
         assert column is not None
         with self._names(tables):
-            told = judged(self._spark, frame, column, self._config).select(column, REASON)
-        judge = BadPayloads(self._name, column, self._config.payload, None, None, Diversion())
-        reasons = [reason for batch in told.toArrow().to_batches() for reason in judge.reasons(batch)]
+            checked = judged(self._spark, frame, column, self._config).select(column, REASON)
+        judge = BadPayloads(self._name, column, self._config.payload, None, None, DivertedRows())
+        reasons = [reason for batch in checked.toArrow().to_batches() for reason in judge.reasons(batch)]
         return [index for index, reason in enumerate(reasons) if reason is None]
 
     def _made(self, rows: Any, schema: Any, tables: Mapping[str, DataFrame]) -> DataFrame:

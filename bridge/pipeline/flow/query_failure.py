@@ -1,4 +1,4 @@
-"""What ends a query, as an operator needs to know it: does it heal, and what is there to do."""
+"""Failures of a query, as an operator needs to know them: does it heal, and what is there to do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from bridge.mq.worker import LOST
+from bridge.pipeline.flow.faulty_rows import data_error
 from bridge.pipeline.flow.mistake import sentence_of
-from bridge.pipeline.flow.search import data_error
 from bridge.wire import cmqc
 
 #: As an MQError, in whichever process it was raised, says its reason.
@@ -44,7 +44,7 @@ _OTHERS: Final = {
 }
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class QueryFailure(msgspec.Struct, frozen=True):
     """Why a query ended."""
 
     #: what happened, in a sentence
@@ -55,17 +55,17 @@ class Trouble(msgspec.Struct, frozen=True):
     data: str | None = None
 
 
-def trouble_of(error: BaseException) -> Trouble:
-    """Return the trouble that an error of Spark, of a source or of a destination tells of."""
+def query_failure_of(error: BaseException) -> QueryFailure:
+    """Return the failure that an error of Spark, of a source or of a destination tells of."""
     text, what = str(error), sentence_of(error)
     if (data := data_error(error)) is not None:
         remedy = "the SELECT cannot be made of some row: use the function with try_ that Spark names, or a WHERE"
-        return Trouble(data, remedy, data)
+        return QueryFailure(data, remedy, data)
     if (found := _REASON.search(text)) is not None:
         reason = int(found[1])
         waits = _WAIT if reason in LOST else "the reason code says what there is to do"
-        return Trouble(what, _DONE_ABOUT.get(reason, waits))
+        return QueryFailure(what, _DONE_ABOUT.get(reason, waits))
     if isinstance(error, OSError):
-        return Trouble(what, _OTHERS["OSError"])
+        return QueryFailure(what, _OTHERS["OSError"])
     raised = _RAISED.findall(text.rpartition("Traceback (most recent call last):")[2])
-    return Trouble(what, next((_OTHERS[name] for name in raised if name in _OTHERS), ""))
+    return QueryFailure(what, next((_OTHERS[name] for name in raised if name in _OTHERS), ""))

@@ -1,4 +1,4 @@
-"""How the sources of a pipeline are told to end.
+"""The shutdown of the sources of a pipeline, by files.
 
 A process that ends takes what it has begun to its end: once the file that the option `stop` names is there, a reader plans
 no further batch. It is asked for one when the batch before is committed, removes what was in that as always, and says that
@@ -16,32 +16,32 @@ ASKED: Final = "stopping"
 ANSWERED: Final = "stopped"
 
 
-class Valve:
-    """The two files of a pipeline's directory by which it is told to end."""
+class SourceShutdown:
+    """The request to shut down and its confirmation: two files in the directory of a pipeline."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     @property
-    def closed(self) -> bool:
-        """Return whether the pipeline is asked to end."""
+    def requested(self) -> bool:
+        """Return whether the pipeline is to end."""
         return (self.directory / ASKED).exists()
 
     @property
-    def dry(self) -> bool:
+    def complete(self) -> bool:
         """Return whether all that was begun has come to its end."""
         return (self.directory / ANSWERED).exists()
 
-    def open(self) -> None:
+    def reset(self) -> None:
         """Make the directory, and remove the two files, before a run. Raises OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in (ASKED, ANSWERED):
             (self.directory / name).unlink(missing_ok=True)
 
-    def close(self) -> None:
+    def request(self) -> None:
         """Ask for the end. Raises OSError."""
         (self.directory / ASKED).touch()
 
-    def answer(self) -> None:
+    def confirm(self) -> None:
         """Say that nothing is under way. Raises OSError."""
         (self.directory / ANSWERED).touch()

@@ -1,4 +1,4 @@
-"""How many rows of a batch a destination has refused, told by the sink to the process that watches the pipeline."""
+"""Counts of the rows that a destination has refused, from the sink to the process that watches the pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 _FILE: Final = "refused.jsonl"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedCount(msgspec.Struct, frozen=True):
     """Rows of a batch that went to the dead letters at a destination, and why the first of them did."""
 
     batch: int
@@ -18,21 +18,21 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
 
 
-def tell(directory: Path, refused: Refused) -> None:
+def write(directory: Path, count: RefusedCount) -> None:
     """Write down what was refused, once a batch is done. Raises OSError."""
     with (directory / _FILE).open("ab") as file:
-        file.write(msgspec.json.encode(refused) + b"\n")
+        file.write(msgspec.json.encode(count) + b"\n")
 
 
-def told(directory: Path) -> dict[int, Refused]:
+def read(directory: Path) -> dict[int, RefusedCount]:
     """Return what was written down, by batch. Raises OSError."""
     try:
         lines = (directory / _FILE).read_bytes().splitlines()
     except FileNotFoundError:
         return {}
-    return {one.batch: one for one in (msgspec.json.decode(line, type=Refused) for line in lines)}
+    return {one.batch: one for one in (msgspec.json.decode(line, type=RefusedCount) for line in lines)}
 
 
-def forget(directory: Path) -> None:
+def remove(directory: Path) -> None:
     """Remove what was written down, before a run. Raises OSError."""
     (directory / _FILE).unlink(missing_ok=True)

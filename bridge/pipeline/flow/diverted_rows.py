@@ -15,43 +15,43 @@ import msgspec
 _FILE: Final = "diverted.json"
 
 
-class Diverted(msgspec.Struct, frozen=True):
-    """Why a row is a dead letter, and the number of the search that found it."""
+class DivertedRow(msgspec.Struct, frozen=True):
+    """A row that is a dead letter: why, and the number of the search that found it."""
 
     search: int
     why: str
 
 
-class Diversion(msgspec.Struct, frozen=True):
-    """What is written down: it counts for one batch, which has no number yet where there is nothing."""
+class DivertedRows(msgspec.Struct, frozen=True):
+    """The rows that are written down. They count for one batch, which has no number yet where there are none."""
 
     batch: int = -1
     #: by their keys, as `keys_of` has them
-    rows: dict[str, Diverted] = {}
+    rows: dict[str, DivertedRow] = {}
 
-    def and_also(self, batch: int, found: dict[str, str]) -> Diversion:
-        """Return a Diversion with rows that a further search has found, too (key: why).
+    def and_also(self, batch: int, found: dict[str, str]) -> DivertedRows:
+        """Return these rows and those that a further search has found (key: why).
 
         What counts for another batch is dropped.
         """
         known = self.rows if self.batch == batch else {}
         search = max((one.search for one in known.values()), default=0) + 1
-        return Diversion(batch, known | {key: Diverted(search, why) for key, why in found.items()})
+        return DivertedRows(batch, known | {key: DivertedRow(search, why) for key, why in found.items()})
 
 
-def load(directory: Path) -> Diversion:
-    """Return the Diversion that is written down for a pipeline. Raises OSError."""
+def load(directory: Path) -> DivertedRows:
+    """Return the rows that are written down for a pipeline. Raises OSError."""
     try:
-        return msgspec.json.decode((directory / _FILE).read_bytes(), type=Diversion)
+        return msgspec.json.decode((directory / _FILE).read_bytes(), type=DivertedRows)
     except FileNotFoundError:
-        return Diversion()
+        return DivertedRows()
 
 
-def save(directory: Path, diversion: Diversion) -> None:
-    """Write a Diversion down, durably. Raises OSError."""
+def save(directory: Path, diverted: DivertedRows) -> None:
+    """Write the rows of a pipeline down, durably. Raises OSError."""
     unfinished = directory / f".{_FILE}"
     with unfinished.open("wb") as file:
-        file.write(msgspec.json.encode(diversion))
+        file.write(msgspec.json.encode(diverted))
         file.flush()
         os.fsync(file.fileno())
     unfinished.rename(directory / _FILE)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.errors import MQError
-from bridge.pipeline.flow.diversion import Diversion, keys_of, load, save
-from bridge.pipeline.flow.search import at_fault, data_error
-from bridge.pipeline.flow.trouble import trouble_of
+from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of, load, save
+from bridge.pipeline.flow.faulty_rows import data_error, find_faulty_rows
+from bridge.pipeline.flow.query_failure import query_failure_of
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 from bridge.wire import cmqc
 
@@ -26,16 +26,16 @@ def test_each_row_that_fails_alone_is_found(bad: list[bool]) -> None:
 
     table = pa.table({"bad": bad, "n": list(range(len(bad)))})
     expected = {number: f"bad: {number}" for number, one in enumerate(bad) if one}
-    assert at_fault(table, trial) == expected
+    assert find_faulty_rows(table, trial) == expected
 
 
 def test_rows_that_fail_only_together_are_not_at_fault() -> None:
     table = pa.table({"n": [100, 100, 1]})
-    assert at_fault(table, lambda part: "sum" if sum(part.column("n").to_pylist()) > 127 else None) == {}
+    assert find_faulty_rows(table, lambda part: "sum" if sum(part.column("n").to_pylist()) > 127 else None) == {}
 
 
 def test_a_search_ends_in_time_with_what_it_has() -> None:
-    assert at_fault(pa.table({"n": [1]}), lambda part: "bad", patience=0) == {}
+    assert find_faulty_rows(pa.table({"n": [1]}), lambda part: "bad", patience=0) == {}
 
 
 DIVISION = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [DIVIDE_BY_ZERO] Division by zero. Use
@@ -84,15 +84,15 @@ TROUBLES = [
 
 @pytest.mark.parametrize(("text", "what", "remedy"), TROUBLES)
 def test_troubles(text: str, what: str, remedy: str) -> None:
-    found = trouble_of(RuntimeError(text))
+    found = query_failure_of(RuntimeError(text))
     assert found.what == what
     assert remedy in found.remedy and bool(remedy) == bool(found.remedy)
     assert (found.data is not None) == (text == DIVISION)
 
 
 def test_trouble_of_an_error_of_this_process() -> None:
-    assert "user" in trouble_of(MQError(cmqc.MQRC_NOT_AUTHORIZED, "open")).remedy
-    assert trouble_of(OSError(28, "No space left on device")).remedy
+    assert "user" in query_failure_of(MQError(cmqc.MQRC_NOT_AUTHORIZED, "open")).remedy
+    assert query_failure_of(OSError(28, "No space left on device")).remedy
 
 
 def test_errors_that_no_data_is_the_cause_of() -> None:
@@ -100,8 +100,8 @@ def test_errors_that_no_data_is_the_cause_of() -> None:
 
 
 def test_what_is_written_down_counts_for_one_batch(tmp_path: Path) -> None:
-    assert load(tmp_path) == Diversion()
-    once = Diversion().and_also(7, {"a": "why"})
+    assert load(tmp_path) == DivertedRows()
+    once = DivertedRows().and_also(7, {"a": "why"})
     twice = once.and_also(7, {"b": "why not"})
     assert [(key, one.search) for key, one in twice.rows.items()] == [("a", 1), ("b", 2)]
     save(tmp_path, twice)
