@@ -1,4 +1,4 @@
-"""The archive's process, as the service has it: a pipe that takes pieces, and one by which it says how far it is."""
+"""The archive's process, as the service has it: a pipe that takes batches, and one by which it says how far it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MODULE: Final = "bridge.archive.process"
 #: Bytes that the pipe holds, where the system lets it hold so many.
 PIPE: Final = 1024 * 1024
-#: Bytes of the number in front of each piece that says how long it is.
+#: Bytes of the number in front of each batch that says how long it is.
 LENGTH: Final = 4
 #: Events that are written without being copied: writev takes 1024 buffers, two of which go in front.
 EVENTS: Final = 1022
@@ -33,9 +33,9 @@ EVENTS: Final = 1022
 class Report(msgspec.Struct, omit_defaults=True):
     """What the process says, a line of JSON each."""
 
-    #: pieces in all that need no memory any more
+    #: batches in all that need no memory any more
     taken: int = 0
-    #: pieces in all of which every row is in a finished file
+    #: batches in all of which every row is in a finished file
     durable: int = 0
     #: for the log: a level of `logging` and the name of the logger
     level: int = 0
@@ -58,7 +58,7 @@ class Child:
     ) -> None:
         """Start the process, and a thread that reads what it says.
 
-        `progress` is told how many pieces need no memory any more, and how many are in finished files; then `ended`.
+        `progress` is told how many batches need no memory any more, and how many are in finished files; then `ended`.
         """
         # -P: modules of the working directory are none of its business.
         command = [sys.executable, "-P", "-m", MODULE, config.model_dump_json()]
@@ -70,7 +70,7 @@ class Child:
                 fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, PIPE)
         self._progress = progress
         self._ended = ended
-        #: a piece is being written: the pipe may be full
+        #: a batch is being written: the pipe may be full
         self.sending = False
         #: it says no more
         self.ended = False
@@ -83,7 +83,7 @@ class Child:
         return self._process.pid
 
     def send(self, encoded: list[bytes]) -> None:
-        """Write events as one piece, and wait while the pipe is full. That nobody reads it is told by `ended`."""
+        """Write events as one batch, and wait while the pipe is full. That nobody reads it is told by `ended`."""
         head = together(encoded)
         if len(encoded) > EVENTS:
             encoded = [b"".join(encoded)]

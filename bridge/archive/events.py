@@ -195,8 +195,8 @@ class Ended(msgspec.Struct, tag=14, array_like=True):
     client_id: str
 
 
-class StandingSession(msgspec.Struct):
-    """A session, as the events said."""
+class OpenSession(msgspec.Struct):
+    """A session that has not ended, as the events said."""
 
     durable: bool
     user: str
@@ -206,11 +206,11 @@ class StandingSession(msgspec.Struct):
     subscriptions: dict[str, tuple[int, int, int]] = msgspec.field(default_factory=dict)
 
 
-class Stands(msgspec.Struct, tag=20, array_like=True):
-    """What stands, told to a process that takes the place of one that died. No rows are made of it."""
+class SessionSnapshot(msgspec.Struct, tag=20, array_like=True):
+    """The open sessions, for a process that takes the place of one that died. No rows are made of them."""
 
     now: int
-    sessions: dict[str, StandingSession]
+    sessions: dict[str, OpenSession]
 
 
 class Started(msgspec.Struct, tag=21, array_like=True):
@@ -234,7 +234,7 @@ class Gap(msgspec.Struct, tag=23, array_like=True):
 
 
 SessionEvent = Connected | Disconnected | Subscribed | Unsubscribed | Ended
-Event = Published | Acknowledged | Finished | DeadLettered | Mapped | SessionEvent | Stands | Started | Stopped | Gap
+Event = Published | Acknowledged | Finished | DeadLettered | Mapped | SessionEvent | SessionSnapshot | Started | Stopped | Gap
 
 #: msgpack's array of so many elements follows: its size, 4 bytes, then the elements.
 _ARRAY: Final = b"\xdd"
@@ -243,11 +243,11 @@ _decode = msgspec.msgpack.Decoder(list[Event]).decode
 
 
 def together(encoded: list[bytes]) -> bytes:
-    """Return the bytes that go in front of encoded events, so that they are one piece."""
+    """Return the bytes that go in front of encoded events, so that they are one batch."""
     return _ARRAY + len(encoded).to_bytes(4, "big")
 
 
-def events_of(piece: bytes) -> list[Event]:
-    """Return the events of a piece. Raises msgspec.DecodeError."""
-    return _decode(piece)
+def events_of(batch: bytes) -> list[Event]:
+    """Return the events of a batch. Raises msgspec.DecodeError."""
+    return _decode(batch)
 

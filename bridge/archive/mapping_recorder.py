@@ -9,7 +9,7 @@ from bridge.archive.schema import Outcome
 from bridge.mq.mqi import Got
 
 if TYPE_CHECKING:
-    from bridge.archive.feed import Inlet
+    from bridge.archive.event_queue import EventProducer
     from bridge.mqtt.link import Received
 
 _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
@@ -26,9 +26,9 @@ LINK_LOST: Final = "the link was lost, and it is sent once at most"
 class MappingRecorder:
     """The archive of one mapping; called by its thread."""
 
-    def __init__(self, mapping: str, inlet: Inlet) -> None:
+    def __init__(self, mapping: str, producer: EventProducer) -> None:
         self._mapping = mapping
-        self._inlet = inlet
+        self._producer = producer
 
     def settled(self, fates: list[Fate], began: int, queue: str) -> None:
         """Record the messages of a unit of work that is committed.
@@ -42,7 +42,7 @@ class MappingRecorder:
             (outcome, reason, destination, _taken(item, queue) if isinstance(item, Got) else _arrived(item))
             for item, outcome, reason, destination in fates
         ]
-        self._inlet.add(now, encode((_MAPPED, now, self._mapping, began, messages)), len(messages))
+        self._producer.add(now, encode((_MAPPED, now, self._mapping, began, messages)), len(messages))
 
 
 def _taken(got: Got, queue: str) -> tuple[Any, ...]:

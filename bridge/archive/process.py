@@ -1,4 +1,4 @@
-"""`python -m bridge.archive.process CONFIGURATION`: writes the archive of a service, which hands pieces over on its input.
+"""`python -m bridge.archive.process CONFIGURATION`: writes the archive of a service, which hands batches over on its input.
 
 It ends when its input does, after it has written all that came: a service that is stopped or killed loses nothing that was
 in the pipe. So the signals by which services are told to stop are not for it.
@@ -41,7 +41,7 @@ class Reports(logging.Handler):
         self._gone = False
 
     def progress(self, taken: int, durable: int) -> None:
-        """Say that so many pieces need no memory any more, and that so many are in finished files."""
+        """Say that so many batches need no memory any more, and that so many are in finished files."""
         self._say(Report(taken, durable))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -62,8 +62,8 @@ class Reports(logging.Handler):
             self._gone = True
 
 
-class Pieces:
-    """Standard input."""
+class BatchReader:
+    """Reads batches of events from standard input."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -79,7 +79,7 @@ class Pieces:
         return any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     def read(self) -> bytes | None:
-        """Return the next piece; None at the end. Half a piece, of a service that was killed, is none."""
+        """Return the next batch; None at the end. Half a batch, of a service that was killed, is none."""
         head = self._exactly(LENGTH)
         return None if head is None else self._exactly(int.from_bytes(head, "big"))
 
@@ -94,7 +94,7 @@ class Pieces:
         return bytes(data)
 
 
-def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
+def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
     """Write until the input ends; return the exit status."""
     writer = ArchiveWriter(config, reports.progress)
     # Not before: until it has started nothing is taken, and what waits meanwhile may be more than there is memory for.
@@ -103,7 +103,7 @@ def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
 
     def give_up() -> bool:
         nonlocal closed_at
-        if not pieces.is_closed():
+        if not reader.is_closed():
             return False
         closed_at = closed_at or time.monotonic()
         return time.monotonic() - closed_at > LOCK_PATIENCE
@@ -112,11 +112,11 @@ def write(config: ArchiveConfig, pieces: Pieces, reports: Reports) -> int:
         log.error("archive: what was handed over is lost: another process still writes to %s", config.directory)
         return 1
     while True:
-        if pieces.wait(writer.due()):
-            piece = pieces.read()
-            if piece is None:
+        if reader.wait(writer.due()):
+            batch = reader.read()
+            if batch is None:
                 break
-            writer.take(events_of(piece), len(piece))
+            writer.take(events_of(batch), len(batch))
         writer.look()
     writer.close()
     return 0
@@ -142,7 +142,7 @@ def main() -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.basicConfig(level=logging.INFO, handlers=[reports], format="%(message)s")
     config = ArchiveConfig.model_validate(msgspec.json.decode(sys.argv[1]))
-    return write(config, Pieces(sys.stdin.fileno()), reports)
+    return write(config, BatchReader(sys.stdin.fileno()), reports)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD
-from bridge.mq.outlet import Outlet
 from bridge.mq.progress import Progress
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
@@ -58,21 +58,21 @@ class Position(msgspec.Struct, omit_defaults=True):
     count: int = 0
 
 
-class Target(msgspec.Struct, frozen=True):
+class ReplayDestination(msgspec.Struct, frozen=True):
     """Where messages go: to a queue, below a topic, or (neither) to the topics that they were published to."""
 
     queue: str = ""
     prefix: str = ""
     retain: bool = False
 
-    def destination(self, topic: str) -> Destination:
+    def for_topic(self, topic: str) -> Destination:
         """Return the destination of a message that was published to `topic`."""
         if self.queue:
             return Destination(self.queue)
         return Destination(f"{self.prefix.rstrip('/')}/{topic}" if self.prefix else topic, is_topic=True)
 
 
-def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
+def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) -> MappedMessage:
     """Return the message that a row becomes: as the bridge made it of the publication, and marked in its usr folder."""
     payload = row["payload"]
     if payload is None:
@@ -82,7 +82,7 @@ def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
     mqtt = mqtt_content(row["publisher"] or None, qos, row["publisher_message_id"] or 0)
     usr = {REPLAYED: run, "published": row["received"].astimezone(UTC).isoformat()}
     folders: tuple[Folder, ...] = (Folder.build("mqtt", mqtt), Folder.build("usr", usr))
-    if target.queue:
+    if destination.queue:
         # Nobody writes this folder of a message that is not published.
         folders = (mqps_folder(topic, row["retain"], None), *folders)
     rfh2 = RFH2(
@@ -97,9 +97,9 @@ def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
         Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
         Persistence=PERSISTENCE_FROM_QOS[qos],
     )
-    retain = target.retain and row["retain"] and not target.queue
+    retain = destination.retain and row["retain"] and not destination.queue
     return MappedMessage(
-        destination=target.destination(topic),
+        destination=destination.for_topic(topic),
         message=Message(md, encode_rfh2(rfh2) + payload),
         retain=retain and bool(payload),
         clear=retain and not payload,
@@ -109,13 +109,13 @@ def message_of(row: dict[str, Any], run: str, target: Target) -> MappedMessage:
 class Replay:
     """One run, on one connection. `run` is its name: the same name goes on where the last run stopped."""
 
-    def __init__(self, connection: Connection, run: str, target: Target) -> None:
+    def __init__(self, connection: Connection, run: str, destination: ReplayDestination) -> None:
         """Look for the record of an earlier run. Raises MQError."""
         self._connection = connection
-        self._outlet = Outlet(connection)
+        self._producer = MessageProducer(connection)
         self._progress = Progress(connection, f"replay {run}")
         self.run = run
-        self.target = target
+        self.destination = destination
         record = self._progress.load()
         self.position = Position() if record is None else msgspec.json.decode(record, type=Position)
         #: it was asked to stop
@@ -128,9 +128,9 @@ class Replay:
 
     def check(self) -> None:
         """Open the queue that messages go to, and close it. Raises MQError. Topics are opened when their messages are put."""
-        if self.target.queue:
+        if self.destination.queue:
             options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-            self._connection.close(self._connection.open(MQOD(ObjectName=self.target.queue), options))
+            self._connection.close(self._connection.open(MQOD(ObjectName=self.destination.queue), options))
 
     def is_queue(self, name: str) -> bool:
         """Return whether the queue manager has a queue of that name. Raises MQError."""
@@ -155,7 +155,7 @@ class Replay:
         began, count = time.monotonic(), 0
         for unit in _units(selection, self.position.sequence, limit):
             for row in unit:
-                self._outlet.put(message_of(row, self.run, self.target))
+                self._producer.put(message_of(row, self.run, self.destination))
             self.position.sequence = unit[-1]["sequence"]
             self.position.count += len(unit)
             self._commit()
@@ -185,7 +185,7 @@ class Replay:
     def _commit(self) -> None:
         self._progress.save(msgspec.json.encode(self.position))
         self._connection.commit()
-        self._outlet.committed()
+        self._producer.committed()
 
 
 def _units(selection: Selection, after: int, limit: int) -> Iterator[list[dict[str, Any]]]:

@@ -32,8 +32,8 @@ REPLAYED = "replayed"
 _MQXQH: Final = 428
 
 
-class Origin(NamedTuple):
-    """Where a message for a client comes from, as far as its headers tell."""
+class OriginalPublication(NamedTuple):
+    """The publication that a message for a client was made of, as far as its headers tell."""
 
     publisher: str = ""
     message_id: int = 0
@@ -61,21 +61,21 @@ class Came(NamedTuple):
     retained: bool = False
 
 
-def origin_of(message: Message) -> Origin:
-    """Return the publisher of a message, from the folders of its RFH2."""
+def original_publication_of(message: Message) -> OriginalPublication:
+    """Return what the folders of its RFH2 tell of the publication that a message was made of."""
     if message.md.Format not in HEADER_FORMATS:
-        return Origin(body=message.data)
+        return OriginalPublication(body=message.data)
     try:
         chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
     except MalformedHeader:
-        return Origin()
+        return OriginalPublication()
     folders: dict[str, dict[str, object]] = {"mqtt": {}, "usr": {}, "mqps": {}}
     for header in chain.headers:
         for folder in header.folders if isinstance(header, RFH2) else ():
             if folder.name in folders:
                 folders[folder.name].update(folder.content)
     mqtt, replayed = folders["mqtt"], folders["usr"].get(REPLAYED)
-    return Origin(
+    return OriginalPublication(
         str(mqtt.get("clientId", "")),
         _number(mqtt.get("msgid")),
         _number(mqtt["qos"]) if "qos" in mqtt else None,
@@ -183,12 +183,12 @@ class Rows:
                 Format=message.Format, Encoding=message.Encoding, CodedCharSetId=message.CodedCharSetId,
                 PutDate=message.PutDate, PutTime=message.PutTime,
             )  # fmt: skip
-            origin = origin_of(Message(md, message.data))
-            body = message.data if origin.body is None else origin.body
-            qos = publication_qos(message.Persistence, origin.qos)
+            original = original_publication_of(Message(md, message.data))
+            body = message.data if original.body is None else original.body
+            qos = publication_qos(message.Persistence, original.qos)
             put = put_time(md) or event.received
-            came = Came(body, put, origin.publisher, origin.message_id, qos, origin.replayed)
-            topic, retain, msg_id = message.queue or origin.topic, origin.retained, message.MsgId
+            came = Came(body, put, original.publisher, original.message_id, qos, original.replayed)
+            topic, retain, msg_id = message.queue or original.topic, original.retained, message.MsgId
         return row(
             sequence=next(self._numbers), direction=Direction.MAPPED, outcome=one.outcome, reason=one.reason,
             client_id=event.mapping, topic=topic, qos=came.qos, retain=retain, times_sent=times_sent,
@@ -214,11 +214,11 @@ class Rows:
         if source is None:
             return Came(one.payload, put, one.publisher, one.publisher_message_id, one.qos)
         message = message_of(source)
-        origin = origin_of(message)
-        body = message.data if origin.body is None else origin.body
+        original = original_publication_of(message)
+        body = message.data if original.body is None else original.body
         if not one.put:
             put = put_time(message.md) or now
-        return Came(body, put, origin.publisher, origin.message_id, origin.qos, origin.replayed, origin.retained)
+        return Came(body, put, original.publisher, original.message_id, original.qos, original.replayed, original.retained)
 
     def _out(
         self, now: int, client_id: str, user: str, outcome: Outcome, reason: str | None, topic: str, qos: int, retain: bool,

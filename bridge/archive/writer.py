@@ -23,14 +23,14 @@ from bridge.archive.events import (
     Gap,
     Mapped,
     Published,
-    Stands,
+    SessionSnapshot,
     Started,
     Stopped,
     now_us,
 )
+from bridge.archive.open_sessions import OpenSessions
 from bridge.archive.rows import Rows
 from bridge.archive.schema import Direction, Outcome, Row, row
-from bridge.archive.standing import Standing
 from bridge.config.archive import ArchiveConfig
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ArchiveWriter:
     def __init__(self, config: ArchiveConfig, report: Callable[[int, int], None] = lambda taken, durable: None) -> None:
         """Prepare to write the archive of a configuration.
 
-        `report` is told how many pieces need no memory any more, and how many are in finished files.
+        `report` is told how many batches of events need no memory any more, and how many are in finished files.
         """
         self._lock = prepare(config)
         import bridge.archive.parquet as parquet
@@ -97,10 +97,10 @@ class ArchiveWriter:
         # Numbers begin behind those of every earlier run, as long as no run made a million rows each second of its life.
         numbers = itertools.count(now_us())
         self.rows = Rows(numbers, payloads=config.payloads)
-        self.standing = Standing(numbers)
+        self.open_sessions = OpenSessions(numbers)
         self._numbers = numbers
-        #: pieces that came; of these, those with all rows in row groups, and in finished files; both as reported
-        self._pieces = self._grouped = self._durable = 0
+        #: batches of events that came; of these, those with all rows in row groups, and in finished files; both as reported
+        self._event_batches = self._grouped = self._durable = 0
         self._reported = (0, 0)
         #: rows not yet in a file, the events' bytes that they stand for, and rows that could not be written
         self._waiting: list[Row] = []
@@ -137,11 +137,11 @@ class ArchiveWriter:
         return True
 
     def take(self, events: list[Event], size: int) -> None:
-        """Take a piece that has come: these events, of so many bytes."""
+        """Take a batch that has come: these events, of so many bytes."""
         self._waiting_bytes += size
         for event in events:
-            if isinstance(event, Stands):
-                self.standing.sessions = event.sessions
+            if isinstance(event, SessionSnapshot):
+                self.open_sessions.sessions = event.sessions
                 continue
             self._turn(event.now)
             try:
@@ -153,7 +153,7 @@ class ArchiveWriter:
                 self._slice()
             if self._batch_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
                 self._group()
-        self._pieces += 1
+        self._event_batches += 1
         self._tell()
 
     def _rows_of(self, event: Event) -> list[Row]:
@@ -174,10 +174,10 @@ class ArchiveWriter:
                 return [self._own_row(Outcome.STOPPED, event.now)]
             case Gap():
                 return [self._own_row(Outcome.GAP, event.now, event.since, event.rows)]
-            case Stands():
+            case SessionSnapshot():
                 return []
             case _:
-                return self.standing.follow(event)
+                return self.open_sessions.follow(event)
 
     def look(self) -> None:
         """Finish the file, and remove what is old, when it is time."""
@@ -209,16 +209,16 @@ class ArchiveWriter:
 
     def _tell(self) -> None:
         if not self._waiting and not self._batches:
-            self._grouped = self._pieces
+            self._grouped = self._event_batches
             if self._file is None and not self._unwritten:
-                self._durable = self._pieces
-        told = (self._grouped, self._durable)
-        if told != self._reported:
-            self._reported = told
-            self._report(*told)
+                self._durable = self._event_batches
+        progress = (self._grouped, self._durable)
+        if progress != self._reported:
+            self._reported = progress
+            self._report(*progress)
 
     def _turn(self, now: int) -> None:
-        """Begin another file for rows of another hour, and a day with what stands from the day before."""
+        """Begin another file for rows of another hour, and a day with the sessions open from the day before."""
         if not self._unfinished:
             self._file_since = time.monotonic()
         hour = now // HOUR
@@ -234,7 +234,7 @@ class ArchiveWriter:
         day = f"{moment:%Y-%m-%d}"
         if day != self._day:
             self._day = day
-            self._waiting += self.standing.again()
+            self._waiting += self.open_sessions.again()
 
     def _own_row(self, outcome: Outcome, now: int, since: int | None = None, count: int = 0) -> Row:
         """Return a row about the archive itself."""
@@ -257,8 +257,8 @@ class ArchiveWriter:
         self._waiting_bytes = 0
         held = self._batch_rows + (self._file.rows if self._file is not None else 0)
         self._batch_rows = 0
-        # The piece that is being taken has rows to come.
-        self._grouped = self._pieces
+        # The batch of events that is being taken has rows to come.
+        self._grouped = self._event_batches
         try:
             if batches:
                 if self._file is None:
@@ -278,7 +278,7 @@ class ArchiveWriter:
     def _finished(self) -> None:
         """Note that a file is finished: what came before is on disk, unless rows are missing that no file tells of yet."""
         if not self._unwritten:
-            self._durable = self._pieces
+            self._durable = self._event_batches
 
     def _failed(self, error: Exception, rows: int) -> None:
         if self._file is not None:

@@ -205,7 +205,7 @@ def replay(
         from bridge.archive.reading import Selection
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: {INSTALL} brings it", WRONG_USAGE) from error
-    from bridge.archive.replay import Replay, Target
+    from bridge.archive.replay import Replay, ReplayDestination
     from bridge.mapping.topic import topic_filter_error
 
     if why := topic_filter_error(topic_filter):
@@ -214,7 +214,7 @@ def replay(
     if mapping:  # the name of a run without it is what it always was
         words = (*words, mapping)
     with connected(data_dir, config) as connection:
-        one = Replay(connection, run or _name(*words), Target(to_queue, to_topic, retain))
+        one = Replay(connection, run or _name(*words), ReplayDestination(to_queue, to_topic, retain))
         if again:
             one.forget()
         position = one.position

@@ -78,7 +78,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     from bridge.cli.surroundings import lacking, unreachable
     from bridge.config import ConfigurationError, describe
     from bridge.mapping.rules.check import loops_of
-    from bridge.mapping.rules.doubts import doubts
+    from bridge.mapping.rules.check_warnings import warnings_of
 
     findings = Findings(str(config))
     try:
@@ -92,7 +92,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
         return findings, WRONG_USAGE
     findings.description = list(describe(configuration))
     findings.loops = [str(loop) for loop in loops_of(configuration)]
-    findings.notes = list(doubts(configuration))
+    findings.notes = list(warnings_of(configuration))
     findings.missing = list(lacking(configuration))
     if connect:
         findings.missing += unreachable(configuration)

@@ -18,8 +18,8 @@ from bridge.cli.output import note, write
 
 if TYPE_CHECKING:
     from bridge.config import Configuration, PipelineConfig
+    from bridge.pipeline.flow.environment import PipelineEnvironment
     from bridge.pipeline.flow.plan import Plan
-    from bridge.pipeline.flow.site import Site
 
 Names = Annotated[
     list[str] | None,
@@ -53,7 +53,7 @@ def check(
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
     with _spark(master) as spark:
-        check_all(spark, file, chosen, _site(configuration, file, data_dir))
+        check_all(spark, file, chosen, _environment(configuration, file, data_dir))
     for name in chosen:
         write(f"pipeline {name} is OK")
 
@@ -81,13 +81,14 @@ def run(
     """
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
-    site = _site(configuration, file, data_dir)
+    environment = _environment(configuration, file, data_dir)
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master) as spark:
-        check_all(spark, file, chosen, site)
+        check_all(spark, file, chosen, environment)
         from bridge.pipeline.flow.runner import Runner
 
-        runner = Runner(spark, {name: _planned(spark, name, one, site) for name, one in chosen.items()}, tell=note, once=once)
+        plans = {name: _planned(spark, name, one, environment) for name, one in chosen.items()}
+        runner = Runner(spark, plans, tell=note, once=once)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: runner.stop())
         failed = runner.run()
@@ -115,19 +116,19 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
     return chosen
 
 
-def _site(configuration: Configuration, file: Path, data_dir: Path | None) -> Site:
+def _environment(configuration: Configuration, file: Path, data_dir: Path | None) -> PipelineEnvironment:
     from bridge.cli.queue_manager import data_directory
 
     _need_spark()
-    from bridge.pipeline.flow.site import site_of
+    from bridge.pipeline.flow.environment import environment_of
 
-    return site_of(configuration, file, data_directory(data_dir, configuration))
+    return environment_of(configuration, file, data_directory(data_dir, configuration))
 
 
-def _planned(spark: Any, name: str, config: PipelineConfig, site: Site) -> Callable[[], Plan]:
+def _planned(spark: Any, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Callable[[], Plan]:
     from bridge.pipeline.flow.plan import plan
 
-    return lambda: plan(spark, name, config, site)
+    return lambda: plan(spark, name, config, environment)
 
 
 def _need_spark() -> None:
@@ -154,7 +155,7 @@ def _spark(master: str | None) -> Iterator[Any]:
         raise Failure(str(error), WRONG_USAGE) from error
 
 
-def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], site: Site) -> None:
+def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment) -> None:
     """Raise Failure with all mistakes of the chosen pipelines, each with its place in the file."""
     from bridge.config.collection import Collection
     from bridge.pipeline.flow.mistake import Mistake
@@ -164,7 +165,7 @@ def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], site: S
     problems = []
     for name, config in chosen.items():
         try:
-            plan(spark, name, config, site)
+            plan(spark, name, config, environment)
         except Mistake as mistake:
             location = ("pipelines", name, *mistake.location)
             if mistake.position is None:

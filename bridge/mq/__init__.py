@@ -1,6 +1,7 @@
 """MQ: the interface in MQI verbs, and what the service asks of a queue manager.
 
 `mqi` is the MQI as Python has it, whichever queue manager is behind it: `ibm` (IBM MQ, through pymqi or ibmmq) or
-`embedded`. `backend` is what the telemetry service asks of either, `host` how either is brought up and ended. `intake` and
-`outlet` are the two ends of a mapping. What a message is made of is `bridge.mapping` and `bridge.wire`.
+`embedded`. `backend` is what the telemetry service asks of either, `host` how either is brought up and ended. Mappings take
+messages through `message_consumer` and put them through `message_producer`. What a message is made of is `bridge.mapping` and
+`bridge.wire`.
 """

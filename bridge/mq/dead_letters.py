@@ -25,8 +25,8 @@ _OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Who put a message on the dead-letter queue, and when (GMT): PutApplType, PutApplName, PutDate and PutTime."""
+class OriginContext(msgspec.Struct, frozen=True):
+    """Origin context: who put a message, and when (GMT): PutApplType, PutApplName, PutDate and PutTime."""
 
     type: int
     name: bytes
@@ -34,20 +34,20 @@ class Origin(msgspec.Struct, frozen=True):
     time: bytes
 
     @classmethod
-    def of(cls, md: MQMD) -> Origin:
-        """Return the origin that an MQMD tells."""
+    def of(cls, md: MQMD) -> OriginContext:
+        """Return the origin context of an MQMD."""
         return cls(md.PutApplType, md.PutApplName, md.PutDate, md.PutTime)
 
     @classmethod
-    def now(cls, application: str) -> Origin:
-        """Return an application as the origin, at this moment."""
+    def now(cls, application: str) -> OriginContext:
+        """Return the origin context of what an application puts at this moment."""
         now = time.time()
         seconds = time.gmtime(now)
         clock = time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}"
         return cls(cmqc.MQAT_UNIX, application.encode()[:28], time.strftime("%Y%m%d", seconds).encode(), clock.encode())
 
 
-def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: Origin) -> Message:
+def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: OriginContext) -> Message:
     """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go."""
     header = MQDLH(
         Reason=reason,
@@ -114,7 +114,7 @@ class DeadLetters:
                 raise MQError(reason, f"{why}; the mapping takes from the dead-letter queue itself")
             name = self._source if destination is None else destination.name
             manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
-            letter = dead_letter(md, data, reason, name, manager, Origin.now(self._mapping))
+            letter = dead_letter(md, data, reason, name, manager, OriginContext.now(self._mapping))
             try:
                 self._connection.put(handle, letter, _PUT | self._context)
             except MQError as error:

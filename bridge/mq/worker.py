@@ -102,7 +102,7 @@ class Worker(ABC, Generic[Job]):
         self._changed = threading.Condition()
         self._ending = False
         #: the log says that the queue manager is away
-        self._told = False
+        self._loss_logged = False
         #: and that the queue manager is there, but not all that the worker opens
         self._lacks = False
         self.connection: Connection | None = None
@@ -209,7 +209,7 @@ class Worker(ABC, Generic[Job]):
                     while not self.ending:
                         self._round(connection)
                 except MQError as error:
-                    self._told = True
+                    self._loss_logged = True
                     log.warning("%s: the queue manager is lost: %s; reconnecting", self.name, error)
                     self.lost()
                     self.on_lost()
@@ -248,10 +248,10 @@ class Worker(ABC, Generic[Job]):
         # Imported by what connects: the embedded queue manager's process takes only names from this module.
         import tenacity
 
-        def told(state: tenacity.RetryCallState) -> None:
+        def log_retry(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
-                self._told = True
+                self._loss_logged = True
                 self._lacks = isinstance(error, MQError) and error.reason not in LOST
                 what = "what the queue manager lacks" if self._lacks else "the queue manager"
                 log.warning("%s: waiting for %s (attempt %d): %s", self.name, what, state.attempt_number, error)
@@ -267,12 +267,12 @@ class Worker(ABC, Generic[Job]):
             retry=tenacity.retry_if_exception(self.is_temporary),
             wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE)
             + tenacity.wait_random(0, FIRST_PAUSE),
-            before_sleep=told,
+            before_sleep=log_retry,
             sleep=pause,
         )(self._attempt)
-        if self._told:
+        if self._loss_logged:
             log.warning("%s: %s", self.name, "all that it needs is there" if self._lacks else "the queue manager is back")
-        self._told = self._lacks = False
+        self._loss_logged = self._lacks = False
         return connection
 
     def is_temporary(self, error: BaseException) -> bool:

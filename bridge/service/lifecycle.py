@@ -22,8 +22,8 @@ from bridge.mqtt.transport.channel import Channel, Room
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
-from bridge.service.mappings.site import Site
 from bridge.service.recorder import Recorder
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
@@ -93,7 +93,7 @@ class Bridge:
                 self.announce(line)
         except (HostError, MQError) as error:
             raise StartError(str(error)) from error
-        self.mappings = Mappings(Site(self.host, self.configuration.transmission_queue, self.archive))
+        self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, self.archive))
         self.reload = Reload(self._source, self.mappings)
         await self._listen()
         await self.mappings.start(self.configuration.mappings, self.configuration.links)

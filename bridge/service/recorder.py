@@ -46,10 +46,10 @@ class Recorder(Observer):
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
         # Imported by a bridge that has an archive only: what it takes to start a process, and what its rows are.
-        from bridge.archive.feed import Feed
+        from bridge.archive.event_queue import EventQueue
 
-        self._archive = Feed(config)
-        self._feed = self._archive.inlet()
+        self._archive = EventQueue(config)
+        self._feed = self._archive.producer()
         self._mappings: dict[str, MappingRecorder] = {}
         self._clock = clock
         # Strings of identities, which come as bytes; few, and asked for with each batch.
@@ -68,7 +68,7 @@ class Recorder(Observer):
     def mapping(self, name: str) -> MappingRecorder:
         """Return the recorder for the thread of a mapping; the same for all its lives."""
         if name not in self._mappings:
-            self._mappings[name] = MappingRecorder(name, self._archive.inlet())
+            self._mappings[name] = MappingRecorder(name, self._archive.producer())
         return self._mappings[name]
 
     def close(self, timeout: float) -> None:

@@ -39,19 +39,19 @@ class Reload:
         """Read the file again; return whether it was taken over, and lines that say what has changed, or why nothing has."""
         source = self._source
         if source is None:
-            return self._told(False, ["the bridge was started without a configuration file; nothing is reloaded"])
+            return self._log(False, ["the bridge was started without a configuration file; nothing is reloaded"])
         try:
             configuration = await asyncio.to_thread(source.load, source.path)
         except ConfigurationError as error:
-            return self._told(False, [*str(error).splitlines(), "nothing has changed"])
+            return self._log(False, [*str(error).splitlines(), "nothing has changed"])
         lines = await self._mappings.apply(configuration.mappings, configuration.links)
         for section in type(configuration).model_fields:
             if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):
                 lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")
-        return self._told(True, lines)
+        return self._log(True, lines)
 
     @staticmethod
-    def _told(ok: bool, lines: list[str]) -> tuple[bool, list[str]]:
+    def _log(ok: bool, lines: list[str]) -> tuple[bool, list[str]]:
         for line in lines:
             log.log(logging.INFO if ok else logging.ERROR, "reload: %s", line)
         return ok, lines

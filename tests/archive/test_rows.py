@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bridge.archive.events import DeadLettered, Finished, encode, events_of, together
-from bridge.archive.rows import Origin, Rows, origin_of, put_time
+from bridge.archive.rows import OriginalPublication, Rows, original_publication_of, put_time
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.telemetry.message import PublicationMessage
@@ -43,15 +43,15 @@ MQTT = Folder.build("mqtt", {"clientId": "p", "qos": Typed(1, "i4"), "msgid": Ty
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (Message(MQMD(), b"plain"), Origin(body=b"plain")),
-        (with_rfh2(MQTT), Origin("p", 7, 1, None, b"body")),
-        (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})), Origin("p", 7, 1, "run", b"body")),
-        (with_rfh2(Folder.build("mqtt", {"msgid": "many"})), Origin(body=b"body")),
-        (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), Origin()),
+        (Message(MQMD(), b"plain"), OriginalPublication(body=b"plain")),
+        (with_rfh2(MQTT), OriginalPublication("p", 7, 1, None, b"body")),
+        (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})), OriginalPublication("p", 7, 1, "run", b"body")),
+        (with_rfh2(Folder.build("mqtt", {"msgid": "many"})), OriginalPublication(body=b"body")),
+        (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), OriginalPublication()),
     ],
 )
-def test_where_a_message_comes_from(message: Any, expected: Origin) -> None:
-    assert origin_of(message) == expected
+def test_where_a_message_comes_from(message: Any, expected: OriginalPublication) -> None:
+    assert original_publication_of(message) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the archive's process does: whole files only, gaps that are told, days that begin with what stands."""
+"""What the archive's process does: whole files only, gaps that are told, days that begin with the open sessions."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told() -> list[tuple[int, int]]:
-    """What the writer reports: pieces out of memory, pieces in finished files."""
+def reports() -> list[tuple[int, int]]:
+    """What the writer reports: batches out of memory, batches in finished files."""
     return []
 
 
 @pytest.fixture
-def make(directory: Path, told: list[tuple[int, int]]) -> Iterator[Callable[..., ArchiveWriter]]:
+def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[..., ArchiveWriter]]:
     made: list[ArchiveWriter] = []
 
     def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
         config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
-        made.append(ArchiveWriter(config, lambda taken, durable: told.append((taken, durable))))
+        made.append(ArchiveWriter(config, lambda taken, durable: reports.append((taken, durable))))
         assert made[-1].take_over()
         return made[-1]
 
@@ -50,7 +50,7 @@ def make(directory: Path, told: list[tuple[int, int]]) -> Iterator[Callable[...,
 
 
 def hand(writer: ArchiveWriter, *topics: str, size: int = 0, now: int | None = None) -> None:
-    """A piece with an event that makes a row with each of these topics."""
+    """A batch with an event that makes a row with each of these topics."""
     now = at(0) if now is None else now
     publications = [(topic, b"", 0, 0, False) for topic in topics]
     writer.take([Published(now, "p", "", now, {}, publications)], size)
@@ -64,23 +64,23 @@ def own(directory: Path) -> list[tuple[str, int]]:
     return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
 
 
-def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, told: list[Any]) -> None:
+def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, reports: list[Any]) -> None:
     writer = make()
     writer.take([Started(at(0))], 10)
     hand(writer, "a", "b")
     hand(writer, "c")
     writer.take([Gap(at(2), at(1), 7), Stopped(at(3))], 10)
-    assert files(directory) == [] and told == []
+    assert files(directory) == [] and reports == []
     writer.close()
     assert topics(directory) == ["a", "b", "c"]
     assert own(directory) == [("started", 0), ("gap", 7), ("stopped", 0)]
-    assert told == [(4, 4)]
+    assert reports == [(4, 4)]
     (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
     assert (gap["received"], gap["settled"]) == tuple(datetime(2026, 3, 2, 12, 0, one, tzinfo=UTC) for one in (1, 2))
 
 
 def test_a_file_is_there_when_it_is_whole(
-    make: Any, directory: Path, told: list[Any], monkeypatch: pytest.MonkeyPatch
+    make: Any, directory: Path, reports: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "GROUP_ROWS", 2)
     monkeypatch.setattr(writer_module, "SLICE_ROWS", 1)
@@ -90,11 +90,11 @@ def test_a_file_is_there_when_it_is_whole(
     # One row group is written, to a file that has another name while it is under way; one row waits.
     assert files(directory) == []
     assert len(list(directory.glob("date=*/hour=*/.*"))) == 1
-    assert told == [(2, 0)]
+    assert reports == [(2, 0)]
     writer.close()
     assert len(topics(directory)) == 3
     assert not list(directory.glob("date=*/hour=*/.*"))
-    assert told[-1] == (3, 3)
+    assert reports[-1] == (3, 3)
 
 
 def test_files_are_rolled_by_time(make: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,11 +125,11 @@ def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypat
     assert [parquet.pa.parquet.read_metadata(one).num_rows for one in files(directory)] == [5, 4, 1]
 
 
-def test_row_groups_are_of_a_size(make: Any, directory: Path, told: list[Any]) -> None:
+def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]) -> None:
     writer = make()
     hand(writer, "a", size=10)
     hand(writer, "b", size=writer_module.GROUP_BYTES)
-    assert told == [(2, 0)]
+    assert reports == [(2, 0)]
     hand(writer, "c", size=10)
     writer.close()
     (file,) = files(directory)
@@ -152,7 +152,7 @@ def read_topics(file: Path) -> list[str]:
     return found
 
 
-def test_a_day_begins_with_what_stands(make: Any, directory: Path) -> None:
+def test_a_day_begins_with_the_open_sessions(make: Any, directory: Path) -> None:
     writer = make()
     happened: list[Event] = [
         Connected(at(0), "c", "anna", True),
@@ -186,7 +186,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_rows_that_cannot_be_written_are_a_gap(
-    make: Any, directory: Path, told: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
+    make: Any,
+    directory: Path,
+    reports: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    times: int,
 ) -> None:
     writer = make(roll={"time": 0.01})
     failing(monkeypatch, times)
@@ -194,12 +199,12 @@ def test_rows_that_cannot_be_written_are_a_gap(
     hand(writer, "a", "b")
     for _ in range(times):
         writer._finish()
-    assert not [one for one in told if one[1]]  # what is missing is not told yet
+    assert not [one for one in reports if one[1]]  # what is missing is not reported yet
     hand(writer, "c")
     writer.close()
     assert topics(directory) == ["c"]
     assert own(directory) == [("gap", 3)]  # a, b, and that it started
-    assert told[-1] == (3, 3)
+    assert reports[-1] == (3, 3)
     assert "No space left on device" in caplog.text
 
 

@@ -182,7 +182,7 @@ class Figures:
         if name not in self.best or cost.seconds < self.best[name].seconds:
             self.best[name] = cost
 
-    def told(self, plain: str) -> dict[str, dict[str, float]]:
+    def summarize(self, plain: str) -> dict[str, dict[str, float]]:
         """All of them, also to the report; `ratio` is to the way named `plain`."""
         found = {}
         for name, cost in self.best.items():
@@ -227,7 +227,7 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
                 figures.measure("mq -> Parquet, one core", partial(write, 1))
             for partitions in (1, 2):
                 figures.measure(f"mq -> Parquet, all cores, partitions: {partitions}", partial(write, partitions))
-        return figures.told("loop of MQGET")
+        return figures.summarize("loop of MQGET")
 
 
 def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
@@ -260,7 +260,7 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
                 figures.measure(way, partial(write, partitions, target))
                 _all(place.browse, target, count)
                 place.command(f"CLEAR QLOCAL('{target}')")
-        return figures.told("loop of MQPUT")
+        return figures.summarize("loop of MQPUT")
 
 
 def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict[str, float]]:
@@ -288,7 +288,7 @@ def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict
                 run = f"{round}-{partitions}"
                 figures.measure(f"availableNow, partitions: {partitions}", partial(stream, frame.load(), run))
                 assert place.take(queue) == 0 and spark.read.parquet(f"{name}/out-{run}").count() == count
-        return figures.told("loop of MQGET")
+        return figures.summarize("loop of MQGET")
 
 
 def _all(loop: Callable[[str], int], queue: str, expected: int) -> None:

@@ -16,11 +16,11 @@ from tests.patience import PATIENCE
 
 #: What only some mappings, an archive, Spark or a queue manager of IBM MQ need.
 FOR_FEW = (
-    "bridge.archive.feed",
+    "bridge.archive.event_queue",
     "bridge.archive.parquet",
     "bridge.mq.ibm.connection",
     "bridge.pipeline",
-    "bridge.service.mappings.runners",
+    "bridge.service.mappings.runner",
     "ibmmq",
     "jsonpath_rfc9535",
     "paho",

@@ -26,7 +26,7 @@ if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
 from bridge.archive import replay as replay_module  # noqa: E402
-from bridge.archive.replay import Target  # noqa: E402
+from bridge.archive.replay import ReplayDestination  # noqa: E402
 from tests.archive.made import NOON, Story, write  # noqa: E402
 
 COUNT = 25
@@ -122,11 +122,11 @@ def test_it_goes_on_where_it_was_interrupted(
     real = replay_module.message_of
     made = []
 
-    def interrupted(row: Any, run: str, target: Target) -> Any:
+    def interrupted(row: Any, run: str, destination: ReplayDestination) -> Any:
         made.append(row)
         if len(made) == 11:  # in the third unit of work
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "cut")
-        return real(row, run, target)
+        return real(row, run, destination)
 
     monkeypatch.setattr(replay_module, "message_of", interrupted)
     interrupted_result = replay("--to-queue", queue)
@@ -264,7 +264,7 @@ def test_retained_publications_are_retained_when_asked(
 ) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
     values |= {"publisher": "p", "publisher_message_id": 0}
-    made = replay_module.message_of(values, "run", Target(retain=retain))
+    made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
     assert (made.retain, made.clear) == expected
     assert made.destination == Destination("t", is_topic=True)
     assert isinstance(made.message, Message)

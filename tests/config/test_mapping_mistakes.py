@@ -322,8 +322,8 @@ def test_a_queue_may_stand_in_a_mapping_that_is_disabled_as_well(tmp_path: Path)
     assert set(load(file).mappings) == {"a", "b"}
 
 
-def told(directory: Path, text: str) -> list[str]:
-    """The lines that are told of a file, without its name."""
+def mistakes_of(directory: Path, text: str) -> list[str]:
+    """The lines about the mistakes of a file, without its name."""
     file = directory / "bridge.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError) as raised:
@@ -333,7 +333,7 @@ def told(directory: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize(("text", "lines"), [*SHAPES, *LINKS, *REFERENCES])
 def test_mistake(text: str, lines: str, tmp_path: Path) -> None:
-    assert told(tmp_path, text) == lines.splitlines()
+    assert mistakes_of(tmp_path, text) == lines.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_mistake(text: str, lines: str, tmp_path: Path) -> None:
 )
 def test_mistake_in_attributes(section: str, attribute: str, line: str, tmp_path: Path) -> None:
     column, rest = line.split(": ", 1)
-    assert told(tmp_path, f"{section}attributes:\n        {attribute}") == [
+    assert mistakes_of(tmp_path, f"{section}attributes:\n        {attribute}") == [
         f"6:{int(column) + 4}: mappings.a.attributes.{rest}"
     ]
 
@@ -354,7 +354,7 @@ mappings:
   "[key]": {from: {mqtt: t}, to: {queue: Q}}
 links: {b: {host: h, "[key]": 3}, c: {host: h, type: 5}}
 """
-    assert [line.split(" expected")[0] for line in told(tmp_path, text)] == [
+    assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
         "2:79: mappings.to-mq.attributes.properties.'[key]':",
         "2:91: mappings.to-mq.attributes.properties.to-mqtt:",
         "2:109: mappings.to-mq.attributes.persistence.one:",
@@ -368,7 +368,7 @@ links: {b: {host: h, "[key]": 3}, c: {host: h, type: 5}}
 def test_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
     text = f"limits: 5\nlinks: {{l: {{host: h, port: 0}}}}\nmappings:\n  a: {{{ONE}, bakouts: 1}}\n"
     text += f"  b: {{{ONE.replace('l}', 'x}')}}}\n"
-    assert [line.split(" expected")[0] for line in told(tmp_path, text)] == [
+    assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
         "1:9: limits:",
         "2:28: links.l.port:",
         "4:49: mappings.a.bakouts:",

@@ -14,11 +14,11 @@ from bridge.mapping.publication import Destination, MappedMessage, Publication, 
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.dead_letters import DeadLetters
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
-from bridge.mq.outlet import Outlet
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq
-from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
+from bridge.pipeline.mq.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.options import Options
 from bridge.pipeline.task import Identity
@@ -107,7 +107,7 @@ ROWS = [
 def by_the_service(site: Queues, made: ToMq) -> None:
     """As the thread of a mapping does it (`bridge.service.mappings.runner`)."""
     with_connection = Queues(site.directory).connection
-    outlet, letters = Outlet(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
+    producer, letters = MessageProducer(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
     for one in ROWS:
         taken: Publication = publication(one)
         try:
@@ -117,22 +117,22 @@ def by_the_service(site: Queues, made: ToMq) -> None:
             letters.put(original.md, original.data, error.reason, str(error))
             continue
         if mapped is not None:
-            outlet.put(mapped)
+            producer.put(mapped)
     with_connection.commit()
-    outlet.committed()
+    producer.committed()
     with_connection.disconnect()
 
 
 def by_the_writer(site: Queues, made: Any) -> None:
     function = Messages(made)
     options = Options("mq", site.options | {"refused": REFUSED}, WRITE_OPTIONS)
-    target = target_of(options, from_arrow_schema(function.schema))
+    sink = sink_options_of(options, from_arrow_schema(function.schema))
     batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
     batches = list(function([batch.slice(0, 5), batch.slice(5)]))
     identity = Identity(f"written {next(_numbers)}", 0, 0)
-    assert put_all(target, identity, batches).messages == sum(one.num_rows for one in batches)
+    assert put_all(sink, identity, batches).messages == sum(one.num_rows for one in batches)
     # Again it puts nothing: what stands beside a message belongs to it.
-    assert put_all(target, identity, batches).messages == 0
+    assert put_all(sink, identity, batches).messages == 0
 
 
 def subscribe(site: Queues, topic: str, handle: int) -> int:

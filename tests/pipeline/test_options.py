@@ -9,8 +9,8 @@ import pytest
 
 from bridge.config import IbmQueueManagerConfig
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.mq.origin import MOST_MESSAGES, READ_OPTIONS, origin_of
-from bridge.pipeline.mq.place import Place
+from bridge.pipeline.mq.queue_manager import QueueManagerOptions
+from bridge.pipeline.mq.source_options import MOST_MESSAGES, READ_OPTIONS, source_options_of
 from bridge.pipeline.options import Options
 
 IBM = {"queueManager": "QM1", "channel": "C", "connections": "a(1414),b(1414)", "user": "u", "queue": "Q"}
@@ -21,31 +21,31 @@ def options(given: dict[str, str]) -> Options:
 
 
 def test_the_embedded_queue_manager() -> None:
-    origin = origin_of(options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"}))
-    assert origin.place == Place(data_directory="/d")
-    assert (origin.queues, origin.max_messages, origin.partitions) == (("A", "B"), 5, 1)
-    over_tcp = origin_of(options({"listener": "host(1414)", "queue": "A", "maxBytesPerTrigger": "2 MiB"}))
-    assert over_tcp.place == Place(listener=("host", 1414))
+    made = source_options_of(options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"}))
+    assert made.queue_manager == QueueManagerOptions(data_directory="/d")
+    assert (made.queues, made.max_messages, made.partitions) == (("A", "B"), 5, 1)
+    over_tcp = source_options_of(options({"listener": "host(1414)", "queue": "A", "maxBytesPerTrigger": "2 MiB"}))
+    assert over_tcp.queue_manager == QueueManagerOptions(listener=("host", 1414))
     assert (over_tcp.max_messages, over_tcp.max_bytes) == (MOST_MESSAGES, 2 * 1024**2)
 
 
 def test_a_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("queue_manager: {name: MQB7, data_directory: d}", encoding="utf-8")
-    place = origin_of(options({"config": str(file), "queue": "Q"})).place
-    assert place == Place(queue_manager="MQB7", data_directory=str(tmp_path / "d"))
+    queue_manager = source_options_of(options({"config": str(file), "queue": "Q"})).queue_manager
+    assert queue_manager == QueueManagerOptions(name="MQB7", data_directory=str(tmp_path / "d"))
 
 
 def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "password"
     secret.write_text("s3cret", encoding="utf-8")
     monkeypatch.setenv("MQBRIDGE_PASSWORD", "s3cret")
-    origin = origin_of(options({**IBM, "passwordFile": str(secret), "keyRepository": "k", "cipherSpec": "TLS"}))
-    ibm = origin.place.ibm
+    made = source_options_of(options({**IBM, "passwordFile": str(secret), "keyRepository": "k", "cipherSpec": "TLS"}))
+    ibm = made.queue_manager.ibm
     assert isinstance(ibm, IbmQueueManagerConfig)
     assert (ibm.name, ibm.connections, ibm.password_file) == ("QM1", ["a(1414)", "b(1414)"], secret)
     assert ibm.tls is not None and ibm.tls.cipher_spec == "TLS"
-    assert b"s3cret" not in pickle.dumps(origin)
+    assert b"s3cret" not in pickle.dumps(made)
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatc
 )
 def test_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        origin_of(options(given))
+        source_options_of(options(given))

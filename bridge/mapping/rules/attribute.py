@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rules.rule_error import RuleError, TemplateError
+from bridge.mapping.rules.errors import RuleError, TemplateError
 from bridge.mapping.rules.template import WORDS, Scope, Template
 
 Result = TypeVar("Result")

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from bridge.config import AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping
 from bridge.mapping.rules.attribute import Attribute, located
+from bridge.mapping.rules.errors import FilterError, PatternError, RuleError, TemplateError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.loops import Loop, loops
 from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.rule_error import FilterError, PatternError, RuleError, TemplateError
 from bridge.mapping.rules.topic_pattern import TopicPattern
 
 #: A queue manager's name, which the checks of a file do not depend on.
@@ -48,28 +48,28 @@ def loops_of(configuration: Configuration) -> list[Loop]:
 
 def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
     """Yield the errors of a mapping: part by part, so that all of them are told; then those that only the whole shows."""
-    told = False
+    faulty = False
     to_mq = isinstance(mapping, ToMqMapping)
     captures: tuple[str, ...] | None = ()
     for where, text in _patterns(mapping):
         try:
             captures = located(where, TopicPattern, text).names
         except RuleError as error:
-            told, captures = True, None
+            faulty, captures = True, None
             yield error
     if captures is not None:  # else there is no telling which names there are
         for where, text in _templates(mapping):
             try:
                 Attribute(where, text, str, captures, of_publication=to_mq)
             except RuleError as error:
-                told = True
+                faulty = True
                 yield error
         try:
             Filter(mapping.filter, captures, of_publication=to_mq)
         except RuleError as error:
-            told = True
+            faulty = True
             yield error
-    if not told:
+    if not faulty:
         try:
             rule_of(name, mapping, _ANY)
         except RuleError as error:

@@ -13,7 +13,7 @@ from iregexp_check import check as is_regular_expression
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rules.rule_error import FilterError
+from bridge.mapping.rules.errors import FilterError
 from bridge.wire import cmqc
 
 _ENVIRONMENT = JSONPathEnvironment()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rules.rule_error import TemplateError
+from bridge.mapping.rules.errors import TemplateError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

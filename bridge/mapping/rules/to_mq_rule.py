@@ -17,10 +17,10 @@ from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
 from bridge.mapping.publication import Destination, KeptRequest, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.attribute import Attribute, located
+from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
-from bridge.mapping.rules.likeness import PublicationLikeness
 from bridge.mapping.rules.rendered import identifier, queue_manager_name, queue_name, topic_string, user_identifier
-from bridge.mapping.rules.rule_error import RuleError
+from bridge.mapping.rules.rule_cache import PublicationRuleCache
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
 from bridge.mapping.rules.topic_pattern import TopicPattern
@@ -52,7 +52,7 @@ class ToMqRule:
         self._read_destination()
         self._read_payload()
         self._read_attributes(config.attributes)
-        self._likeness = PublicationLikeness(config)
+        self._cache = PublicationRuleCache(config)
 
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
         return ToMqRule, (self.name, self.config, self.origin)
@@ -115,13 +115,13 @@ class ToMqRule:
 
     def map(self, publication: Publication) -> MappedMessage | None:
         """Return the message to put, None where the mapping does not take the publication, or raise Unmappable."""
-        kind = self._likeness.kind(publication)
-        if kind is None:
+        key = self._cache.key(publication)
+        if key is None:
             return self._map(publication)
-        if self._likeness.knows(kind):
-            return self._likeness.mapped(kind, publication)
+        if self._cache.knows(key):
+            return self._cache.mapped(key, publication)
         mapped = self._map(publication)
-        self._likeness.remember(kind, publication, mapped)
+        self._cache.remember(key, publication, mapped)
         return mapped
 
     def _map(self, publication: Publication) -> MappedMessage | None:

@@ -16,10 +16,10 @@ from bridge.mapping.message import Message
 from bridge.mapping.payload import json_object, utf_8
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.attribute import Attribute, located
+from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
-from bridge.mapping.rules.likeness import MessageLikeness
 from bridge.mapping.rules.rendered import correlation, mqtt_string, topic_name, topic_string
-from bridge.mapping.rules.rule_error import RuleError
+from bridge.mapping.rules.rule_cache import MessageRuleCache
 from bridge.mapping.rules.scope import MessageScope
 from bridge.mapping.rules.topic_pattern import TopicPattern
 from bridge.mapping.telemetry.qos import publication_qos
@@ -57,7 +57,7 @@ class ToMqttRule:
         self._topic = self._attribute("to.mqtt", config.destination.mqtt, check)
         self._read_payload()
         self._read_attributes(config.attributes)
-        self._likeness = MessageLikeness(config)
+        self._cache = MessageRuleCache(config)
 
     def __reduce__(self) -> tuple[type[ToMqttRule], tuple[str, ToMqttMapping, str]]:
         return ToMqttRule, (self.name, self.config, self.origin)
@@ -99,13 +99,13 @@ class ToMqttRule:
         `topic` is the topic string that the message was published to, where that is known from elsewhere than its RFH2;
         `request` is what is kept of the request that the message answers.
         """
-        kind = self._likeness.kind(message, topic) if request is None else None
-        if kind is None:
+        key = self._cache.key(message, topic) if request is None else None
+        if key is None:
             return self._map(message, topic, request)
-        if self._likeness.knows(kind):
-            return self._likeness.mapped(kind, message)
+        if self._cache.knows(key):
+            return self._cache.mapped(key, message)
         publication = self._map(message, topic, None)
-        self._likeness.remember(kind, publication)
+        self._cache.remember(key, publication)
         return publication
 
     def _map(self, message: Message, topic: str | None, request: Message | None) -> Publication | None:

@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mq.dead_letters import Origin
+from bridge.mq.dead_letters import OriginContext
 from bridge.mq.dead_letters import dead_letter as behind_header
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import StoredMessage
@@ -81,7 +81,7 @@ def dead_letter(
     md, data = queue_manager.appearance.seen(stored, properties=True)
     stored.client_id = client_id
     outer = msgspec.structs.replace(md, MsgId=msg_id)
-    letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, Origin.of(md))
+    letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, OriginContext.of(md))
     try:
         queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge")
     except MQError as error:

@@ -18,7 +18,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
-from bridge.mq.dead_letters import Origin, dead_letter
+from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.publisher import Records
@@ -381,7 +381,7 @@ class Remover(Worker[Removal]):
         outer = msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_1)
         connection.put1(
             MQOD(ObjectName=self._dead_letter_queue),
-            dead_letter(outer, data, reason, queue, manager, Origin.of(md)),
+            dead_letter(outer, data, reason, queue, manager, OriginContext.of(md)),
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
         )
         self._remove(connection, got.md.MsgId)

@@ -14,7 +14,7 @@ from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import UnitOfWork
-from bridge.mq.dead_letters import Origin, dead_letter
+from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
@@ -292,7 +292,7 @@ class Publisher(Worker[Part]):
     def _dead_letter(self, connection: Connection, message: PublicationMessage, reason: int, options: int) -> None:
         """Put a publication that is refused to the dead-letter queue, in the unit of work that would have published it."""
         letter = dead_letter(
-            message.md, message.data, reason, message.topic, "", Origin.now(message.client_id or "mqbridge")
+            message.md, message.data, reason, message.topic, "", OriginContext.now(message.client_id or "mqbridge")
         )
         connection.put1(
             MQOD(ObjectName=self._dead_letter_queue),

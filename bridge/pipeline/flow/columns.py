@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType, VariantType
 
 from bridge.config import PipelineDestination, ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.rule_error import TemplateError
+from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Placeholder, Template
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.payload import BODY, PAYLOAD

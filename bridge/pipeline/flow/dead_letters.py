@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, text_of
 from bridge.mapping.publication import Destination, Unmappable
-from bridge.mq.dead_letters import DeadLetters, Origin, dead_letter
+from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.diversion import Diversion, keys_of
+from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of as messages_of
-from bridge.pipeline.mq.target import Target
+from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import Row, put_all
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
@@ -48,24 +48,30 @@ _TIMES: Final = ("put_time", "received")
 class BadPayloads:
     """For mapInArrow: passes rows on whose payload is good, without their column `reason`, and leaves the others.
 
-    `column` has the payload, which is `kind`: json, text or bytes. Exactly one of `target`, a queue, and `directory`, of
-    Parquet files, is where the others go, and with them those of `diversion`.
+    `column` has the payload, which is `kind`: json, text or bytes. Exactly one of `options`, of a queue, and `directory`, of
+    Parquet files, is where the others go, and with them those of `diverted`.
     """
 
     def __init__(
-        self, pipeline: str, column: str, kind: str, target: Target | None, directory: str | None, diversion: Diversion
+        self,
+        pipeline: str,
+        column: str,
+        kind: str,
+        options: SinkOptions | None,
+        directory: str | None,
+        diverted: DivertedRows,
     ) -> None:
         self._pipeline = pipeline
         self._column = column
         self._kind = kind
-        self._target = target
+        self._options = options
         self._directory = directory
-        self._diversion = diversion
+        self._diverted = diverted
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         # What a search has found has an identity of its own: of the others all may be put already, and noted.
         bad: dict[str, list[Any]] = {}
-        diverted = self._diversion.rows if self._diversion.batch == task.identity().batch else {}
+        diverted = self._diverted.rows if self._diverted.batch == task.identity().batch else {}
         for batch in batches:
             reasons = self.reasons(batch)
             roles = [None if reason is None else ROLE for reason in reasons]
@@ -107,10 +113,10 @@ class BadPayloads:
 
     def _leave(self, role: str, bad: list[Any]) -> None:
         identity = task.identity(role)
-        if self._target is not None:
-            assert self._target.queue is not None
-            originals = (one for batch in bad for one in _originals(batch, self._target.queue))
-            put_letters(self._target, identity, self._pipeline, originals)
+        if self._options is not None:
+            assert self._options.queue is not None
+            originals = (one for batch in bad for one in _originals(batch, self._options.queue))
+            put_dead_letters(self._options, identity, self._pipeline, originals)
             return
         assert self._directory is not None
         name = f"{identity.query}-{identity.batch:08d}-{identity.partition:04d}.parquet"
@@ -118,17 +124,17 @@ class BadPayloads:
 
 
 #: A message, where it came from or was to go, when it came, and MQRC_
-Letter = tuple[Message, str, datetime | None, int]
+DeadLetter = tuple[Message, str, datetime | None, int]
 
 
-def put_letters(target: Target, identity: Identity, pipeline: str, letters: Iterable[Letter]) -> None:
-    """Put messages on the queue of a target behind their MQDLH, once for an identity; what is too long for it is cut.
+def put_dead_letters(options: SinkOptions, identity: Identity, pipeline: str, dead_letters: Iterable[DeadLetter]) -> None:
+    """Put messages on the queue of the options behind their MQDLH, once for an identity; what is too long for it is cut.
 
     Raises MQError.
     """
-    assert target.queue is not None
-    cut = _Cut(target.queue, pipeline)
-    put_all(target, identity, _batches(target.queue, pipeline, letters), cut, asynchronous=False)
+    assert options.queue is not None
+    cut = _Cut(options.queue, pipeline)
+    put_all(options, identity, _batches(options.queue, pipeline, dead_letters), cut, asynchronous=False)
 
 
 class _Cut:
@@ -142,7 +148,7 @@ class _Cut:
         return error.reason in (cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR)
 
     def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
-        letters = DeadLetters(connection, self._queue, self._pipeline)
+        dead_letters = DeadLetters(connection, self._queue, self._pipeline)
         for (letter, *_), error in rows:
             chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
             header = chain.headers[0]
@@ -150,24 +156,24 @@ class _Cut:
             described = {name: getattr(header, name) for name in ("Format", "Encoding", "CodedCharSetId")}
             md = msgspec.structs.replace(letter.md, **described)
             place = Destination(header.DestQName.decode().rstrip(" \0"))
-            letters.put(md, letter.data[_HEADER:], header.Reason, str(error), place)
+            dead_letters.put(md, letter.data[_HEADER:], header.Reason, str(error), place)
 
 
-def _batches(queue: str, pipeline: str, letters: Iterable[Letter]) -> Iterator[Any]:
-    waiting = iter(letters)
+def _batches(queue: str, pipeline: str, dead_letters: Iterable[DeadLetter]) -> Iterator[Any]:
+    waiting = iter(dead_letters)
     while part := list(islice(waiting, _BATCH)):
         made = []
         for message, place, when, reason in part:
             # When it came, not now: what a batch that is run again puts is the very same.
             clock = time.gmtime(0 if when is None else when.timestamp())
             date, moment = time.strftime("%Y%m%d", clock).encode(), time.strftime("%H%M%S00", clock).encode()
-            origin = Origin(cmqc.MQAT_UNIX, pipeline.encode()[:28], date, moment)
+            origin = OriginContext(cmqc.MQAT_UNIX, pipeline.encode()[:28], date, moment)
             letter = dead_letter(message.md, message.data, reason, place, "", origin)
             made.append((letter.md, letter.data))
         yield record_batch(queue, made)
 
 
-def _originals(batch: Any, queue: str) -> Iterator[Letter]:
+def _originals(batch: Any, queue: str) -> Iterator[DeadLetter]:
     """Yield the message of each row, where it came from, and when. A publication is as the standard profile maps it."""
     times = next((batch.column(name).to_pylist() for name in _TIMES if name in batch.schema.names), [None] * batch.num_rows)
     if "headers" in batch.schema.names:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.errors import PySparkException
 
-from bridge.mapping.rules.rule_error import RuleError
+from bridge.mapping.rules.errors import RuleError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.columns import ColumnMissing
 
@@ -45,7 +45,7 @@ class Mistake(Exception):
 
 
 @contextmanager
-def told(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
+def mistakes_at(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
     """Raise what goes wrong in the block as a Mistake at `location`; `text` is the SQL that Spark looks at."""
     try:
         yield

@@ -11,23 +11,23 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.flow.source import PipelineSource, options_of
-from bridge.pipeline.flow.valve import STOP, Valve
-from bridge.pipeline.mq.origin import READ_OPTIONS, Origin, origin_of
+from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
+from bridge.pipeline.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
 from bridge.pipeline.schema import MQ_SCHEMA
 
 
 class _MqReader(MqStreamReader):
-    def __init__(self, origin: Origin, directory: str) -> None:
-        super().__init__(origin)
-        self._valve = Valve(Path(directory))
+    def __init__(self, options: SourceOptions, directory: str) -> None:
+        super().__init__(options)
+        self._shutdown = SourceShutdown(Path(directory))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if not self._valve.closed:
+        if not self._shutdown.requested:
             return super().latestOffset(start, limit)
         self._target = deque()  # nothing is left to plan
         end = super().latestOffset(start, limit)
-        self._valve.answer()
+        self._shutdown.confirm()
         return end
 
 
@@ -40,9 +40,9 @@ class PipelineMqSource(PipelineSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
         given = dict(self.options)
-        return _MqReader(mq_origin(given), given[STOP])
+        return _MqReader(mq_source_options(given), given[STOP])
 
 
-def mq_origin(given: dict[str, str]) -> Origin:
-    """Return what is to be read, as options of `mqbridge_mq` say. Raises OptionError."""
-    return origin_of(options_of("from: mq", given, READ_OPTIONS))
+def mq_source_options(given: dict[str, str]) -> SourceOptions:
+    """Return the options of `mqbridge_mq`, checked. Raises OptionError."""
+    return source_options_of(options_of("from: mq", given, READ_OPTIONS))

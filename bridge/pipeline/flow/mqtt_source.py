@@ -10,22 +10,22 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.flow.source import PipelineSource, options_of
-from bridge.pipeline.flow.valve import STOP, Valve
-from bridge.pipeline.mqtt.origin import READ_OPTIONS, Origin, origin_of
+from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
+from bridge.pipeline.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mqtt.stream import MqttStreamReader
 from bridge.pipeline.schema import MQTT_SCHEMA
 
 
 class _MqttReader(MqttStreamReader):
-    def __init__(self, origin: Origin, directory: str) -> None:
-        super().__init__(origin)
-        self._valve = Valve(Path(directory))
+    def __init__(self, options: SourceOptions, directory: str) -> None:
+        super().__init__(options)
+        self._shutdown = SourceShutdown(Path(directory))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if not self._valve.closed:
+        if not self._shutdown.requested:
             return super().latestOffset(start, limit)
         self._forget(start)
-        self._valve.answer()
+        self._shutdown.confirm()
         return start
 
 
@@ -38,9 +38,9 @@ class PipelineMqttSource(PipelineSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
         given = dict(self.options)
-        return _MqttReader(mqtt_origin(given), given[STOP])
+        return _MqttReader(mqtt_source_options(given), given[STOP])
 
 
-def mqtt_origin(given: dict[str, str]) -> Origin:
-    """Return what is to be read, as options of `mqbridge_mqtt` say. Raises OptionError."""
-    return origin_of(options_of("from: mqtt", given, READ_OPTIONS))
+def mqtt_source_options(given: dict[str, str]) -> SourceOptions:
+    """Return the options of `mqbridge_mqtt`, checked. Raises OptionError."""
+    return source_options_of(options_of("from: mqtt", given, READ_OPTIONS))

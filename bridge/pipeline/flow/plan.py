@@ -21,17 +21,17 @@ from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, Pipeli
 from bridge.config.link import LOCAL
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.template import Template
-from bridge.pipeline.flow import diversion
+from bridge.pipeline.flow import diverted_rows
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
-from bridge.pipeline.flow.mistake import Mistake, told
-from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_origin
-from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_origin
+from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.mistake import Mistake, mistakes_at
+from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
+from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
-from bridge.pipeline.flow.sink import ARCHIVE, LETTERS, MQ, MQTT, PipelineSink, letters_of, routes_of
-from bridge.pipeline.flow.site import Site
-from bridge.pipeline.flow.valve import STOP
+from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, PipelineSink, dead_letter_sink_of, routes_of
+from bridge.pipeline.flow.source_shutdown import STOP
 from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"
@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     name: str
     config: PipelineConfig
-    site: Site
+    environment: PipelineEnvironment
     #: where it keeps how far it is
     directory: Path
     frame: DataFrame
@@ -67,37 +67,37 @@ def register(spark: SparkSession) -> None:
     make_known(spark, PipelineMqSource, PipelineMqttSource, PipelineSink)
 
 
-def plan(spark: SparkSession, name: str, config: PipelineConfig, site: Site) -> Plan:
+def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Plan:
     """Return the Plan of a pipeline, analysed by Spark; nothing is connected or started. Raises Mistake."""
-    directory = site.directory_of(name, config)
+    directory = environment.directory_of(name, config)
     # Each pipeline has an `input`, and tables, of its own, but there is one session, and one of each name in it.
     with names(spark, config):
         for table, path in config.tables.items():
-            with told(("tables", table), "a table"):
+            with mistakes_at(("tables", table), "a table"):
                 table_of(spark, path).createOrReplaceTempView(table)
-        with told(("select",), "a SELECT of Spark SQL", config.select):
+        with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
             spark._jsparkSession.sessionState().sqlParser().parseQuery(config.select)
-        raw = _source(spark, name, config, site, directory)
+        raw = _source(spark, name, config, environment, directory)
         config = _with_payload(spark, raw, config)
-        checked = _checked(spark, raw, name, config, site, directory)
+        checked = _checked(spark, raw, name, config, environment, directory)
         made = _selected(spark, checked, config)
         if config.changes is not None:
             texts = documents(made)
-            with told(("changes",), "columns of the SELECT"):
+            with mistakes_at(("changes",), "columns of the SELECT"):
                 made = as_documents(only_changes(as_text(made, texts), config.changes), texts)
         if config.destination is None:
-            frame, routes = _by_mapping(made, name, config, site, directory)
+            frame, routes = _by_mapping(made, name, config, environment, directory)
         else:
-            with told(("to",), "a destination"):
+            with mistakes_at(("to",), "a destination"):
                 frame = routed(_counted(made, MADE), config.destination)
                 if lost := unknown_columns(made, config.destination):
                     raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
-                routes = _routes(name, config, config.destination, site, directory)
+                routes = _routes(name, config, config.destination, environment, directory)
                 routes_of(routes, frame.schema)
-        with told(("select",), "a SELECT that runs in streams", config.select):
+        with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
             _check_streaming(spark, frame)
-    return Plan(name, config, site, directory, frame, routes)
+    return Plan(name, config, environment, directory, frame, routes)
 
 
 @contextmanager
@@ -124,30 +124,32 @@ def table_of(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.json(str(path)) if path.suffix == ".json" else spark.read.parquet(str(path))
 
 
-def source_options(name: str, config: PipelineConfig, site: Site, directory: Path) -> dict[str, str]:
+def source_options(name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> dict[str, str]:
     """Return the options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
     source = config.source
     options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
     if source.mq is None:
-        return options | site.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
+        return options | environment.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
     if source.mq.queue is not None:
-        return options | site.queue_manager | {"queue": source.mq.queue}
-    return options | site.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
+        return options | environment.queue_manager | {"queue": source.mq.queue}
+    return options | environment.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
 
 
-def _source(spark: SparkSession, name: str, config: PipelineConfig, site: Site, directory: Path) -> DataFrame:
+def _source(
+    spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
+) -> DataFrame:
     """Return the frame that is read."""
     source = config.source
     if source.archive is not None:
-        with told(("from", "archive"), "a directory of Parquet files"):
+        with mistakes_at(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
-    options = source_options(name, config, site, directory)
+    options = source_options(name, config, environment, directory)
     if source.mq is not None:
-        with told(("from", "mq"), "a queue or topic"):
-            mq_origin(options)
+        with mistakes_at(("from", "mq"), "a queue or topic"):
+            mq_source_options(options)
             return spark.readStream.format(PipelineMqSource.name()).options(**options).load()
-    with told(("from", "mqtt"), "a topic filter"):
-        mqtt_origin(options)
+    with mistakes_at(("from", "mqtt"), "a topic filter"):
+        mqtt_source_options(options)
         return spark.readStream.format(PipelineMqttSource.name()).options(**options).load()
 
 
@@ -191,16 +193,21 @@ def _with_payload(spark: SparkSession, raw: DataFrame, config: PipelineConfig) -
 
 
 def _checked(
-    spark: SparkSession, raw: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
+    spark: SparkSession,
+    raw: DataFrame,
+    name: str,
+    config: PipelineConfig,
+    environment: PipelineEnvironment,
+    directory: Path,
 ) -> DataFrame:
     """Return what the SELECT has as `input`: the rows whose payload is good, `payload` as the section `payload` says."""
     column = payload_column(raw)
-    diverted = diversion.load(directory)
+    diverted = diverted_rows.load(directory)
     if column is None or (config.payload == "bytes" and not diverted.rows):
         return input_of(_counted(raw, TAKEN), column, config)
-    with told(("dead_letters",), "a queue"):
-        letters = letters_of(_letters(name, config, site, named=False))
-    judge = BadPayloads(name, column, config.payload, letters.target, letters.directory, diverted)
+    with mistakes_at(("dead_letters",), "a queue"):
+        dead_letters = dead_letter_sink_of(_dead_letters(name, config, environment, named=False))
+    judge = BadPayloads(name, column, config.payload, dead_letters.options, dead_letters.directory, diverted)
     seen = judged(spark, raw, column, config).observe(FOUND, f.min(REASON).alias(WHY))
     good = seen.mapInArrow(judge, raw.schema)
     return input_of(_counted(good, TAKEN), column, config)
@@ -216,7 +223,7 @@ def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineCon
     if config.payload == "json":
         fields = declared(config.fields)
         input_of(raw, column, config).createOrReplaceTempView(INPUT)
-        with told(("select",), "a SELECT of Spark SQL", config.select):
+        with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             fields |= casts(_analysed(spark, config.select))
         reason = wrong_type(column, fields)
     return raw.withColumn(REASON, f.expr(reason))
@@ -250,7 +257,7 @@ def _analysed(spark: SparkSession, select: str) -> str:
 
 def _selected(spark: SparkSession, checked: DataFrame, config: PipelineConfig) -> DataFrame:
     checked.createOrReplaceTempView(INPUT)
-    with told(("select",), "a SELECT of Spark SQL", config.select):
+    with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
         made = spark.sql(config.select)
     if not made.isStreaming:
         raise Mistake(("select",), f"a SELECT that reads the table {INPUT}")
@@ -271,50 +278,51 @@ def _check_streaming(spark: SparkSession, frame: DataFrame) -> None:
 
 
 def _routes(
-    name: str, config: PipelineConfig, to: PipelineDestination, site: Site, directory: Path
+    name: str, config: PipelineConfig, to: PipelineDestination, environment: PipelineEnvironment, directory: Path
 ) -> dict[str, dict[str, str]]:
     text = None if to.mq is None else to.mq.queue or to.mq.topic
-    routes = {LETTERS: _letters(name, config, site, named=text is None or bool(Template(text).names))}
+    routes = {DEAD_LETTERS: _dead_letters(name, config, environment, named=text is None or bool(Template(text).names))}
     if to.mq is not None:
-        routes[MQ] = site.queue_manager | {"persistence": to.mq.persistence}
+        routes[MQ] = environment.queue_manager | {"persistence": to.mq.persistence}
     if to.mqtt is not None:
         options = {"qos": str(to.qos), "retain": str(to.retain).lower(), "deadLetter": _refused(config, directory)}
-        routes[MQTT] = site.broker(to.link) | options
+        routes[MQTT] = environment.broker(to.link) | options
     if to.archive is not None:
         routes[ARCHIVE] = {"path": str(to.archive.absolute())}
     return routes
 
 
 def _by_mapping(
-    made: DataFrame, name: str, config: PipelineConfig, site: Site, directory: Path
+    made: DataFrame, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
 ) -> tuple[DataFrame, dict[str, dict[str, str]]]:
     """Return the rows as the mapping of a pipeline makes them, and where it says that they go."""
-    mapping, queue_manager = _mapping(config, site)
+    mapping, queue_manager = _mapping(config, environment)
     assert config.mapping is not None
-    with told(("mapping",), "a mapping"):
+    with mistakes_at(("mapping",), "a mapping"):
         rule_of(config.mapping, mapping, queue_manager)
     place = "select" if "select" in config.model_fields_set else "mapping"
-    with told((place,), f"columns that mapping {config.mapping} takes"):
+    with mistakes_at((place,), f"columns that mapping {config.mapping} takes"):
         frame = _counted(mapped(made, config.mapping, mapping, queue_manager), MADE)
     if isinstance(mapping, ToMqMapping):
         to = mapping.destination
-        letters = _letters(name, config, site, named=bool(Template(to.queue or to.topic or "").names))
+        dead_letters = _dead_letters(name, config, environment, named=bool(Template(to.queue or to.topic or "").names))
         # What the mapping refuses is in the unit of work of the others.
-        refused = {"refused": letters["queue"]} if "queue" in letters else {}
-        routes = {LETTERS: letters, MQ: site.queue_manager | refused}
+        refused = {"refused": dead_letters["queue"]} if "queue" in dead_letters else {}
+        routes = {DEAD_LETTERS: dead_letters, MQ: environment.queue_manager | refused}
     else:
-        letters = _letters(name, config, site, named=False)
-        routes = {LETTERS: letters, MQTT: site.broker(mapping.destination.link) | {"deadLetter": _refused(config, directory)}}
-    with told(("mapping",), "a destination"):
+        dead_letters = _dead_letters(name, config, environment, named=False)
+        options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, directory)}
+        routes = {DEAD_LETTERS: dead_letters, MQTT: options}
+    with mistakes_at(("mapping",), "a destination"):
         routes_of(routes, frame.schema)
     return frame, routes
 
 
-def _mapping(config: PipelineConfig, site: Site) -> tuple[AnyMapping, str]:
+def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[AnyMapping, str]:
     """Return the mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
-    assert site.file is not None and config.mapping is not None  # a pipeline comes from a file
+    assert environment.file is not None and config.mapping is not None  # a pipeline comes from a file
     try:
-        configuration = load(site.file)
+        configuration = load(environment.file)
     except ConfigurationError as error:
         raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
     if config.mapping not in configuration.mappings:
@@ -327,9 +335,12 @@ def _refused(config: PipelineConfig, directory: Path) -> str:
     return str(config.dead_letters.archive or directory / "refused")
 
 
-def _letters(name: str, config: PipelineConfig, site: Site, *, named: bool) -> dict[str, str]:
-    """Return where bad payloads and refused rows go, as `letters_of` has it; `named`: the rows name their destinations."""
+def _dead_letters(name: str, config: PipelineConfig, environment: PipelineEnvironment, *, named: bool) -> dict[str, str]:
+    """Return where bad payloads and refused rows go, as `dead_letter_sink_of` has it.
+
+    `named`: the rows name their destinations.
+    """
     own = {"pipeline": name, "named": str(named).lower()}
     if config.dead_letters.archive is not None:
         return own | {"archive": str(config.dead_letters.archive.absolute())}
-    return own | site.queue_manager | {"queue": config.dead_letters.queue or site.dead_letter_queue}
+    return own | environment.queue_manager | {"queue": config.dead_letters.queue or environment.dead_letter_queue}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.pipeline.flow.plan import FOUND, MADE, TAKEN, WHY
-from bridge.pipeline.flow.refused import Refused
+from bridge.pipeline.flow.refused_counts import RefusedCount
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Batch(msgspec.Struct, frozen=True):
     #: messages that wait behind it at the source; None where the source does not tell
     waiting: int | None
     #: rows that a destination has refused; None: none
-    refused: Refused | None = None
+    refused: RefusedCount | None = None
     #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
     found: str | None = None
 
@@ -47,8 +47,8 @@ class Batch(msgspec.Struct, frozen=True):
         return line if self.refused is None else f"{line}; refused: {self.refused.why}"
 
 
-def batch_of(pipeline: str, progress: Any, refused: Refused | None) -> Batch:
-    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what its sink has told."""
+def batch_of(pipeline: str, progress: Any, refused: RefusedCount | None) -> Batch:
+    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what its sink has refused."""
     rows = int(progress.numInputRows)
     observed = progress.observedMetrics
     return Batch(

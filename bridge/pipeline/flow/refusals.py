@@ -19,12 +19,12 @@ from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.dead_letters import Letter
+from bridge.pipeline.flow.dead_letters import DeadLetter
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of
-from bridge.pipeline.mq.target import Target
+from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import Row
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
@@ -86,9 +86,9 @@ _FILE: Final = "refused"
 class DeadLetterSink:
     """Where rows go that a destination refuses: a queue, else a directory of Parquet files. Cheap to pickle."""
 
-    def __init__(self, pipeline: str, target: Target | None, directory: str | None, *, named: bool) -> None:
+    def __init__(self, pipeline: str, options: SinkOptions | None, directory: str | None, *, named: bool) -> None:
         self.pipeline = pipeline
-        self.target = target
+        self.options = options
         self.directory = directory
         #: the rows name their destinations
         self.named = named
@@ -114,10 +114,10 @@ class RefusedRows:
         if rows:
             self.count += len(rows)
             self.why = self.why or str(rows[0][1])
-        if sink.target is not None:
-            letters = DeadLetters(connection, sink.target.queue or "", sink.pipeline)
+        if sink.options is not None:
+            dead_letters = DeadLetters(connection, sink.options.queue or "", sink.pipeline)
             for (message, destination, *_), error in rows:
-                letters.put(message.md, message.data, error.reason, str(error), destination)
+                dead_letters.put(message.md, message.data, error.reason, str(error), destination)
             return
         assert sink.directory is not None
         path = file_of(sink.directory, self._identity, f"{_FILE}-{part}")
@@ -138,27 +138,27 @@ def file_of(directory: str, identity: Identity, role: str) -> Path:
 # Rows that are no messages -------------------------------------------------------------------------------------------
 
 
-def unfit(target: Target, batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def unfit(options: SinkOptions, batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return record batches of the rows that make a message, and of the others, with a column `reason`."""
     good, bad = [], []
     for batch in batches:
-        reasons = pa.array([_fault(target, batch.slice(index, 1)) for index in range(batch.num_rows)], pa.string())
+        reasons = pa.array([_fault(options, batch.slice(index, 1)) for index in range(batch.num_rows)], pa.string())
         good.append(batch.filter(reasons.is_null()))
         bad.append(batch.append_column(REASON, reasons).filter(reasons.is_valid()))
     return good, [batch for batch in bad if batch.num_rows]
 
 
-def _fault(target: Target, row: Any) -> str | None:
+def _fault(options: SinkOptions, row: Any) -> str | None:
     try:
-        for one in rows_of(row, target.persistence):
+        for one in rows_of(row, options.persistence):
             if one.refusal is None:
-                target.destination(one)
+                options.destination(one)
     except ValueError as error:
         return str(error)
     return None
 
 
-def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
+def unfit_messages(batches: Sequence[Any], persistence: int) -> Iterator[DeadLetter]:
     """Yield what is there of rows that make no message: the body; and where it was to go, as far as that is known.
 
     `persistence` is the MQMD.Persistence that the messages of such rows have.
@@ -189,7 +189,7 @@ def unmapped(batches: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return good, bad
 
 
-def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Letter]:
+def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[DeadLetter]:
     """Yield the messages that a mapping to MQTT refuses, where they came from, when, and why."""
     for batch in batches:
         times = batch.column("put_time").to_pylist() if "put_time" in batch.schema.names else [None] * batch.num_rows
@@ -201,16 +201,16 @@ def original_messages(batches: Sequence[Any], persistence: int) -> Iterator[Lett
 # Publications --------------------------------------------------------------------------------------------------------
 
 
-def refused_publications(path: Path, target: Target) -> Iterator[Letter]:
+def refused_publications(path: Path, options: SinkOptions) -> Iterator[DeadLetter]:
     """Yield the publications that `publish_all` has left in a file, as messages of the standard profile."""
     if not path.exists():
         return
-    rule = StandardToMq(Destination(target.queue or ""))
+    rule = StandardToMq(Destination(options.queue or ""))
     for batch in pq.read_table(path).to_batches():
         for row in publications_of(batch, Defaults(), None, 0):
             one = row.publication
             try:
                 message = rule.map(one).message
             except Unmappable:  # a topic that is none, or the like: what is left is the payload
-                message = Message(MQMD(Persistence=target.persistence), one.payload)
+                message = Message(MQMD(Persistence=options.persistence), one.payload)
             yield message, one.topic, None, cmqc.MQRC_PUBLICATION_FAILURE

@@ -16,14 +16,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.mq.embedded.storage.lock import Locked, lock
-from bridge.pipeline.flow import refused
+from bridge.pipeline.flow import refused_counts
+from bridge.pipeline.flow.failed_batch import FailedBatch
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan
 from bridge.pipeline.flow.progress import Batch, batch_of
-from bridge.pipeline.flow.retrial import Retrial
+from bridge.pipeline.flow.query_failure import QueryFailure, query_failure_of
 from bridge.pipeline.flow.sink import DIRECTORY, ROUTES, PipelineSink
-from bridge.pipeline.flow.trouble import Trouble, trouble_of
-from bridge.pipeline.flow.valve import Valve
+from bridge.pipeline.flow.source_shutdown import SourceShutdown
 from bridge.pipeline.session import has_ended
 
 #: Seconds between two looks at a query.
@@ -42,9 +42,9 @@ Plans = Callable[[], Plan]
 class QueryFailed(Exception):
     """A query ended by an error; the text is for people."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        super().__init__(f"{trouble.what}; to do: {trouble.remedy}" if trouble.remedy else trouble.what)
-        self.trouble = trouble
+    def __init__(self, failure: QueryFailure) -> None:
+        super().__init__(f"{failure.what}; to do: {failure.remedy}" if failure.remedy else failure.what)
+        self.failure = failure
 
 
 class PipelineBusy(Exception):
@@ -60,7 +60,7 @@ class _Patience(tenacity.stop.stop_base):
 
     def __call__(self, state: tenacity.RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome is not None else None
-        healing = isinstance(error, QueryFailed) and bool(error.trouble.remedy)
+        healing = isinstance(error, QueryFailed) and bool(error.failure.remedy)
         self._strange = 0 if healing else self._strange + 1
         return self._strange >= self._attempts
 
@@ -161,29 +161,29 @@ class Runner:
         try:
             plan = self._pipelines[name]()
             self._hold(name, plan)
-            valve = Valve(plan.directory)
-            valve.open()
-            refused.forget(plan.directory)
+            shutdown = SourceShutdown(plan.directory)
+            shutdown.reset()
+            refused_counts.remove(plan.directory)
             query = _start(plan, self._once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
             if has_ended(self._spark, _LOOK):
                 raise
-            raise QueryFailed(trouble_of(error)) from error
+            raise QueryFailed(query_failure_of(error)) from error
         self._tell(f"{name}: started; what it has done is kept in {plan.directory}")
         watch = _Watch(plan, query, self._seen)
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(_LOOK)
             watch.look()
         if self._stopping.is_set():
-            self._end(query, valve, plan, watch)
+            self._end(query, shutdown, plan, watch)
         watch.look()
-        failure = query.exception()
-        if failure is None:
+        ended_by = query.exception()
+        if ended_by is None:
             self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}")
             return True
-        failed = QueryFailed(trouble_of(failure))
+        failed = QueryFailed(query_failure_of(ended_by))
         if not self._stopping.is_set():
-            if failed.trouble.data and self._diverts(plan):
+            if failed.failure.data and self._diverts(plan):
                 return False
             if watch.done:
                 self._tell(f"{name}: {failed}; tried again at once")
@@ -207,9 +207,9 @@ class Runner:
         They are dead letters when the batch is run again.
         """
         try:
-            found = Retrial(self._spark, plan.name, plan.config, plan.site).divert(self._stopping.is_set)
+            found = FailedBatch(self._spark, plan.name, plan.config, plan.environment).divert(self._stopping.is_set)
         except Exception as error:  # of Spark, the source or the queue manager: the query would have it, too
-            raise QueryFailed(trouble_of(error)) from error
+            raise QueryFailed(query_failure_of(error)) from error
         if found is None:
             return False
         rows = "1 row" if len(found.why) == 1 else f"{len(found.why)} rows"
@@ -217,13 +217,13 @@ class Runner:
         self._tell(f"{plan.name}: batch {found.batch}: {rows} of {found.rows} go to the dead letters: {why}")
         return True
 
-    def _end(self, query: StreamingQuery, valve: Valve, plan: Plan, watch: _Watch) -> None:
+    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan, watch: _Watch) -> None:
         """Freeze the source, wait until nothing is under way, stop."""
-        valve.close()
+        shutdown.request()
         before = time.monotonic() + self._patience
         own = plan.config.source.archive is None
         while query.isActive and time.monotonic() < before:
-            if valve.dry if own else not query.status["isTriggerActive"]:
+            if shutdown.complete if own else not query.status["isTriggerActive"]:
                 break
             time.sleep(_LOOK / 5)
             watch.look()
@@ -246,7 +246,7 @@ class _Watch:
             number = int(progress.batchId)
             if number <= self._last:
                 continue
-            batch = batch_of(self._plan.name, progress, refused.told(self._plan.directory).get(number))
+            batch = batch_of(self._plan.name, progress, refused_counts.read(self._plan.directory).get(number))
             if batch.rows or batch.made:
                 self._last = number
                 self.done += 1

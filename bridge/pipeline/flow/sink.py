@@ -23,8 +23,8 @@ from pyspark.sql.types import BinaryType, StructType
 
 from bridge.mq.errors import MQError
 from bridge.pipeline import task
-from bridge.pipeline.flow import refused, table
-from bridge.pipeline.flow.dead_letters import put_letters
+from bridge.pipeline.flow import refused_counts, table
+from bridge.pipeline.flow.dead_letters import put_dead_letters
 from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.flow.refusals import (
     DeadLetterSink,
@@ -36,13 +36,13 @@ from bridge.pipeline.flow.refusals import (
     unfit_messages,
     unmapped,
 )
-from bridge.pipeline.mq.target import WRITE_OPTIONS as MQ_OPTIONS
-from bridge.pipeline.mq.target import Target as MqTarget
-from bridge.pipeline.mq.target import target_of as mq_target_of
+from bridge.pipeline.mq.sink_options import WRITE_OPTIONS as MQ_OPTIONS
+from bridge.pipeline.mq.sink_options import SinkOptions as MqSinkOptions
+from bridge.pipeline.mq.sink_options import sink_options_of as mq_sink_options_of
 from bridge.pipeline.mq.writer import put_all
-from bridge.pipeline.mqtt.target import WRITE_OPTIONS as MQTT_OPTIONS
-from bridge.pipeline.mqtt.target import Target as MqttTarget
-from bridge.pipeline.mqtt.target import target_of as mqtt_target_of
+from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS as MQTT_OPTIONS
+from bridge.pipeline.mqtt.sink_options import SinkOptions as MqttSinkOptions
+from bridge.pipeline.mqtt.sink_options import sink_options_of as mqtt_sink_options_of
 from bridge.pipeline.mqtt.writer import Published, publish_all
 from bridge.pipeline.options import Options
 from bridge.pipeline.refusal import REFUSAL
@@ -53,7 +53,7 @@ ROUTES: Final = "routes"
 #: The option that names the directory of the pipeline.
 DIRECTORY: Final = "directory"
 #: The one of the routes that is no destination: where rows go that a destination refuses, in options of its own.
-LETTERS: Final = "dead_letters"
+DEAD_LETTERS: Final = "dead_letters"
 #: What tells apart the rows that one query puts on the dead-letter queue.
 UNFIT: Final = "unfit"
 REFUSED: Final = "refused"
@@ -66,14 +66,14 @@ MQTT: Final = "mqtt"
 ORIGINAL: Final = "original"
 
 
-def mq_target(options: dict[str, str], schema: StructType) -> MqTarget:
-    """Return a destination `mq`. Raises OptionError."""
-    return mq_target_of(Options("to: mq", options, MQ_OPTIONS), schema)
+def mq_sink_options(options: dict[str, str], schema: StructType) -> MqSinkOptions:
+    """Return the options of a destination `mq`, checked. Raises OptionError."""
+    return mq_sink_options_of(Options("to: mq", options, MQ_OPTIONS), schema)
 
 
-def mqtt_target(options: dict[str, str], schema: StructType) -> MqttTarget:
-    """Return a destination `mqtt`. Raises OptionError."""
-    return mqtt_target_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
+def mqtt_sink_options(options: dict[str, str], schema: StructType) -> MqttSinkOptions:
+    """Return the options of a destination `mqtt`, checked. Raises OptionError."""
+    return mqtt_sink_options_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
 
 
 class Written(WriterCommitMessage):
@@ -88,57 +88,57 @@ class Written(WriterCommitMessage):
         return Written(self.refused + other.refused, (self.why if self.refused else "") or other.why)
 
 
-#: What a dead letter is made of, as columns.
-LETTER: Final = StructType().add("body", BinaryType())
+#: Columns that a dead letter is made of.
+DEAD_LETTER_COLUMNS: Final = StructType().add("body", BinaryType())
 
 
 class Route(msgspec.Struct, frozen=True):
     """A destination."""
 
     kind: str
-    #: an MqTarget, an MqttTarget, or a directory
-    target: Any
+    #: an MqSinkOptions, an MqttSinkOptions, or a directory
+    options: Any
 
-    def write(self, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+    def write(self, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink | None) -> Written:
         """Write its struct of each row of a partition; what is refused goes to the dead letters, or (None) ends the query."""
         own = [pa.RecordBatch.from_struct_array(batch.column(self.kind)) for batch in batches]
         if self.kind == MQ:
-            if letters is None or not all(REFUSAL.name in batch.schema.names for batch in own):
-                return _put(self.target, identity, own, letters)
-            return _put_mapped(self.target, identity, own, letters)
+            if dead_letters is None or not all(REFUSAL.name in batch.schema.names for batch in own):
+                return _put(self.options, identity, own, dead_letters)
+            return _put_mapped(self.options, identity, own, dead_letters)
         if self.kind == MQTT:
-            if letters is not None and all(ORIGINAL in batch.schema.names for batch in batches):
+            if dead_letters is not None and all(ORIGINAL in batch.schema.names for batch in batches):
                 originals = [pa.RecordBatch.from_struct_array(batch.column(ORIGINAL).drop_null()) for batch in batches]
-                return _publish_mapped(self.target, identity, own, originals, letters)
-            return _publish(self.target, identity, own, letters)
-        table.write_all(self.target, identity, own)
+                return _publish_mapped(self.options, identity, own, originals, dead_letters)
+            return _publish(self.options, identity, own, dead_letters)
+        table.write_all(self.options, identity, own)
         return Written()
 
 
-def _put_mapped(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
+def _put_mapped(options: MqSinkOptions, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink) -> Written:
     """Put what a mapping has made; what it refuses goes to the dead-letter queue with the others, or to a table."""
     good, bad = unmapped(batches)
-    if bad and target.refused is None:
-        assert letters.directory is not None
-        table.write(file_of(letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
+    if bad and options.refused is None:
+        assert dead_letters.directory is not None
+        table.write(file_of(dead_letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
         batches = good
-    return _counted(bad).and_also(_put(target, identity, batches, letters))
+    return _counted(bad).and_also(_put(options, identity, batches, dead_letters))
 
 
 def _publish_mapped(
-    target: MqttTarget, identity: Identity, batches: list[Any], originals: list[Any], letters: DeadLetterSink
+    options: MqttSinkOptions, identity: Identity, batches: list[Any], originals: list[Any], dead_letters: DeadLetterSink
 ) -> Written:
     """Publish what a mapping has made; of what it refuses the message itself goes to the dead letters."""
     good, _ = unmapped(batches)
     _, bad = unmapped(originals)
-    if bad and letters.target is not None:
+    if bad and dead_letters.options is not None:
         own = msgspec.structs.replace(identity, query=f"{identity.query}-{UNMAPPED}")
-        messages = original_messages(bad, letters.target.persistence)
-        put_letters(letters.target, own, letters.pipeline, messages)
+        messages = original_messages(bad, dead_letters.options.persistence)
+        put_dead_letters(dead_letters.options, own, dead_letters.pipeline, messages)
     elif bad:
-        assert letters.directory is not None
-        table.write(file_of(letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
-    return _counted(bad).and_also(_publish(target, identity, good, letters))
+        assert dead_letters.directory is not None
+        table.write(file_of(dead_letters.directory, identity, UNMAPPED), pa.Table.from_batches(bad))
+    return _counted(bad).and_also(_publish(options, identity, good, dead_letters))
 
 
 def _counted(bad: list[Any]) -> Written:
@@ -146,49 +146,51 @@ def _counted(bad: list[Any]) -> Written:
     return Written(sum(batch.num_rows for batch in bad), bad[0].column(REASON)[0].as_py() if bad else "")
 
 
-def _put(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
-    if letters is None:
-        put_all(target, identity, batches)
+def _put(options: MqSinkOptions, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink | None) -> Written:
+    if dead_letters is None:
+        put_all(options, identity, batches)
         return Written()
     try:
-        return _put_fit(target, identity, batches, letters)
+        return _put_fit(options, identity, batches, dead_letters)
     except ValueError:
-        batches, bad = unfit(target, batches)
+        batches, bad = unfit(options, batches)
         if not bad:
             raise
         own = msgspec.structs.replace(identity, query=f"{identity.query}-{UNFIT}")
-        if letters.target is None:
-            assert letters.directory is not None
-            table.write(file_of(letters.directory, identity, UNFIT), pa.Table.from_batches(bad))
+        if dead_letters.options is None:
+            assert dead_letters.directory is not None
+            table.write(file_of(dead_letters.directory, identity, UNFIT), pa.Table.from_batches(bad))
         else:
-            put_letters(letters.target, own, letters.pipeline, unfit_messages(bad, target.persistence))
-        return _counted(bad).and_also(_put_fit(target, identity, batches, letters))
+            put_dead_letters(dead_letters.options, own, dead_letters.pipeline, unfit_messages(bad, options.persistence))
+        return _counted(bad).and_also(_put_fit(options, identity, batches, dead_letters))
 
 
-def _put_fit(target: MqTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink) -> Written:
-    rows = RefusedRows(letters, identity)
+def _put_fit(options: MqSinkOptions, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink) -> Written:
+    rows = RefusedRows(dead_letters, identity)
     try:
-        put_all(target, identity, batches, rows)
+        put_all(options, identity, batches, rows)
     except MQError as error:
-        if not (target.place.asynchronous_puts and rows.takes(error)):
+        if not (options.queue_manager.asynchronous_puts and rows.takes(error)):
             raise
         # Which of them it was, only a put that waits for its answer tells.
-        rows = RefusedRows(letters, identity)
-        put_all(target, identity, batches, rows, asynchronous=False)
+        rows = RefusedRows(dead_letters, identity)
+        put_all(options, identity, batches, rows, asynchronous=False)
     return Written(rows.count, rows.why)
 
 
-def _publish(target: MqttTarget, identity: Identity, batches: list[Any], letters: DeadLetterSink | None) -> Written:
+def _publish(
+    options: MqttSinkOptions, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink | None
+) -> Written:
     row = identity.text
-    if letters is None or letters.target is None:
-        return _refused(publish_all(target, row, batches))
+    if dead_letters is None or dead_letters.options is None:
+        return _refused(publish_all(options, row, batches))
     # It leaves what is refused in a file, from which it is put on the queue.
-    assert target.dead_letter is not None
-    left = Path(target.dead_letter, f"{row.replace('/', '-')}.parquet")
+    assert options.dead_letter is not None
+    left = Path(options.dead_letter, f"{row.replace('/', '-')}.parquet")
     left.unlink(missing_ok=True)  # of an attempt that did not come to its end
-    published = publish_all(target, row, batches)
+    published = publish_all(options, row, batches)
     own = msgspec.structs.replace(identity, query=f"{identity.query}-{REFUSED}")
-    put_letters(letters.target, own, letters.pipeline, refused_publications(left, letters.target))
+    put_dead_letters(dead_letters.options, own, dead_letters.pipeline, refused_publications(left, dead_letters.options))
     left.unlink(missing_ok=True)
     return _refused(published)
 
@@ -200,10 +202,10 @@ def _refused(published: Published) -> Written:
 class RouteWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
 
-    def __init__(self, routes: tuple[Route, ...], letters: DeadLetterSink | None, directory: str | None) -> None:
+    def __init__(self, routes: tuple[Route, ...], dead_letters: DeadLetterSink | None, directory: str | None) -> None:
         self._routes = routes
-        self._letters = letters
-        #: of the pipeline, for what is told
+        self._dead_letters = dead_letters
+        #: of the pipeline, for the count of refused rows
         self._directory = directory
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -212,17 +214,18 @@ class RouteWriter(DataSourceStreamArrowWriter):
         batches = [batch for batch in iterator if batch.num_rows]
         written = Written()
         for route in self._routes:
-            written = written.and_also(route.write(identity, batches, self._letters))
+            written = written.and_also(route.write(identity, batches, self._dead_letters))
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Tell what was refused, since all is written."""
+        """Write down how many rows were refused, since all is written."""
         everything = Written()
         for message in messages:
             if isinstance(message, Written):
                 everything = everything.and_also(message)
         if everything.refused and self._directory is not None:
-            refused.tell(Path(self._directory), refused.Refused(batchId, everything.refused, everything.why))
+            count = refused_counts.RefusedCount(batchId, everything.refused, everything.why)
+            refused_counts.write(Path(self._directory), count)
 
 
 class PipelineSink(DataSource):
@@ -240,8 +243,8 @@ class PipelineSink(DataSource):
         """Return the writer of a streaming write. Raises OptionError."""
         options = dict(self.options)
         given = msgspec.json.decode(options[ROUTES], type=dict[str, dict[str, str]])
-        letters = letters_of(given[LETTERS]) if LETTERS in given else None
-        return RouteWriter(routes_of(given, schema), letters, options.get(DIRECTORY))
+        dead_letters = dead_letter_sink_of(given[DEAD_LETTERS]) if DEAD_LETTERS in given else None
+        return RouteWriter(routes_of(given, schema), dead_letters, options.get(DIRECTORY))
 
 
 def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Route, ...]:
@@ -253,15 +256,15 @@ def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Rou
         columns = schema[kind].dataType
         assert isinstance(columns, StructType)
         if kind == MQ:
-            routes.append(Route(kind, mq_target(options, columns)))
+            routes.append(Route(kind, mq_sink_options(options, columns)))
         elif kind == MQTT:
-            routes.append(Route(kind, mqtt_target(options, columns)))
+            routes.append(Route(kind, mqtt_sink_options(options, columns)))
         else:
             routes.append(Route(kind, options["path"]))
     return tuple(routes)
 
 
-def letters_of(given: dict[str, str]) -> DeadLetterSink:
+def dead_letter_sink_of(given: dict[str, str]) -> DeadLetterSink:
     """Return where refused rows go. Raises OptionError.
 
     Options are `pipeline`, `named` (the rows name their destinations), and `archive`, or options of the source `mq` with
@@ -271,4 +274,4 @@ def letters_of(given: dict[str, str]) -> DeadLetterSink:
     pipeline, named = options.pop("pipeline"), options.pop("named") == "true"
     if (directory := options.pop("archive", None)) is not None:
         return DeadLetterSink(pipeline, None, directory, named=named)
-    return DeadLetterSink(pipeline, mq_target(options, LETTER), None, named=named)
+    return DeadLetterSink(pipeline, mq_sink_options(options, DEAD_LETTER_COLUMNS), None, named=named)

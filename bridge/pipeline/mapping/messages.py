@@ -19,9 +19,9 @@ import pyarrow as pa
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, in_ccsid
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
-from bridge.mapping.rules.dependence import Dependence, dependence_of
 from bridge.mapping.rules.rendered import queue_name
 from bridge.mapping.rules.to_mq_rule import ToMqRule
+from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
 from bridge.mapping.telemetry.to_topic import received_message
 from bridge.pipeline.mapping.columns import (
     KEPT_REQUEST_TYPE,
@@ -78,7 +78,7 @@ class Messages:
         return _made, (pickle.dumps((self.rule, self._by_column, self._fields)),)
 
     def _read_rule(self) -> None:
-        self._depends, self._payload_type, self._ccsid = Dependence(), "bytes", CCSID_UTF8
+        self._used, self._payload_type, self._ccsid = UsedFields(), "bytes", CCSID_UTF8
         #: maps all but the payload, which is converted after it
         self._framing: ToMq = self.rule
         self._with_rfh2 = True
@@ -87,10 +87,10 @@ class Messages:
         if not isinstance(self.rule, ToMqRule):
             return
         rule, config = self.rule, self.rule.config
-        self._depends = dependence_of(config)
+        self._used = used_fields_of(config)
         self._payload_type, self._ccsid = config.payload.type, config.payload.ccsid or CCSID_UTF8
         self._with_rfh2 = config.attributes.rfh2
-        self._by_message_id = self._depends.message_id or config.destination.requests_queue is not None
+        self._by_message_id = self._used.message_id or config.destination.requests_queue is not None
         if config.payload.type != "bytes":
             as_it_is = config.payload.model_copy(update={"type": "bytes"})
             self._framing = ToMqRule(rule.name, config.model_copy(update={"payload": as_it_is}), rule.origin)
@@ -102,7 +102,7 @@ class Messages:
     def of(self, batch: Any) -> Any:
         """Return the messages of a record batch, as one of `schema`; rows that the mapping passes by are not in it."""
         rows = Rows(batch, self._by_column)
-        if self._depends.payload:
+        if self._used.payload:
             forms: list[Form] = []
             group = np.zeros(rows.count, np.int64)
             bodies = self._one_by_one(range(rows.count), rows, forms, group)
@@ -116,8 +116,8 @@ class Messages:
     def _alike(self, rows: Rows) -> tuple[list[Form], Any]:
         """Return the forms of the rows, and which of them each row has."""
         size = None
-        if self._depends.size is not None:
-            least, most = self._depends.size
+        if self._used.size is not None:
+            least, most = self._used.size
             size = (rows.sizes >= least) & (rows.sizes <= most)
         number = rows.message_ids if self._by_message_id else rows.widths
         first, group, keys = rows.groups(number, size)

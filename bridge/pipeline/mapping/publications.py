@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.rules.dependence import Dependence, dependence_of
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
 from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.mqtt.link.properties import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.alike import Alike
@@ -59,11 +59,11 @@ class Publications:
         self.rule = rule
         self._fields = tuple(kept)
         self.schema = schema_of(PUBLICATION_COLUMNS, kept)
-        self._depends = Dependence()
+        self._used = UsedFields()
         self._by_row = False
         if isinstance(rule, ToMqttRule):
-            self._depends = dependence_of(rule.config)
-            self._by_row = self._depends.payload or rule.config.payload.type != "bytes"
+            self._used = used_fields_of(rule.config)
+            self._by_row = self._used.payload or rule.config.payload.type != "bytes"
         self._forms: dict[tuple[Any, ...], Form] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Publications], tuple[Any, ...]]:
@@ -103,14 +103,14 @@ class Publications:
         names = set(batch.schema.names)
         for name in ("queue", "topic", "format", "ccsid", "encoding"):
             alike.add(batch.column(name) if name in names else None)
-        for column in _fields(batch, self._depends.md):
+        for column in _fields(batch, self._used.md):
             alike.add(column)
         headers = batch.column("headers") if "headers" in names else pa.nulls(batch.num_rows, pa.binary())
-        alike.add(headers if self._depends.message_id else pc.replace_substring_regex(headers, _MESSAGE_ID, r"\1\2"))
+        alike.add(headers if self._used.message_id else pc.replace_substring_regex(headers, _MESSAGE_ID, r"\1\2"))
         # With the length of all, that of the message id is the same, too.
         alike.add(pc.binary_length(headers))
-        if self._depends.size is not None:
-            least, most = self._depends.size
+        if self._used.size is not None:
+            least, most = self._used.size
             sizes = pc.binary_length(batch.column("body")).fill_null(0).to_numpy(zero_copy_only=False)
             alike.add((sizes >= least) & (sizes <= most))
         first, group, keys = alike.groups()

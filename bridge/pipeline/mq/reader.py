@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bridge.pipeline.mq import browsing
-from bridge.pipeline.mq.origin import Origin
-from bridge.pipeline.mq.stretch import browse_messages
+from bridge.pipeline.mq.message_range import browse_messages
+from bridge.pipeline.mq.source_options import SourceOptions
 
 
 class QueueFront(InputPartition):
@@ -32,7 +32,7 @@ class Messages(InputPartition):
 
 
 def parts(queue: str, messages: list[tuple[bytes, bool]], count: int) -> list[Messages]:
-    """Return messages of a queue in at most `count` partitions, each a stretch of the queue; none where there are none."""
+    """Return messages of a queue in at most `count` partitions, each a range of the queue; none where there are none."""
     size = max(-(-len(messages) // count), 1)
     return [Messages(queue, messages[start : start + size]) for start in range(0, len(messages), size)]
 
@@ -40,38 +40,38 @@ def parts(queue: str, messages: list[tuple[bytes, bool]], count: int) -> list[Me
 class MqReader(DataSourceReader):
     """Reads queues as they are."""
 
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition for each queue, or as many for each as the option `partitions` says."""
-        origin = self._origin
+        options = self._options
         found: list[InputPartition] = []
-        with origin.place.connected() as connection:
-            for queue in origin.queue_names(connection):
+        with options.queue_manager.connected() as connection:
+            for queue in options.queue_names(connection):
                 handle = browsing.open_for_browse(connection, queue)
-                if origin.partitions == 1:
+                if options.partitions == 1:
                     found.append(QueueFront(queue, browsing.depth(connection, handle)))
                 else:
                     seen = [(one.msg_id, one.expires) for one in browsing.look(connection, handle)]
-                    found += parts(queue, seen, origin.partitions)
+                    found += parts(queue, seen, options.partitions)
         # Spark makes a partition of None where a reader has none.
         return found or [Messages("", [])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the envelopes of a partition, as record batches."""
-        return read(self._origin, partition)
+        return read(self._options, partition)
 
 
-def read(origin: Origin, partition: InputPartition) -> Iterator[Any]:
+def read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     """Yield the envelopes of a partition, as record batches."""
     match partition:
         case QueueFront(queue=queue, count=count):
-            with origin.place.connected() as connection:
+            with options.queue_manager.connected() as connection:
                 handle = browsing.open_for_browse(connection, queue)
                 messages = islice(browsing.browse_all(connection, handle), count)
                 yield from browsing.record_batches(queue, messages)
         case Messages(queue=queue, messages=wanted) if wanted:
-            with origin.place.connected() as connection:
-                found = browse_messages(connection, queue, wanted, lenient=origin.lenient)
+            with options.queue_manager.connected() as connection:
+                found = browse_messages(connection, queue, wanted, lenient=options.lenient)
                 yield from browsing.record_batches(queue, found)

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.mq.origin import READ_OPTIONS, origin_of
 from bridge.pipeline.mq.reader import MqReader
+from bridge.pipeline.mq.source_options import READ_OPTIONS, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQ_SCHEMA
@@ -71,32 +71,32 @@ class MqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read. Raises OptionError."""
-        return MqReader(origin_of(self._options(schema)))
+        return MqReader(source_options_of(self._options(schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
-        return MqStreamReader(origin_of(self._options(schema)))
+        return MqStreamReader(source_options_of(self._options(schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
         # Here, lest whoever reads only imports it: a streaming read starts a process, and this is a third of its imports.
-        from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
+        from bridge.pipeline.mq.sink_options import WRITE_OPTIONS, sink_options_of
         from bridge.pipeline.mq.writer import MqWriter
 
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if overwrite:
             raise OptionError(f"{SOURCE} adds messages, and overwrites none: write with mode append")
-        return MqWriter(target_of(options, schema), options.text("writeId"))
+        return MqWriter(sink_options_of(options, schema), options.text("writeId"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
-        from bridge.pipeline.mq.target import WRITE_OPTIONS, target_of
+        from bridge.pipeline.mq.sink_options import WRITE_OPTIONS, sink_options_of
         from bridge.pipeline.mq.writer import MqStreamWriter
 
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if "writeId" in options:
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
-        return MqStreamWriter(target_of(options, schema))
+        return MqStreamWriter(sink_options_of(options, schema))
 
     def _options(self, schema: StructType) -> Options:
         if [field.name for field in schema] != MQ_SCHEMA.names:

@@ -19,15 +19,15 @@ from bridge.mq.batch import Seen
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.offset import Offset
-from bridge.pipeline.mq.origin import Origin
 from bridge.pipeline.mq.reader import parts, read
+from bridge.pipeline.mq.source_options import SourceOptions
 
 
 class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues batch by batch."""
 
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._connection: Connection | None = None
         #: queue -> handle to browse it
         self._queues: dict[str, int] = {}
@@ -43,7 +43,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return `maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
-        return ReadMaxRows(self._origin.max_messages)
+        return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what is there now: the run ends when that is read."""
@@ -66,7 +66,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue, seen in batch:
             messages.setdefault(queue, []).append((seen.msg_id, seen.expires))
         self._planned = last.number + 1
-        return Offset(self._planned, self._origin.partitions, messages).json()
+        return Offset(self._planned, self._options.partitions, messages).json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the messages of a batch, as many partitions for each queue as its offset says."""
@@ -81,7 +81,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the envelopes of a partition, as record batches."""
-        return read(self._origin, partition)
+        return read(self._options, partition)
 
     def stop(self) -> None:
         """Disconnect."""
@@ -96,8 +96,8 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            connection = self._origin.place.connect()
-            queues = self._origin.queue_names(connection)
+            connection = self._options.queue_manager.connect()
+            queues = self._options.queue_names(connection)
             self._queues = {queue: browsing.open_for_browse(connection, queue) for queue in queues}
             self._connection = connection
         return self._connection
@@ -121,7 +121,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = 0
         for queue, seen in waiting:
             size += seen.length
-            if most is not None and batch and (len(batch) >= most or size > self._origin.max_bytes):
+            if most is not None and batch and (len(batch) >= most or size > self._options.max_bytes):
                 break
             batch.append((queue, seen))
         return batch

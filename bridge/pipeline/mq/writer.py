@@ -22,13 +22,13 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
+from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import Connection
-from bridge.mq.outlet import Outlet, name_of
 from bridge.pipeline import task
 from bridge.pipeline.mq.marker import Marker, digest
-from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.mq.rows import rows_of
-from bridge.pipeline.mq.target import Target, opened
+from bridge.pipeline.mq.sink_options import SinkOptions, opened
 from bridge.pipeline.refusal import Refusal
 from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
@@ -52,25 +52,25 @@ class Written(WriterCommitMessage):
 class MqStreamWriter(DataSourceStreamArrowWriter):
     """Puts the batches of a streaming query, each exactly once."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Put a partition of a batch."""
-        return put_all(self._target, task.identity(), iterator)
+        return put_all(self._options, task.identity(), iterator)
 
 
 class MqWriter(DataSourceArrowWriter):
     """Puts the rows of a batch write."""
 
-    def __init__(self, target: Target, write_id: str | None) -> None:
-        self._target = target
+    def __init__(self, options: SinkOptions, write_id: str | None) -> None:
+        self._options = options
         self._write_id = write_id
         self._query = f"write {write_id}" if write_id is not None else f"one write {uuid.uuid4()}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Put a partition."""
-        return put_all(self._target, self._identity(task.partition()), iterator)
+        return put_all(self._options, self._identity(task.partition()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Discard the state of the partitions: all rows are put, and without a `writeId` nobody asks again what was."""
@@ -86,7 +86,7 @@ class MqWriter(DataSourceArrowWriter):
     def _forget(self, partitions: Sequence[int]) -> None:
         if self._write_id is not None or not partitions:
             return
-        with self._target.place.connected() as connection:
+        with self._options.queue_manager.connected() as connection:
             for partition in partitions:
                 Marker(connection, self._identity(partition)).discard()
                 connection.commit()
@@ -110,29 +110,29 @@ class Refusals(Protocol):
 
 
 def put_all(
-    target: Target,
+    options: SinkOptions,
     identity: Identity,
     batches: Iterable[Any],
     refusals: Refusals | None = None,
     *,
     asynchronous: bool = True,
 ) -> Written:
-    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, Refused, Superseded.
+    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, RowRefused, Superseded.
 
     Without `refusals` any row that is not taken ends it; with them, those that the queue manager takes without an answer of
     their own (MQPMO_ASYNC_RESPONSE) do, and another attempt that is not `asynchronous` is to tell which it was.
     """
-    rows = _messages(target, identity, batches)
+    rows = _messages(options, identity, batches)
     first = next(rows, None)
     if first is None:
         return Written(0, marked=False)
-    with target.place.connected() as connection:
+    with options.queue_manager.connected() as connection:
         marker = Marker(connection, identity)
         already = marker.take()
         if already is None:
             connection.backout()  # the state goes back to where it was
             return Written(0)
-        unit = Unit(connection, target, refusals, asynchronous=asynchronous, part=marker.parts)
+        unit = Unit(connection, options, refusals, asynchronous=asynchronous, part=marker.parts)
         messages = 0
         row: Row | None = first
         while row is not None:
@@ -152,7 +152,7 @@ def put_all(
     return Written(messages)
 
 
-class Refused(Exception):
+class RowRefused(Exception):
     """A row that its mapping has refused, and no option says where to leave it."""
 
 
@@ -161,23 +161,23 @@ class Refused(Exception):
 Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
 
 
-def _messages(target: Target, identity: Identity, batches: Iterable[Any]) -> Iterator[Row]:
+def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) -> Iterator[Row]:
     number = 0
     for batch in batches:
         may_clear = "clear" in batch.schema.names
-        for row in rows_of(batch, target.persistence):
+        for row in rows_of(batch, options.persistence):
             message = row.message
             number += 1
             if row.refusal is not None:
-                if target.refused is None:
-                    raise Refused(
+                if options.refused is None:
+                    raise RowRefused(
                         f"row {number} of partition {identity.partition} cannot be put: {row.refusal}. Leave such rows out"
                         " (where refusal IS NULL), or say with the option refused on which queue they are to go"
                     )
-                yield message, Destination(target.refused), False, row.refusal
+                yield message, Destination(options.refused), False, row.refusal
                 continue
-            destination = target.destination(row)
-            retain = destination.is_topic and (target.retain if row.retain is None else row.retain)
+            destination = options.destination(row)
+            retain = destination.is_topic and (options.retain if row.retain is None else row.retain)
             # Of two publications to one topic the later one says what becomes of the retained one: one place sees both.
             if row.properties or row.clear or row.kept is not None or (retain and may_clear):
                 mapped = MappedMessage(
@@ -199,24 +199,24 @@ class Unit:
     def __init__(
         self,
         connection: Connection,
-        target: Target,
+        options: SinkOptions,
         refusals: Refusals | None = None,
         *,
         asynchronous: bool = True,
         part: int = 0,
     ) -> None:
         self._connection = connection
-        self._target = target
+        self._options = options
         self._refusals = refusals
-        self._asynchronous = asynchronous and target.place.asynchronous_puts
+        self._asynchronous = asynchronous and options.queue_manager.asynchronous_puts
         #: of the batch, that this unit of work is
         self._part = part
         self._refused: list[tuple[Row, MQError]] = []
         #: by destination, and whose the context is
         self._handles: dict[tuple[Destination, str], int] = {}
         #: for what is more than a message
-        self._outlet = Outlet(connection, handles=_HANDLES)
-        self._dead_letters = DeadLetters(connection, target.refused or "", APPLICATION_NAME)
+        self._producer = MessageProducer(connection, handles=_HANDLES)
+        self._dead_letters = DeadLetters(connection, options.refused or "", APPLICATION_NAME)
         self.rows: list[Row] = []
         self._size = 0
         #: the last of `rows`, not put yet
@@ -239,12 +239,12 @@ class Unit:
                 self._dead_letters.put(message.md, message.data, more.reason, str(more), Destination(more.source, True))
                 return
             try:
-                self._outlet.put(more)
+                self._producer.put(more)
             except MQError as error:
                 self._refuse(row, error)
             return
-        context = self._target.context_of(message.md)
-        options = self._target.put_options(context, retain)
+        context = self._options.context_of(message.md)
+        options = self._options.put_options(context, retain)
         if not self._asynchronous:
             options &= ~cmqc.MQPMO_ASYNC_RESPONSE
         try:
@@ -267,7 +267,7 @@ class Unit:
         if self._refusals is not None:
             self._refusals.leave(self._connection, self._part, self._refused)
         self._connection.commit()
-        self._outlet.committed()
+        self._producer.committed()
         self.rows, self._refused = [], []
         self._size = 0
         self._part += 1
@@ -298,6 +298,6 @@ class Unit:
         if len(self._handles) >= _HANDLES:
             self._put_waiting()  # it may be to the one that is closed
             self._connection.close(self._handles.pop(next(iter(self._handles))))
-        handle = self._connection.open(opened(destination), self._target.open_options(context))
+        handle = self._connection.open(opened(destination), self._options.open_options(context))
         self._handles[destination, context] = handle
         return handle

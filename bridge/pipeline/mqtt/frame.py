@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
-from bridge.pipeline.mqtt.numbering import Run
+from bridge.pipeline.mqtt.repeated_publications import Run
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 
 _HEADER: Final = struct.Struct(">IIIQQI")

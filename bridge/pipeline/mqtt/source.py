@@ -15,9 +15,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.mqtt.origin import READ_OPTIONS, origin_of
+from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
+from bridge.pipeline.mqtt.source_options import READ_OPTIONS, source_options_of
 from bridge.pipeline.mqtt.stream import MqttStreamReader
-from bridge.pipeline.mqtt.target import WRITE_OPTIONS, target_of
 from bridge.pipeline.mqtt.writer import MqttStreamWriter, MqttWriter
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
@@ -68,18 +68,18 @@ class MqttDataSource(DataSource):
         """Return the reader of a streaming read. Raises OptionError."""
         if [field.name for field in schema] != MQTT_SCHEMA.names:
             raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
-        return MqttStreamReader(origin_of(Options(SOURCE, dict(self.options), READ_OPTIONS)))
+        return MqttStreamReader(source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if overwrite:
             raise OptionError(f"{SOURCE} publishes messages, and overwrites none: write with mode append")
-        return MqttWriter(target_of(options, schema), options.text("writeId"))
+        return MqttWriter(sink_options_of(options, schema), options.text("writeId"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if "writeId" in options:
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
-        return MqttStreamWriter(target_of(options, schema))
+        return MqttStreamWriter(sink_options_of(options, schema))

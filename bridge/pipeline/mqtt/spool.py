@@ -30,7 +30,7 @@ from bridge.pipeline.mqtt.frame import (
     read_bytes,
     scan,
 )
-from bridge.pipeline.mqtt.numbering import Numbering, digests_of
+from bridge.pipeline.mqtt.repeated_publications import RepeatedPublications, digests_of
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -77,10 +77,10 @@ class Spool:
         #: message ids of QoS 2 that are in the spool and not released
         self.received: frozenset[int] = frozenset()
         #: of the rows with QoS 1 and 2; for the thread of `append`, which brings it to disk
-        self.numbering = Numbering()
+        self.repeated_publications = RepeatedPublications()
         #: those of the rows before the last file, as its first frame has them
         self._digests_before: list[bytes] = []
-        #: newest first, as far as `numbering` reaches; None: not looked at since the last frame
+        #: newest first, as far as `repeated_publications` reaches; None: not looked at since the last frame
         self._digests: list[bytes] | None = None
         #: number of the first row that is in no committed batch, and the file that says so to another checkpoint
         self.committed = 0
@@ -130,7 +130,7 @@ class Spool:
                 paths.pop().unlink()
                 continue
             self.received = states[-1].received
-            self.numbering.recall(states[-1].run)
+            self.repeated_publications.recall(states[-1].run)
             self._digests_before = states[0].run.digests
             self._number = int(paths[-1].stem)
             self._file = paths[-1].open("r+b")
@@ -152,12 +152,15 @@ class Spool:
     # Writing ---------------------------------------------------------------------------------------------------------
 
     def append(self, batch: Any, size: int, received: frozenset[int]) -> None:
-        """Bring rows (or None), the message ids of QoS 2 and `numbering` to disk. After an OSError the spool is useless."""
+        """Bring rows (or None), the message ids of QoS 2 and the run of message ids to disk.
+
+        After an OSError the spool is useless.
+        """
         first = self.end
         file = self._file
         whole = file is None or file.tell() >= self._segment_bytes
         digests = self._newest_digests() if whole else []
-        data = encode_frame(first, batch, size, SessionState(received, self.numbering.written(digests)))
+        data = encode_frame(first, batch, size, SessionState(received, self.repeated_publications.written(digests)))
         if file is None or whole:
             if file is not None:
                 file.close()
@@ -188,14 +191,14 @@ class Spool:
         return self._digests[behind] if behind < len(self._digests) else None
 
     def _newest_digests(self) -> list[bytes]:
-        """Return the newest digests, as far as `numbering` reaches.
+        """Return the newest digests, as far as `repeated_publications` reaches.
 
         They are of the last file, which is never deleted, and of what its first frame has of those before it.
         """
         with self._changed:
             frames = [frame for frame in self._frames if frame.file == self._frames[-1].file and frame.rows]
         parts: list[list[bytes]] = []
-        missing = reach = self.numbering.reach
+        missing = reach = self.repeated_publications.reach
         while frames and missing > 0:
             frame = frames.pop()
             parts.append(digests_of(batch_of(frame, read_bytes(frame))))

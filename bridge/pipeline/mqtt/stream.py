@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from bridge.pipeline.mqtt.frame import Slice, SpoolDamaged, read, read_bytes
-from bridge.pipeline.mqtt.origin import Origin
+from bridge.pipeline.mqtt.source_options import SourceOptions
 from bridge.pipeline.mqtt.spool import Spool, partitions
 from bridge.pipeline.mqtt.subscriber import Subscriber
 
@@ -50,8 +50,8 @@ class NotConnected(Exception):
 class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topic filters batch by batch."""
 
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._spools: dict[str, Spool] = {}
         self._subscribers: dict[str, Subscriber] = {}
         #: when an availableNow run has to have all its messages; None: it is no such run, or it has
@@ -61,11 +61,11 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """Return the offset before the first batch: what no query has committed."""
-        return {one: [self._spool(one).id, self._spool(one).committed] for one in self._origin.topic_filters}
+        return {one: [self._spool(one).id, self._spool(one).committed] for one in self._options.topic_filters}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return `maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
-        return ReadMaxRows(self._origin.max_messages)
+        return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Have the run take what is there and what comes until nothing came for the quiet period."""
@@ -89,7 +89,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for one in end:
             spool = self._spool(one)
             first, last = self._position(start, one), self._position(end, one)
-            for part in partitions(spool.slices(first, last), self._origin.partitions):
+            for part in partitions(spool.slices(first, last), self._options.partitions):
                 found.append(SpooledRows(self._packed(part)))
         return found
 
@@ -118,15 +118,15 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _spool(self, topic_filter: str) -> Spool:
         if (spool := self._spools.get(topic_filter)) is None:
-            spool = self._spools[topic_filter] = Spool(Path(self._origin.spool), topic_filter)
+            spool = self._spools[topic_filter] = Spool(Path(self._options.spool), topic_filter)
         return spool
 
     def _subscribe(self) -> None:
         """Start what is not started, and see that it runs. Raises NotConnected, and what a subscriber ended by."""
-        origin = self._origin
-        new = [one for one in origin.topic_filters if one not in self._subscribers]
+        options = self._options
+        new = [one for one in options.topic_filters if one not in self._subscribers]
         for one in new:
-            subscriber = Subscriber(origin.broker, self._spool(one), one, origin.qos, origin.spool_limit)
+            subscriber = Subscriber(options.broker, self._spool(one), one, options.qos, options.spool_limit)
             self._subscribers[one] = subscriber
             subscriber.start()
         before = time.monotonic() + CONNECT_WAIT
@@ -134,7 +134,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             subscriber = self._subscribers[one]
             if not subscriber.wait_connected(max(before - time.monotonic(), 0)):
                 raise NotConnected(
-                    f"no session at {origin.broker.place} for {one} within {CONNECT_WAIT:g} s: {subscriber.state.error}"
+                    f"no session at {options.broker.place} for {one} within {CONNECT_WAIT:g} s: {subscriber.state.error}"
                 )
         for subscriber in self._subscribers.values():
             subscriber.check()
@@ -164,9 +164,9 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The filter with the least has its turn first, and leaves its rest.
         """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 2**62
-        size = self._origin.max_bytes
+        size = self._options.max_bytes
         waiting = []
-        for one in self._origin.topic_filters:
+        for one in self._options.topic_filters:
             spool, position = self._spool(one), self._position(start, one)
             end = spool.end if self._target is None else min(spool.end, self._target.get(one, position))
             waiting.append((end - position, one, position, end))
@@ -183,14 +183,14 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait_quiet(self, start: Offset) -> None:
         """Wait until more has come than `start`, or nothing for the quiet period: then the run ends there."""
         assert self._deadline is not None
-        positions = [(self._spool(one), self._position(start, one)) for one in self._origin.topic_filters]
+        positions = [(self._spool(one), self._position(start, one)) for one in self._options.topic_filters]
         seen, over = -1, 0.0
         while (now := time.monotonic()) < self._deadline:
             if any(spool.end > position for spool, position in positions):
                 return
             received = sum(subscriber.received for subscriber in self._subscribers.values())
             if received != seen or any(subscriber.busy for subscriber in self._subscribers.values()):
-                seen, over = received, now + self._origin.quiet_period
+                seen, over = received, now + self._options.quiet_period
             elif now >= over:
                 break
             spool, position = positions[0]
@@ -200,11 +200,11 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_run(self) -> None:
         for subscriber in self._subscribers.values():
             subscriber.check()
-        self._target = {one: self._spool(one).end for one in self._origin.topic_filters}
+        self._target = {one: self._spool(one).end for one in self._options.topic_filters}
         self._deadline = None
 
     def _packed(self, slices: list[Slice]) -> list[Slice]:
         """Have small partitions travel with the plan: no executor needs the disk of the driver for them."""
-        if not self._origin.embed and sum(one.frame.length for one in slices) > EMBEDDED_BYTES:
+        if not self._options.embed and sum(one.frame.length for one in slices) > EMBEDDED_BYTES:
             return slices
         return [msgspec.structs.replace(one, embedded=read_bytes(one.frame)) for one in slices]

@@ -4,9 +4,10 @@ QoS 2: the message ids that are in the spool and not released stand beside the r
 publication which the broker repeats is known (method B of MQTT 3.1.1, figure 4.3), whatever was killed when.
 
 QoS 1: PUBACK after the fsync; a publication whose PUBACK is lost comes again, with DUP. It is known, and acknowledged
-without a second row, where that is certain (`bridge.pipeline.mqtt.numbering`): the broker has numbered more publications
-of this session in sequence, without a gap, than it may have unacknowledged (with MQTT 5 `in_flight`, at least 20; with
-MQTT 3.1.1, where nothing limits it, 65,535), the message id is one of so many last, and the content is that of the row.
+without a second row, where that is certain (`bridge.pipeline.mqtt.repeated_publications`): the broker has numbered more
+publications of this session in sequence, without a gap, than it may have unacknowledged (with MQTT 5 `in_flight`, at least
+20; with MQTT 3.1.1, where nothing limits it, 65,535), the message id is one of so many last, and the content is that of the
+row.
 Else it is a second row: with a broker that numbers otherwise, at the beginning of a session, after a gap, which a full
 queue leaves at mosquitto, and where more is unacknowledged than it may be: mosquitto sends on what it has to a client that
 came back without counting what it repeats. A broker that falls back to an earlier state of its own (killed, with a session
@@ -24,7 +25,7 @@ from typing import Any, Final
 from bridge.mqtt.link import LinkPhase, LinkState, Received
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
-from bridge.pipeline.mqtt.numbering import LAST_ID, digests_of
+from bridge.pipeline.mqtt.repeated_publications import LAST_ID, digests_of
 from bridge.pipeline.mqtt.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -56,10 +57,10 @@ class Subscriber:
         #: what the spool knew of the session before that
         self._earlier: frozenset[int] = frozenset()
         self._link = broker.connection(
-            session, topic_filter=topic_filter, qos=qos, on_session=self._session_told
+            session, topic_filter=topic_filter, qos=qos, on_session=self._note_session
         )
         # Receive Maximum, of which MQTT 3.1.1 knows nothing.
-        spool.numbering.allow(broker.link.in_flight if broker.link.version == "5" else LAST_ID)
+        spool.repeated_publications.allow(broker.link.in_flight if broker.link.version == "5" else LAST_ID)
         self._stopping = False
         #: something is on its way to the spool
         self.busy = False
@@ -99,7 +100,7 @@ class Subscriber:
                 f"spool {self._spool.directory} of topic filter {self.topic_filter} takes no more: {self._error}"
             ) from self._error
 
-    def _session_told(self, present: bool) -> None:
+    def _note_session(self, present: bool) -> None:
         if not present:
             self._session = self._link.generation
 
@@ -125,7 +126,7 @@ class Subscriber:
         forgotten = False
         if session != self._recorded_session:
             self._recorded_session, self._earlier, received = session, before, frozenset()
-            forgotten = spool.numbering.forget()
+            forgotten = spool.repeated_publications.forget()
             if spool.end:
                 log.warning(
                     "the broker %s had no session of client %s: what came for it meanwhile is lost, and what was not"
@@ -144,7 +145,7 @@ class Subscriber:
 
     def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
         """Return the publications that become rows; then they are counted."""
-        numbering, session, new = self._spool.numbering, self._recorded_session, []
+        repeated, session, new = self._spool.repeated_publications, self._recorded_session, []
         for one in items:
             publication = one.publication
             qos, message_id = publication.qos, publication.message_id
@@ -155,12 +156,12 @@ class Subscriber:
             elif qos:
                 if message_id in received if qos == 2 else one.dup and self._is_row(one):
                     continue
-                numbering.add(message_id)
+                repeated.add(message_id)
             new.append(one)
         return new
 
     def _is_row(self, item: Received) -> bool:
-        behind = self._spool.numbering.find(item.publication.message_id)
+        behind = self._spool.repeated_publications.find(item.publication.message_id)
         if behind is None:
             return False
         return digests_of(self._rows([item])) == [self._spool.digest(behind)]

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from bridge.mqtt.link import LinkConnection, LinkLost, Refusal
 from bridge.pipeline import task
 from bridge.pipeline.mqtt.rows import Row, rows_of
-from bridge.pipeline.mqtt.target import Target
+from bridge.pipeline.mqtt.sink_options import SinkOptions
 from bridge.pipeline.task import Identity
 
 #: Rows that are published, and answered, before the next ones are.
@@ -45,7 +45,7 @@ class Published(WriterCommitMessage):
         self.refused = refused
 
 
-class Refused(Exception):
+class PublicationRefused(Exception):
     """A row that cannot be published, now or ever; the text names its topic and the reason."""
 
 
@@ -56,37 +56,37 @@ class BrokerAway(Exception):
 class MqttStreamWriter(DataSourceStreamArrowWriter):
     """Publishes the batches of a streaming query."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Publish a partition of a batch."""
-        return publish_all(self._target, task.identity().text, iterator)
+        return publish_all(self._options, task.identity().text, iterator)
 
 
 class MqttWriter(DataSourceArrowWriter):
     """Publishes the rows of a batch write."""
 
-    def __init__(self, target: Target, write_id: str | None) -> None:
-        self._target = target
+    def __init__(self, options: SinkOptions, write_id: str | None) -> None:
+        self._options = options
         self._write_id = write_id or str(uuid.uuid4())
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Publish a partition."""
-        return publish_all(self._target, Identity(self._write_id, task.partition(), 0).text, iterator)
+        return publish_all(self._options, Identity(self._write_id, task.partition(), 0).text, iterator)
 
 
-def publish_all(target: Target, identity: str, batches: Iterable[Any]) -> Published:
-    """Publish the rows of a partition. Raises Refused, BrokerAway, OptionError without a password."""
+def publish_all(options: SinkOptions, identity: str, batches: Iterable[Any]) -> Published:
+    """Publish the rows of a partition. Raises PublicationRefused, BrokerAway, OptionError without a password."""
     waiting = (part for batch in batches if batch.num_rows for part in _chunks(batch))
     first = next(waiting, None)
     if first is None:
         return Published(0, 0)
     # A session of its own for each task: nothing of it is wanted when the task has ended.
-    link = target.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
+    link = options.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
     link.start()
     try:
-        return _Partition(target, identity, link).publish(first, waiting)
+        return _Partition(options, identity, link).publish(first, waiting)
     finally:
         link.stop(FAREWELL)
 
@@ -99,8 +99,8 @@ def _chunks(batch: Any) -> Iterator[Any]:
 class _Partition:
     """A partition on its way to the broker."""
 
-    def __init__(self, target: Target, identity: str, link: LinkConnection) -> None:
-        self._target = target
+    def __init__(self, options: SinkOptions, identity: str, link: LinkConnection) -> None:
+        self._options = options
         self._identity = identity
         self._link = link
         self._rows = 0
@@ -112,24 +112,24 @@ class _Partition:
         for chunk in others:
             self._chunk(chunk)
         dead = sum(one.num_rows for one in self._dead)
-        if self._target.dead_letter is not None:
-            _leave(Path(self._target.dead_letter), self._identity.replace("/", "-"), self._dead)
+        if self._options.dead_letter is not None:
+            _leave(Path(self._options.dead_letter), self._identity.replace("/", "-"), self._dead)
         return Published(self._rows - dead, dead)
 
     def _chunk(self, chunk: Any) -> None:
-        target = self._target
-        identity = self._identity if target.identity else None
-        rows = list(rows_of(chunk, target.defaults, identity, self._rows))
+        options = self._options
+        identity = self._identity if options.identity else None
+        rows = list(rows_of(chunk, options.defaults, identity, self._rows))
         good = [index for index, row in enumerate(rows) if not row.error]
         refusals = self._answered([rows[index] for index in good])
         errors = {index: row.error for index, row in enumerate(rows) if row.error}
         errors |= {
-            good[position]: f"the broker {target.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
+            good[position]: f"the broker {options.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
             for position, one in refusals.items()
         }
-        if errors and target.dead_letter is None:
+        if errors and options.dead_letter is None:
             index, error = min(errors.items())
-            raise Refused(
+            raise PublicationRefused(
                 f"row {self._identity}/{self._rows + index} to topic {rows[index].publication.topic!r} cannot be published:"
                 f" {error}. {len(errors)} of {len(rows)} rows are refused. Leave them out (those of a mapping: where refusal"
                 " IS NULL) and keep them with another write; or with the option deadLetter, a directory, they are left"

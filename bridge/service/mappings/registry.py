@@ -12,7 +12,7 @@ import msgspec
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.loops import LoopGuard
-from bridge.service.mappings.site import Site
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status
 
 # What runs a mapping, and the client of brokers, are imported by the functions that need them: many a bridge has no mapping.
@@ -39,8 +39,8 @@ class Entry(msgspec.Struct):
 class Mappings:
     """All mappings of the configuration. Everything is called on the event loop; what has to wait does so in threads."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, environment: MappingEnvironment) -> None:
+        self._environment = environment
         self._entries: dict[str, Entry] = {}
         self._changing = asyncio.Lock()
         #: ends what mappings of before have left at brokers
@@ -48,15 +48,18 @@ class Mappings:
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start those that are enabled, and end what is left of mappings that are no more."""
-        await asyncio.to_thread(self._site.forget_others, frozenset(mappings))
+        await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
         # A broker that is away must not hold up the others.
-        self._ending = asyncio.create_task(asyncio.to_thread(self._site.end_other_sessions, frozenset(mappings), dict(links)))
+        self._ending = asyncio.create_task(
+            asyncio.to_thread(self._environment.end_other_sessions, frozenset(mappings), dict(links))
+        )
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
         """Let the mappings be these from now on; lines that say what has changed. Those that have not go on meanwhile."""
         async with self._changing:
-            self._site.guard = LoopGuard(mappings, self._site.queue_manager, links, mark=self._site.origin)
+            environment = self._environment
+            environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
             lines = []
             for name in [name for name in self._entries if name not in mappings]:
                 await self._remove(name)
@@ -112,9 +115,7 @@ class Mappings:
         )
 
     def _runner(self, name: str, entry: Entry) -> Runner:
-        from bridge.service.mappings.runners import runner_of
-
-        return runner_of(name, entry.config, entry.link, self._site, entry.status)
+        return runner_of(name, entry.config, entry.link, self._environment, entry.status)
 
     @staticmethod
     async def _stop(name: str, entry: Entry) -> None:
@@ -139,6 +140,25 @@ class Mappings:
     def statuses(self) -> list[Status]:
         """Return the status of each mapping, in the order of the configuration."""
         return [entry.status for entry in self._entries.values()]
+
+
+def runner_of(
+    name: str, config: AnyMapping, link: LinkConfig | None, environment: MappingEnvironment, status: Status
+) -> Runner:
+    """Make the thread of a mapping, not yet started; `link` is None for the bridge's own clients."""
+    if link is None:
+        from bridge.service.mappings.transfer import TransferRunner
+
+        return TransferRunner(name, config, environment, status)
+    from bridge.service.mappings.exactly_once import ExactlyOnceRunner
+    from bridge.service.mappings.from_link import FromLinkRunner
+    from bridge.service.mappings.to_link import ToLinkRunner
+
+    if isinstance(config, ToMqMapping):
+        return FromLinkRunner(name, config, link, environment, status)
+    if config.guarantee == "exactly-once":
+        return ExactlyOnceRunner(name, config, link, environment, status)
+    return ToLinkRunner(name, config, link, environment, status)
 
 
 def link_name(config: AnyMapping) -> str:

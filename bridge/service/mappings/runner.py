@@ -14,12 +14,12 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
-from bridge.mq.intake import OPENED_ELSEWHERE
+from bridge.mq.message_consumer import OPENED_ELSEWHERE
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Connection, Got
-from bridge.mq.outlet import Outlet
 from bridge.mq.worker import LOST, Worker
 from bridge.mqtt.link import Received
-from bridge.service.mappings.site import Site
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.wire import cmqc
 
@@ -61,7 +61,7 @@ NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop i
 Item = TypeVar("Item", bound=Got | Received)
 
 
-class Refused(Exception):
+class MessageRefused(Exception):
     """A destination does not take a message; the unit of work is to be backed out. `before` are those that it took."""
 
     def __init__(self, key: bytes, before: int, error: MQError) -> None:
@@ -73,11 +73,11 @@ class Refused(Exception):
 class Runner(Worker[Never]):
     """What the threads of all mappings have in common: a connection of their own, their status, and how they wait."""
 
-    def __init__(self, name: str, config: MappingConfig, site: Site, status: Status) -> None:
-        super().__init__(f"mapping {name}", lambda: site.connect(f"mapping {name}"))
+    def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
+        super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"))
         self.mapping = name
         self._config = config
-        self._site = site
+        self._environment = environment
         self.status = status
         self.on_crash = self._crashed
         #: what the filter does not take is to be dead-lettered
@@ -90,7 +90,7 @@ class Runner(Worker[Never]):
         self._queue = ""
         #: loops cut
         self._cuts = 0
-        self._archive = site.archive.mapping(name) if site.archive is not None else None
+        self._archive = environment.archive.mapping(name) if environment.archive is not None else None
 
     def leave_source(self) -> None:
         """End the mapping's subscription at the queue manager, if it has one. Not called while the thread runs."""
@@ -100,7 +100,7 @@ class Runner(Worker[Never]):
 
     def opened(self, connection: Connection) -> None:
         self._dead_letters = DeadLetters(
-            connection, self._site.dead_letter_queue, self.mapping, self._source, taken_from=self._queue
+            connection, self._environment.dead_letter_queue, self.mapping, self._source, taken_from=self._queue
         )
 
     def lost(self) -> None:
@@ -177,8 +177,8 @@ class Runner(Worker[Never]):
 class PuttingRunner(Runner, Generic[Item]):
     """A mapping that puts to MQ: each unit of work is committed before anything is acknowledged."""
 
-    def __init__(self, name: str, config: MappingConfig, site: Site, status: Status) -> None:
-        super().__init__(name, config, site, status)
+    def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
+        super().__init__(name, config, environment, status)
         #: message -> how often its destination has refused it
         self._refusals: dict[bytes, int] = {}
         #: while one is in trouble: how many messages stand before it
@@ -198,11 +198,11 @@ class PuttingRunner(Runner, Generic[Item]):
 
     @abstractmethod
     def unit(self, connection: Connection, messages: int) -> None:
-        """Run one unit of work of at most so many messages, to its commit. Raises Refused."""
+        """Run one unit of work of at most so many messages, to its commit. Raises MessageRefused."""
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._outlet = Outlet(connection)
+        self._producer = MessageProducer(connection)
 
     def serve(self, connection: Connection) -> None:
         # Those before a message in trouble go first, then its unit of work is its own: the others are not backed out
@@ -210,7 +210,7 @@ class PuttingRunner(Runner, Generic[Item]):
         messages = max(self._before, 1) if self._refusals else self._config.batch.messages
         try:
             self.unit(connection, messages)
-        except Refused as refusal:
+        except MessageRefused as refusal:
             self.back_out()
             self._before = refusal.before
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
@@ -223,10 +223,10 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def back_out(self) -> None:
         super().back_out()
-        self._outlet.backed_out()
+        self._producer.backed_out()
 
     def move(self, item: Item, tally: Tally) -> None:
-        """Map a message and put it, in the unit of work. Raises Refused when the destination does not take it yet."""
+        """Map a message and put it, in the unit of work. Raises MessageRefused when the destination does not take it yet."""
         tally.taken += 1
         try:
             mapped = self.map(item)
@@ -239,7 +239,7 @@ class PuttingRunner(Runner, Generic[Item]):
             self._dead_letter(item, tally, error.reason, str(error), None)
             return
         try:
-            self._outlet.put(mapped)
+            self._producer.put(mapped)
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
@@ -249,7 +249,7 @@ class PuttingRunner(Runner, Generic[Item]):
             if error.reason not in PERMANENT or mapped.kept is not None:
                 # A unit of work of many is backed out once before a message counts as one that is refused.
                 if error.reason in PASSING or self._refusals.get(key, 0) <= self._config.backouts:
-                    raise Refused(key, tally.taken - 1, error) from error
+                    raise MessageRefused(key, tally.taken - 1, error) from error
                 why = f"{error}, after {self._config.backouts} backouts"
             self._dead_letter(item, tally, error.reason, why, mapped.destination)
             return
@@ -266,10 +266,10 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
-        if destination.queue_manager not in ("", self._site.queue_manager):
+        if destination.queue_manager not in ("", self._environment.queue_manager):
             return False  # a queue of that name elsewhere
         place = "local" if destination.is_topic else "queue"
-        through = self._site.guard.closes(mapped.hops, place, destination.name)
+        through = self._environment.guard.closes(mapped.hops, place, destination.name)
         if through is None:
             return False
         self.cut(item, destination.name, through, mapped.hops, tally)
@@ -294,4 +294,4 @@ class PuttingRunner(Runner, Generic[Item]):
         self.status.state = State.RUNNING
         tally.settle(self.status)
         self.archive(tally)
-        self._outlet.committed()
+        self._producer.committed()

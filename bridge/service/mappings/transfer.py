@@ -12,10 +12,10 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.telemetry.to_topic import message_of
-from bridge.mq.intake import Intake, IntakeSource
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import Connection, Got
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.runner import PuttingRunner
-from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State, Status, Tally
 
 #: Seconds that a round waits for a message, which is how long a stop may take.
@@ -25,16 +25,18 @@ WAIT = 0.25
 class TransferRunner(PuttingRunner[Got]):
     """Runs a mapping whose MQTT side is the bridge's own clients."""
 
-    def __init__(self, name: str, config: ToMqMapping | ToMqttMapping, site: Site, status: Status) -> None:
-        super().__init__(name, config, site, status)
-        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, site.origin)
-        self._intake_source = intake_source(name, self._rule, site.owner)
-        self._queue = self._intake_source.queue
-        self._source = self._queue or self._intake_source.topic_filter
+    def __init__(
+        self, name: str, config: ToMqMapping | ToMqttMapping, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule: ToMqRule | ToMqttRule = rule_of(name, config, environment.origin)
+        self._consumer_source = consumer_source(name, self._rule, environment.owner)
+        self._queue = self._consumer_source.queue
+        self._source = self._queue or self._consumer_source.topic_filter
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._intake = Intake(connection, self._intake_source, lambda: self._ending)
+        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
 
     def key(self, item: Got) -> bytes:
         return item.md.MsgId
@@ -43,7 +45,7 @@ class TransferRunner(PuttingRunner[Got]):
         message = Message(item.md, item.data)
         if isinstance(self._rule, ToMqRule):
             return self._rule.map(publication_of(message))
-        publication = self._rule.map(message, request=self._intake.request_of(item.md))
+        publication = self._rule.map(message, request=self._consumer.request_of(item.md))
         return None if publication is None else message_of(publication)
 
     def original(self, item: Got) -> Message:
@@ -51,7 +53,7 @@ class TransferRunner(PuttingRunner[Got]):
 
     def unit(self, connection: Connection, messages: int) -> None:
         batch = self._config.batch
-        items = self._intake.take(messages, batch.size, batch.time, WAIT)
+        items = self._consumer.take(messages, batch.size, batch.time, WAIT)
         if not items:
             self.status.state = State.RUNNING
             return
@@ -59,19 +61,19 @@ class TransferRunner(PuttingRunner[Got]):
         for item in items:
             self.move(item, tally)
         connection.commit()
-        self._intake.ended()
+        self._consumer.ended()
         self.settled(tally)
 
     def back_out(self) -> None:
         super().back_out()
-        self._intake.ended()
+        self._consumer.ended()
 
     def leave_source(self) -> None:
-        self._site.remove_subscription(self.mapping)
+        self._environment.remove_subscription(self.mapping)
 
 
-def intake_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> IntakeSource:
+def consumer_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> ConsumerSource:
     """Return the source on the queue manager that a mapping takes messages from."""
     if isinstance(rule, ToMqttRule) and rule.queue is not None:
-        return IntakeSource(mapping=name, queue=rule.queue, requests_queue=rule.requests_queue or "")
-    return IntakeSource(mapping=name, owner=owner, topic_filter=rule.source_filter or "")
+        return ConsumerSource(mapping=name, queue=rule.queue, requests_queue=rule.requests_queue or "")
+    return ConsumerSource(mapping=name, owner=owner, topic_filter=rule.source_filter or "")

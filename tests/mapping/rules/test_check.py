@@ -69,8 +69,8 @@ MISTAKES = [
 ]
 
 
-def told(directory: Path, text: str) -> list[str]:
-    """The lines that are told of a file, without its name."""
+def mistakes_of(directory: Path, text: str) -> list[str]:
+    """The lines about the mistakes of a file, without its name."""
     file = directory / "bridge.yaml"
     file.write_text(text)
     try:
@@ -82,7 +82,7 @@ def told(directory: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize(("text", "line"), MISTAKES)
 def test_mistake(text: str, line: str, tmp_path: Path) -> None:
-    lines = told(tmp_path, text)
+    lines = mistakes_of(tmp_path, text)
     assert len(lines) == (1 if line else 0)
     assert not line or lines[0].startswith(line)
 
@@ -98,7 +98,7 @@ mappings:
   b: {from: {queue: '{'}, to: {mqtt: b}}
   c: {from: {mqtt: '{'}, to: {queue: '{'}}
 """
-    assert [line.split(": expected")[0] for line in told(tmp_path, text)] == [
+    assert [line.split(": expected")[0] for line in mistakes_of(tmp_path, text)] == [
         "4:17: mappings.a.to.queue",
         "5:20: mappings.a.filter.json",
         "6:34: mappings.a.attributes.reply_to_queue",

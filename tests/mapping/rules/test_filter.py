@@ -10,8 +10,8 @@ from bridge.config.mapping import FilterConfig
 from bridge.mapping.envelope import Envelope
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
-from bridge.mapping.rules.rule_error import RuleError
 from bridge.mapping.rules.scope import MessageScope, PublicationScope
 from bridge.wire.mq import MQMD
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.publication import Unmappable
-from bridge.mapping.rules.rule_error import TemplateError
+from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Template
 from bridge.mapping.rules.topic_pattern import TopicPattern
 

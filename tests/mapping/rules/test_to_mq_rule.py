@@ -14,8 +14,8 @@ from bridge.config.mapping import ToMqMapping
 from bridge.mapping.envelope import publication_of
 from bridge.mapping.hops import hops_folder
 from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
+from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.rule import ToMqRule, rule_of
-from bridge.mapping.rules.rule_error import RuleError
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.to_topic import message_of, received_message

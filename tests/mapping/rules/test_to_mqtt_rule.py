@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bridge.config.mapping import ToMqttMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.rule import ToMqttRule, rule_of
-from bridge.mapping.rules.rule_error import RuleError
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, encode_chain
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.mapping.publication import Destination
 from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
-from bridge.mq.intake import Intake, IntakeSource
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 
@@ -39,7 +39,7 @@ def got(app, other, source):
         Priority=3,
         ReplyToQ=b"ANSWERS",
     )
-    (taken,) = Intake(app.connection, IntakeSource(mapping="m", queue=source)).take(1, 1, 1.0, 0.0)
+    (taken,) = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=source)).take(1, 1, 1.0, 0.0)
     return taken
 
 

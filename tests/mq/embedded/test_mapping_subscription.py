@@ -14,9 +14,9 @@ from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.intake import Intake, IntakeSource, mapping_subscriptions, remove_subscription
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_subscriptions, remove_subscription
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
-from bridge.mq.outlet import Outlet
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 from tests.patience import PATIENCE
@@ -34,12 +34,12 @@ def received(got) -> list[tuple[bytes, bool]]:
     return found
 
 
-def take(intake) -> list[tuple[bytes, bool]]:
-    return received(intake.take(100, 1 << 30, 60.0, 0.0))
+def take(consumer) -> list[tuple[bytes, bool]]:
+    return received(consumer.take(100, 1 << 30, 60.0, 0.0))
 
 
-def intake_of(connection, mapping="m", topic_filter="t/#") -> Intake:
-    return Intake(connection, IntakeSource(mapping=mapping, topic_filter=topic_filter))
+def consumer_of(connection, mapping="m", topic_filter="t/#") -> MessageConsumer:
+    return MessageConsumer(connection, ConsumerSource(mapping=mapping, topic_filter=topic_filter))
 
 
 def managed_queues(manager) -> list[str]:
@@ -47,7 +47,7 @@ def managed_queues(manager) -> list[str]:
 
 
 def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manager):
-    intake_of(manager.connection)
+    consumer_of(manager.connection)
     (queue,) = managed_queues(manager)
     manager.publish("t/1", b"1", retain=True)
     manager.publish("t/2", b"2")
@@ -55,12 +55,12 @@ def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manag
 
     assert managed_queues(manager) == [queue]
     manager.publish("t/3", b"3", retain=True)
-    intake = intake_of(manager.connection)
-    assert intake.depth == 3
-    assert take(intake) == [(b"1", True), (b"2", False), (b"3", True)]
+    consumer = consumer_of(manager.connection)
+    assert consumer.depth == 3
+    assert take(consumer) == [(b"1", True), (b"2", False), (b"3", True)]
     manager.connection.backout()
-    intake.ended()
-    assert intake.remove() == 3
+    consumer.ended()
+    assert consumer.remove() == 3
     manager.restart()
 
     assert managed_queues(manager) == []
@@ -74,7 +74,7 @@ def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(mana
     )
     manager.publish("t/1", b"1", retain=True)
     manager.publish("t/1", b"2")
-    assert take(intake_of(manager.connection)) == [(b"1", True)], "the retained publication, for who comes late"
+    assert take(consumer_of(manager.connection)) == [(b"1", True)], "the retained publication, for who comes late"
     for queue, marks in ((plain, [False, False]), (selective, [True, False])):
         options = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
         got = [manager.connection.get(queue, options) for _ in range(2)]
@@ -82,16 +82,16 @@ def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(mana
 
 
 def test_the_subscription_stays_so_when_it_is_altered(manager):
-    intake_of(manager.connection)
+    consumer_of(manager.connection)
     manager.ok("ALTER SUB('mqbridge mapping m') USERDATA('x')")
     manager.restart()
     manager.publish("t/1", b"1", retain=True)
-    assert take(intake_of(manager.connection)) == [(b"1", True)]
+    assert take(consumer_of(manager.connection)) == [(b"1", True)]
 
 
 def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
     """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
-    intake = intake_of(manager.connection)
+    consumer = consumer_of(manager.connection)
 
     async def publish() -> None:
         backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
@@ -106,7 +106,7 @@ def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
         await done.wait()
 
     asyncio.run(publish())
-    assert take(intake) == [(b"state", True), (b"", True)]
+    assert take(consumer) == [(b"state", True), (b"", True)]
     assert not manager.itself.retained
 
 
@@ -136,37 +136,37 @@ def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedM
 )
 def test_a_retained_publication_is_cleared_once_that_is_committed(commanded, first, second, retained):
     connection = EmbeddedConnection(commanded.itself)
-    outlet = Outlet(connection)
-    intake = intake_of(commanded.connection)
+    producer = MessageProducer(connection)
+    consumer = consumer_of(commanded.connection)
     for unit in (first, second):
         for one in unit:
-            outlet.put(one)
+            producer.put(one)
         connection.commit()
-        outlet.committed()
+        producer.committed()
     kept = commanded.itself.retained.get("t/1")
     assert (kept and kept.message.data) == retained
-    assert take(intake) == [(one.message.data, True) for one in first + second], "who has a subscription learns of it"
+    assert take(consumer) == [(one.message.data, True) for one in first + second], "who has a subscription learns of it"
 
 
 def test_what_is_backed_out_clears_nothing(commanded):
     commanded.publish("t/1", b"1", retain=True)
     connection = EmbeddedConnection(commanded.itself)
-    outlet = Outlet(connection)
-    outlet.put(mapped(b"", clear=True))
+    producer = MessageProducer(connection)
+    producer.put(mapped(b"", clear=True))
     connection.backout()
-    outlet.backed_out()
-    outlet.put(mapped(b"2"))
+    producer.backed_out()
+    producer.put(mapped(b"2"))
     connection.commit()
-    outlet.committed()
+    producer.committed()
     assert commanded.itself.retained["t/1"].message.data == b"1"
 
 
 def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
     connection = EmbeddedConnection(commanded.itself)
     for mapping, topic_filter in (("a", "t/a"), ("a.b", "t/b"), ("a.b", "t/c")):
-        intake = intake_of(connection, mapping, topic_filter)
-        intake.take(1, 1, 0.0, 0.0)
-        intake.close()
+        consumer = consumer_of(connection, mapping, topic_filter)
+        consumer.take(1, 1, 0.0, 0.0)
+        consumer.close()
     commanded.ok("DEFINE SUB('mqbridge') TOPICSTR('t/a') DESTCLAS(MANAGED)")
     commanded.publish("t/c")
     assert mapping_subscriptions(connection) == {"a", "a.b"}
@@ -181,9 +181,9 @@ def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
 @pytest.mark.parametrize(("before", "after"), [("t/+", "t/#"), ("t/#", "t/1"), ("t/1", "+/1")])
 def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manager, before, after):
     """Every publication here matches both filters, so each comes exactly once, in order."""
-    intake_of(manager.connection, topic_filter=before).close()
+    consumer_of(manager.connection, topic_filter=before).close()
     connection = EmbeddedConnection(manager.itself)
-    intake = intake_of(connection, topic_filter=after)
+    consumer = consumer_of(connection, topic_filter=after)
     ended = threading.Event()
     room = threading.Semaphore(20)  # no more than that wait, or nothing would ever be found empty
     published = 0
@@ -203,13 +203,13 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manag
 
     def move() -> int:
         """A unit of work; every third is backed out first."""
-        got = take(intake)
+        got = take(consumer)
         if len(taken) % 3 == 0:
             connection.backout()
-            intake.ended()
-            got = take(intake)
+            consumer.ended()
+            got = take(consumer)
         connection.commit()
-        intake.ended()
+        consumer.ended()
         taken.extend(int(body) for body, _ in got)
         room.release(max(1, len(got)))
         return len(got)

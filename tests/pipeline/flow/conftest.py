@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.config import load
+from bridge.pipeline.flow.environment import environment_of
 from bridge.pipeline.flow.plan import Plan, plan, register
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import Runner
-from bridge.pipeline.flow.site import site_of
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.patience import PATIENCE
 from tests.pipeline.conftest import Queues
@@ -45,9 +45,9 @@ class Bench:
         """A pipeline, analysed. Raises Mistake."""
         configuration = load(self.file)
         # Directories of its own for each test, though they share the queue manager.
-        site = site_of(configuration, self.file, self.queues.directory)
-        site = msgspec.structs.replace(site, directory=self.directory / "state")
-        return plan(self.spark, name, configuration.pipelines[name], site)
+        environment = environment_of(configuration, self.file, self.queues.directory)
+        environment = msgspec.structs.replace(environment, directory=self.directory / "state")
+        return plan(self.spark, name, configuration.pipelines[name], environment)
 
     def runner(self, *names: str, once: bool = True, attempts: int = 1, **options: Any) -> Runner:
         chosen = names or tuple(load(self.file).pipelines)

@@ -17,8 +17,8 @@ from bridge.config import load
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mapping.rules.rule import ToMqRule, rule_of
+from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Got
-from bridge.mq.outlet import Outlet
 from bridge.mqtt.link import LinkConnection
 from bridge.wire.mq import MQMD
 from tests.mqtt.link.mosquitto_broker import Mosquitto
@@ -135,7 +135,7 @@ def by_the_service(bench: Bench, publication: Publication, like: Got) -> Got:
     # The link is the client that a publication comes from which tells no other.
     mapped = rule.map(msgspec.structs.replace(publication, message_id=int(number[1]), client_id="plant"))
     assert mapped is not None
-    Outlet(bench.queues.connection).put(mapped)
+    MessageProducer(bench.queues.connection).put(mapped)
     bench.queues.connection.commit()
     (got,) = bench.queues.take("PLANT.NORTH")
     return got

@@ -7,8 +7,8 @@ import pytest
 from bridge.cli.failures import Failure
 from bridge.cli.pipeline import check_all
 from bridge.config import load
+from bridge.pipeline.flow.environment import environment_of
 from bridge.pipeline.flow.mistake import Mistake
-from bridge.pipeline.flow.site import site_of
 from tests.pipeline.flow.conftest import Bench
 
 QUEUE = "from: {mq: {queue: Q}}"
@@ -80,9 +80,9 @@ def test_they_are_told_with_their_places_in_the_file(bench: Bench) -> None:
         """
     )
     configuration = load(file)
-    site = site_of(configuration, file, bench.queues.directory)
+    environment = environment_of(configuration, file, bench.queues.directory)
     with pytest.raises(Failure) as raised:
-        check_all(bench.spark, file, configuration.pipelines, site)
+        check_all(bench.spark, file, configuration.pipelines, environment)
     one, two = raised.value.text.splitlines()
     assert one.startswith(f"{file}:7:14: pipelines.one.select: expected a SELECT of Spark SQL without this mistake: ")
     assert one.endswith(", found 'put_tim'")

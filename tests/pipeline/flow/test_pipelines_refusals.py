@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, decode_chain
 from tests.mqtt.link.mosquitto_broker import Mosquitto

@@ -17,7 +17,7 @@ from bridge.mq.embedded.storage.lock import lock
 from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import LOCK, Runner
-from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.patience import PATIENCE
 from tests.pipeline.conftest import ROOT

@@ -12,16 +12,16 @@ from bridge.mq.embedded.server.capi import frames
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
-from bridge.pipeline.mq.place import Place
-from bridge.pipeline.mq.stretch import browse_messages
-from bridge.pipeline.mq.target import Target
+from bridge.pipeline.mq.message_range import browse_messages
+from bridge.pipeline.mq.queue_manager import QueueManagerOptions
+from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.task import Identity
 from tests.mq.contract.client_packages import connecting
 from tests.pipeline.conftest import Queues
 
 
-class IbmPlace(Place, frozen=True):
+class IbmOptions(QueueManagerOptions, frozen=True):
     """A queue manager of IBM MQ, as far as reader and writer are concerned."""
 
     connects: ClassVar[Callable[[], Connection]]
@@ -35,38 +35,38 @@ class IbmPlace(Place, frozen=True):
 
 
 @pytest.fixture(params=["pymqi", "ibmmq"])
-def place(request: pytest.FixtureRequest, queues: Queues) -> Iterator[Place]:
+def queue_manager(request: pytest.FixtureRequest, queues: Queues) -> Iterator[QueueManagerOptions]:
     with connecting(request.param, f"unix:{queues.directory / frames.SOCKET_NAME}") as connects:
-        IbmPlace.connects = staticmethod(connects)
-        yield IbmPlace()
+        IbmOptions.connects = staticmethod(connects)
+        yield IbmOptions()
 
 
 def batches(*bodies: bytes) -> list[Any]:
     return [pa.record_batch({"body": pa.array(list(bodies), pa.binary())})]
 
 
-def test_rows_are_put_once(place: Place, queues: Queues, request: pytest.FixtureRequest) -> None:
-    target = Target(place=place, queue=queues.queue())
+def test_rows_are_put_once(queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest) -> None:
+    options = SinkOptions(queue_manager=queue_manager, queue=queues.queue())
     identity = Identity(request.node.name, 0, 0)
-    assert put_all(target, identity, batches(b"1", b"2")).messages == 2
-    assert put_all(target, identity, batches(b"1", b"2")).messages == 0
-    assert queues.bodies(target.queue or "") == [b"1", b"2"]
+    assert put_all(options, identity, batches(b"1", b"2")).messages == 2
+    assert put_all(options, identity, batches(b"1", b"2")).messages == 0
+    assert queues.bodies(options.queue or "") == [b"1", b"2"]
 
 
 def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
-    place: Place, queues: Queues, request: pytest.FixtureRequest
+    queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest
 ) -> None:
-    target = Target(place=place, queue=queues.queue("MAXMSGL(3)"))
+    options = SinkOptions(queue_manager=queue_manager, queue=queues.queue("MAXMSGL(3)"))
     with pytest.raises(MQError, match="MQRC_MSG_TOO_BIG_FOR_Q"):
-        put_all(target, Identity(request.node.name, 0, 0), batches(b"1", b"long"))
-    assert queues.depth(target.queue or "") == 0
+        put_all(options, Identity(request.node.name, 0, 0), batches(b"1", b"long"))
+    assert queues.depth(options.queue or "") == 0
 
 
-def test_messages_are_seen_browsed_and_removed(place: Place, queues: Queues) -> None:
+def test_messages_are_seen_browsed_and_removed(queue_manager: QueueManagerOptions, queues: Queues) -> None:
     queue = queues.queue()
     queues.put(queue, *(b"%d" % number for number in range(5)), Expiry=6000)
     queues.put(queue, b"5")
-    with place.connected() as connection:
+    with queue_manager.connected() as connection:
         handle = browsing.open_for_browse(connection, queue)
         assert browsing.depth(connection, handle) == 6
         seen = list(browsing.look(connection, handle))
@@ -81,8 +81,10 @@ def test_messages_are_seen_browsed_and_removed(place: Place, queues: Queues) -> 
     assert queues.bodies(queue) == [b"4", b"5"]
 
 
-def test_the_queue_of_a_subscription(place: Place, queues: Queues, request: pytest.FixtureRequest) -> None:
-    with place.connected() as connection:
+def test_the_queue_of_a_subscription(
+    queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest
+) -> None:
+    with queue_manager.connected() as connection:
         made = browsing.managed_queue(connection, request.node.name, "pipeline/ibm")
         queues.publish("pipeline/ibm", b"x")
         assert browsing.managed_queue(connection, request.node.name, None) == made

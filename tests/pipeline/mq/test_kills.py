@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from tests.pipeline.cluster import cluster
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver

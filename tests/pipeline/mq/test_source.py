@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, encode_chain

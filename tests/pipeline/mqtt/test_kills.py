@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.mapping.publication import Publication
-from bridge.pipeline.mq.place import APPLICATION_NAME
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.mqtt.frame import read
 from bridge.pipeline.mqtt.spool import Spool
 from tests.mqtt.link.mosquitto_broker import Mosquitto

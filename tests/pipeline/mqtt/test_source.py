@@ -19,8 +19,8 @@ from bridge.pipeline import to_publications
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.pipeline.mqtt.rows import MSG_ID_PROPERTY, ROW_PROPERTY
+from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.pipeline.mqtt.source import MqttDataSource
-from bridge.pipeline.mqtt.target import WRITE_OPTIONS, target_of
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
 from tests.mqtt.link.mosquitto_broker import Mosquitto
@@ -286,15 +286,15 @@ def test_writes_that_are_refused(options: dict[str, str], ddl: str, said: str) -
 
 def test_passwords_are_read_where_the_connection_is_made(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    target = target_of(
+    sink = sink_options_of(
         Options("mqtt", {"host": "h", "user": "u", "passwordFile": str(file), "topic": "t"}, WRITE_OPTIONS),
         StructType([StructField("payload", StringType())]),
     )
     with pytest.raises(OptionError, match=r"no password for broker h: password_file .*: No such file"):
-        target.broker.connection("s")
+        sink.broker.connection("s")
     file.write_text("secret\n")
-    target.broker.connection("s")
-    assert b"secret" not in pickle.dumps(target)
+    sink.broker.connection("s")
+    assert b"secret" not in pickle.dumps(sink)
 
 
 def test_links_of_the_configuration_file(tmp_path: Path) -> None:

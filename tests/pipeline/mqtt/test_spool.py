@@ -13,7 +13,7 @@ from bridge.mqtt.link import Received
 from bridge.pipeline.mqtt import spool as spools
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.frame import BATCH_ROWS, Slice, SpoolDamaged, read
-from bridge.pipeline.mqtt.numbering import LEAST_BOUND, digests_of
+from bridge.pipeline.mqtt.repeated_publications import LEAST_BOUND, digests_of
 from bridge.pipeline.mqtt.spool import Spool, SpoolBusy, partitions
 
 
@@ -63,7 +63,7 @@ def test_the_numbers_of_the_broker_are_there_again(tmp_path: Path, segment_bytes
     def known(spool: Spool) -> list[int]:
         found = []
         for message_id in range(60):
-            behind = spool.numbering.find(message_id)
+            behind = spool.repeated_publications.find(message_id)
             if behind is not None and spool.digest(behind) in digests_of(batch(message_id)):
                 found.append(message_id)
         return found
@@ -77,10 +77,10 @@ def test_the_numbers_of_the_broker_are_there_again(tmp_path: Path, segment_bytes
         return record_batch(items, "c", "L", 0)
 
     made = Spool(tmp_path, "t", segment_bytes=segment_bytes)
-    made.numbering.allow(LEAST_BOUND)
+    made.repeated_publications.allow(LEAST_BOUND)
     for message_id in range(1, 40, 2):
-        made.numbering.add(message_id)
-        made.numbering.add(message_id + 1)
+        made.repeated_publications.add(message_id)
+        made.repeated_publications.add(message_id + 1)
         made.append(batch(message_id, message_id + 1), 0, frozenset())
         assert known(made) == ([] if message_id < LEAST_BOUND else list(range(message_id + 2 - LEAST_BOUND, message_id + 2)))
         append(made, b"without")
@@ -90,9 +90,9 @@ def test_the_numbers_of_the_broker_are_there_again(tmp_path: Path, segment_bytes
     assert known(made) == expected
     made.close()
     again = Spool(tmp_path, "t", segment_bytes=segment_bytes)
-    again.numbering.allow(LEAST_BOUND)
+    again.repeated_publications.allow(LEAST_BOUND)
     assert known(again) == expected
-    again.numbering.forget()
+    again.repeated_publications.forget()
     append(again)
     again.close()
     forgotten = Spool(tmp_path, "t")

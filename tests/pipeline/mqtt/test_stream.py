@@ -17,7 +17,7 @@ from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt import stream as streams
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.frame import SpoolDamaged, read
-from bridge.pipeline.mqtt.origin import Origin
+from bridge.pipeline.mqtt.source_options import SourceOptions
 from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.stream import MqttStreamReader, NotConnected
 from bridge.pipeline.mqtt.subscriber import Subscriber
@@ -36,8 +36,8 @@ def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
 
     def make(*topic_filters: str, port: int = mosquitto.port, **options: Any) -> MqttStreamReader:
         broker = Broker(link=LinkConfig(host="127.0.0.1", port=port))
-        origin = Origin(broker=broker, topic_filters=topic_filters, spool=str(tmp_path / "spool"), **options)
-        made.append(MqttStreamReader(origin))
+        source = SourceOptions(broker=broker, topic_filters=topic_filters, spool=str(tmp_path / "spool"), **options)
+        made.append(MqttStreamReader(source))
         return made[-1]
 
     yield make
@@ -168,7 +168,7 @@ def test_no_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_password(tmp_path: Path) -> None:
     broker = Broker(link=LinkConfig(host="h", user="u", password_variable="NO_SUCH_VARIABLE"))
-    reader = MqttStreamReader(Origin(broker=broker, topic_filters=("t",), spool=str(tmp_path)))
+    reader = MqttStreamReader(SourceOptions(broker=broker, topic_filters=("t",), spool=str(tmp_path)))
     with pytest.raises(OptionError, match=r"no password for broker h: .* NO_SUCH_VARIABLE is not set"):
         reader.latestOffset(reader.initialOffset(), ALL)
     reader.stop()
@@ -324,15 +324,15 @@ def test_that_the_session_is_lost_is_on_disk_before_anything_comes(
     link.connect(True)
     link.items = [at_least(mid, 1) for mid in range(1, 1002)]
     subscriber._round()
-    assert subscriber._spool.numbering.find(1001) == 0
+    assert subscriber._spool.repeated_publications.find(1001) == 0
     link.connect(False)
     link.items = []
     subscriber._round()
     # What a process that is killed here leaves.
     shutil.copytree(subscriber._spool.directory, tmp_path / "copied" / subscriber._spool.directory.name)
     again = Spool(tmp_path / "copied", "t")
-    again.numbering.allow(1000)
-    assert again.numbering.find(1001) is None
+    again.repeated_publications.allow(1000)
+    assert again.repeated_publications.find(1001) is None
     again.close()
 
 

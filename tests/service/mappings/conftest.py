@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq import intake, worker
+from bridge.mq import message_consumer, worker
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.service.mappings import exact_outlet, link_intake, link_outlet, runner, transfer
+from bridge.service.mappings import exactly_once, from_link, runner, to_link, transfer
 
 # `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
 ROOT = str(Path(__file__).resolve().parents[3])
@@ -29,17 +29,17 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Queues IN and OUT, and a broker. Whatever waits, waits a moment only."""
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(intake, "SLICE", 0.005)
-    for module in (transfer, link_intake, link_outlet, exact_outlet):
+    monkeypatch.setattr(message_consumer, "SLICE", 0.005)
+    for module in (transfer, from_link, to_link, exactly_once):
         monkeypatch.setattr(module, "WAIT", 0.005)
-    for module in (runner, link_outlet):
+    for module in (runner, to_link):
         monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
         monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
     CommandServer(manager).start()
     made = Scene(manager)
-    for module in (link_intake, link_outlet):
+    for module in (from_link, to_link):
         monkeypatch.setattr(module, "link_connection", made.link_connection)
         monkeypatch.setattr(module, "end_session", lambda *_: True)
     for queue in QUEUES:

@@ -18,9 +18,9 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions, Got
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.registry import runner_of
 from bridge.service.mappings.runner import Runner
-from bridge.service.mappings.runners import runner_of
-from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import Status
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
@@ -95,7 +95,7 @@ class Scene:
         self.killed = False
         self.links: dict[str, FakeLink] = {}
         self._connections: list[MortalConnection] = []
-        self.site = Site(self, OWNER)  # type: ignore[arg-type]
+        self.environment = MappingEnvironment(self, OWNER)  # type: ignore[arg-type]
 
     # The host --------------------------------------------------------------------------------------------------------
 
@@ -125,9 +125,9 @@ class Scene:
     # Mappings --------------------------------------------------------------------------------------------------------
 
     def runner(self, config: Any, name: str = "map", status: Status | None = None) -> Runner:
-        """The thread of a mapping, started; the mapping is the only one unless `site.guard` says otherwise."""
+        """The thread of a mapping, started; the mapping is the only one unless `environment.guard` says otherwise."""
         on_link = (config.source if hasattr(config.source, "mqtt") else config.destination).link != "local"
-        runner = runner_of(name, config, LINK if on_link else None, self.site, status or Status(name=name))
+        runner = runner_of(name, config, LINK if on_link else None, self.environment, status or Status(name=name))
         runner.start()
         return runner
 
@@ -144,7 +144,7 @@ class Scene:
         self.broker.fault = link_fault or LinkFault()
         self.killed = False
         self.broker.idle = 0
-        self.site.guard = LoopGuard({"map": config}, self.name)
+        self.environment.guard = LoopGuard({"map": config}, self.name)
         runner = self.runner(config)
         before = time.monotonic() + PATIENCE
         while not done():

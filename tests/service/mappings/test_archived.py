@@ -43,7 +43,7 @@ class Archive:
 
 @pytest.fixture
 def archive(scene: Scene) -> Archive:
-    scene.site.archive = made = Archive()  # type: ignore[assignment]
+    scene.environment.archive = made = Archive()  # type: ignore[assignment]
     return made
 
 
@@ -144,5 +144,5 @@ def test_what_came_round_is_discarded(scene: Scene, archive: Archive) -> None:
     scene.run(config, scene.settled)
     scene.publish("t/a", b"1", Persistence=1)
     scene.run(config, lambda: scene.settled() and len(archive.rows) == 2)
-    assert isinstance(scene.site.guard, LoopGuard)
+    assert isinstance(scene.environment.guard, LoopGuard)
     assert archive.of("outcome", "reason", "topic") == [("put", None, "t/a"), ("discarded", CAME_ROUND, "t/again")]

@@ -7,8 +7,8 @@ import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.progress import Progress
-from bridge.service.mappings.exact_outlet import Record
-from bridge.service.mappings.link_intake import LinkIntakeRunner
+from bridge.service.mappings.exactly_once import Record
+from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
 from bridge.wire import cmqc
 from tests.patience import until
@@ -95,7 +95,7 @@ def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lo
 def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene) -> None:
     """Put and not acknowledged; sent again after a reconnect; then the broker forgets: nothing is owed, but it is there."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
-    runner = LinkIntakeRunner("map", config, LINK, scene.site, Status(name="map"))  # type: ignore[arg-type]
+    runner = FromLinkRunner("map", config, LINK, scene.environment, Status(name="map"))  # type: ignore[arg-type]
     link = scene.links["map"]
     connection = scene.connect("map")
     link.start()

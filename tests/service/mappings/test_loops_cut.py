@@ -33,7 +33,7 @@ def test_what_comes_round_is_cut(scene: Scene, mirror: str) -> None:
     mappings = MIRRORS[mirror]
     # Whatever the broker gets it gives to its subscribers, with its user properties.
     scene.broker.echoes = True
-    scene.site.guard = LoopGuard(mappings, scene.name, {"L": LINK})
+    scene.environment.guard = LoopGuard(mappings, scene.name, {"L": LINK})
     scene.mqsc("DEFINE SUB(WATCH) TOPICSTR('m/#') DEST(OUT)")
     runners = {name: scene.runner(config, name) for name, config in mappings.items()}
     until(lambda: all(runner.status.state == "running" for runner in runners.values()))

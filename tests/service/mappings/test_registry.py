@@ -16,9 +16,9 @@ from bridge.mapping.rules.check import problems
 from bridge.mq.mapping_subscription import mapping_subscriptions
 from bridge.mq.progress import Progress
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
-from bridge.service.mappings import link_intake
+from bridge.service.mappings import from_link
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
-from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State
 from bridge.service.reload import ConfigurationSource, Reload
 from tests.patience import until
@@ -65,7 +65,7 @@ CHANGES = [
 @pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
 def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]) -> None:
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"a": A, "b": B}, LINKS)
         before = threads(mappings)
         assert await mappings.apply({**now, "b": B}, LINKS) == lines
@@ -84,7 +84,7 @@ def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], li
 
 def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"a": A}, {})
         await happens(lambda: running(mappings, "a"))
         scene.publish("a/1", b"1", Persistence=1)
@@ -99,7 +99,7 @@ def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
         await mappings.stop()
         # And over a restart of the bridge.
         scene.publish("a/1", b"4", Persistence=1)
-        again = Mappings(scene.site)
+        again = Mappings(scene.environment)
         await again.start({"a": disabled(A)}, {})
         await again.apply({"a": A}, {})
         await happens(lambda: scene.depth("OUT") == 4)
@@ -114,7 +114,7 @@ def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
     numbers = [b"%d" % number for number in range(200)]
 
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"a": A}, {})
         await happens(lambda: running(mappings, "a"))
         publishing = asyncio.create_task(asyncio.to_thread(scene.publish, "a/1", *numbers, Persistence=1))
@@ -131,7 +131,7 @@ def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
 @pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
 def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"a": A, "b": B}, LINKS)
         await happens(lambda: running(mappings, "a", "b"))
         assert mapping_subscriptions(scene.application, OWNER) == {"a"}
@@ -141,7 +141,7 @@ def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: boo
             assert scene.depth(MAPPING_STATE_QUEUE) == 0
         await mappings.stop()
         if not at_once:
-            mappings = Mappings(scene.site)
+            mappings = Mappings(scene.environment)
             await mappings.start({}, LINKS)
         assert mapping_subscriptions(scene.application, OWNER) == set()
         assert mappings.statuses() == []
@@ -150,12 +150,12 @@ def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: boo
 
 
 def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
-    other = Site(scene, "OTHER.XMITQ")  # type: ignore[arg-type]
+    other = MappingEnvironment(scene, "OTHER.XMITQ")  # type: ignore[arg-type]
 
     async def test() -> None:
-        for site in (other, scene.site):
-            mappings = Mappings(site)
-            await mappings.start({"a" if site is other else "c": A if site is other else C}, {})
+        for environment in (other, scene.environment):
+            mappings = Mappings(environment)
+            await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
             await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))
             # Stopped, it has nothing open: only its name says whose a subscription is.
             await mappings.stop()
@@ -178,7 +178,7 @@ def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: st
     before, links = (to_link, LINKS) if first == "link" else (from_local, {"L": ELSEWHERE})
 
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"a": before}, links)
         await happens(lambda: running(mappings, "a"))
         await mappings.apply({"a": disabled(before)}, links)
@@ -193,10 +193,10 @@ def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: st
 def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another name of the same broker, as may be: what waits in the session is not thrown away."""
     ended: list[object] = []
-    monkeypatch.setattr(link_intake, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(from_link, "end_session", lambda *what: bool(ended.append(what)) or True)
 
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"b": B}, LINKS)
         await happens(lambda: running(mappings, "b"))
         await mappings.apply({"b": disabled(B)}, LINKS)
@@ -216,7 +216,7 @@ def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> N
     finer = mapping_config({"mqtt": "b/{x}/{rest...}", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
 
     async def life(config: Any) -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start({"b": config}, LINKS)
         scene.broker.send(b"1", topic="b/1/2")
         await happens(lambda: scene.broker.quiet and running(mappings, "b"))
@@ -237,7 +237,7 @@ def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_
     monkeypatch.setattr(link_session, "end_session", lambda *what: bool(ended.append(what)) or True)
 
     async def life(mappings_of: dict[str, Any]) -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         await mappings.start(mappings_of, LINKS)
         await happens(lambda: running(mappings, *mappings_of))
         await mappings.stop()
@@ -291,7 +291,7 @@ def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: Path, w
     path.write_text(FILE)
 
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         reload = Reload(source_of(path), mappings)
         await mappings.start(load(path).mappings, {})
         before = threads(mappings)
@@ -314,7 +314,7 @@ def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
     path.write_text(FILE)
 
     async def test() -> None:
-        mappings = Mappings(scene.site)
+        mappings = Mappings(scene.environment)
         reload = Reload(source_of(path), mappings)
         path.write_text(FILE + "log: {level: debug}\n")
         ok, lines = await reload()

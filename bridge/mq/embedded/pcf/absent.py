@@ -147,7 +147,7 @@ class AbsentCommands:
     def _auth_infos(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_AUTH_INFO_NAME)
         kind = request.integer(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_ALL)
-        told: tuple[PCFParameter, ...] = (
+        parameters: tuple[PCFParameter, ...] = (
             MQCFST(cmqc.MQCA_AUTH_INFO_NAME, DEFAULT_AUTH_INFO.encode().ljust(48)),
             MQCFIN(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_IDPW_OS),
             MQCFST(cmqc.MQCA_AUTH_INFO_DESC, b" " * 64),
@@ -162,13 +162,13 @@ class AbsentCommands:
         if kind not in (cmqc.MQAIT_ALL, cmqc.MQAIT_IDPW_OS):
             name = ""
         return self._one(
-            request, name, DEFAULT_AUTH_INFO, cmqc.MQCA_AUTH_INFO_NAME, told, cmqcfc.MQIACF_AUTH_INFO_ATTRS
+            request, name, DEFAULT_AUTH_INFO, cmqc.MQCA_AUTH_INFO_NAME, parameters, cmqcfc.MQIACF_AUTH_INFO_ATTRS
         )
 
     @staticmethod
-    def _one(request: Request, name: str, own: str, named: int, told: tuple[PCFParameter, ...], wanted: int) -> Reply:
+    def _one(request: Request, name: str, own: str, named: int, parameters: tuple[PCFParameter, ...], wanted: int) -> Reply:
         """Reply with the one object of a kind, where it has the name that was asked for."""
-        found: Attributes = {one.Parameter: one for one in told}
+        found: Attributes = {one.Parameter: one for one in parameters}
         objects = [found] if is_named(own, name) else []
         return inquire(request, objects, wanted, (named,), known=found.__contains__)
 

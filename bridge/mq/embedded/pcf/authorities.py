@@ -112,7 +112,7 @@ class AuthorityCommands:
             )
 
         found = (
-            _told(identity, granted, options)
+            _record_of(identity, granted, options)
             for identity, granted in sorted(self._records.granted.items())
             if is_wanted(identity)
         )
@@ -147,9 +147,10 @@ def _authorities(request: Request, number: int) -> frozenset[int] | None:
     return found
 
 
-def _told(identity: Identity, granted: frozenset[int], options: int) -> Attributes:
+def _record_of(identity: Identity, granted: frozenset[int], options: int) -> Attributes:
+    """Return the attributes of an authority record."""
     authorities = tuple(sorted(granted)) or (cmqcfc.MQAUTH_NONE,)
-    told = (
+    parameters = (
         MQCFST(cmqcfc.MQCACF_AUTH_PROFILE_NAME, identity.profile.encode().ljust(48)),
         MQCFST(cmqcfc.MQCACF_ENTITY_NAME, identity.entity.encode().ljust(64)),
         MQCFIN(cmqcfc.MQIACF_ENTITY_TYPE, identity.entity_type),
@@ -157,4 +158,4 @@ def _told(identity: Identity, granted: frozenset[int], options: int) -> Attribut
         MQCFIN(cmqcfc.MQIACF_AUTH_OPTIONS, options),
         MQCFIL(cmqcfc.MQIACF_AUTHORIZATION_LIST, authorities),
     )
-    return {one.Parameter: one for one in told}
+    return {one.Parameter: one for one in parameters}

@@ -83,7 +83,7 @@ def inquire(
     if not passed:
         raise PCFRefused(cmqcfc.MQRCCF_NONE_FOUND)
     # What was filtered by is told too, as in DISPLAY … WHERE.
-    return Reply([_told(one, listed, (*always, *(by.Parameter for by in request.filters))) for one in passed])
+    return Reply([_select(one, listed, (*always, *(by.Parameter for by in request.filters))) for one in passed])
 
 
 def known_of(kind: str) -> Callable[[int], bool]:
@@ -91,7 +91,8 @@ def known_of(kind: str) -> Callable[[int], bool]:
     return lambda number: selector(kind, number) is not None
 
 
-def _told(one: Attributes, listed: Sequence[int] | None, always: Sequence[int]) -> list[PCFParameter]:
+def _select(one: Attributes, listed: Sequence[int] | None, always: Sequence[int]) -> list[PCFParameter]:
+    """Return the attributes of an object that are in the reply: `always` first, then those listed."""
     chosen = one if listed is None or cmqcfc.MQIACF_ALL in listed else listed
     return [one[number] for number in dict.fromkeys((*always, *chosen)) if number in one]
 

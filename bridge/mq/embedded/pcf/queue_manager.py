@@ -55,7 +55,7 @@ class QueueManagerCommands:
     def _status(self, request: Request) -> Reply:
         queue_manager = self._queue_manager
         started = time.localtime(queue_manager.started)
-        told: tuple[PCFParameter, ...] = (
+        parameters: tuple[PCFParameter, ...] = (
             MQCFST(cmqc.MQCA_Q_MGR_NAME, queue_manager.name.encode().ljust(48)),
             MQCFIN(cmqcfc.MQIACF_Q_MGR_STATUS, cmqcfc.MQQMSTA_RUNNING),
             MQCFIN(cmqcfc.MQIACF_CHINIT_STATUS, cmqcfc.MQSVC_STATUS_STOPPED),
@@ -64,7 +64,7 @@ class QueueManagerCommands:
             MQCFST(cmqcfc.MQCACF_Q_MGR_START_DATE, time.strftime("%Y-%m-%d", started).encode().ljust(12)),
             MQCFST(cmqcfc.MQCACF_Q_MGR_START_TIME, time.strftime("%H.%M.%S", started).encode()),
         )
-        found = {one.Parameter: one for one in told}
+        found = {one.Parameter: one for one in parameters}
         return inquire(
             request,
             [found],

@@ -114,7 +114,7 @@ class StatusCommands:
         found = [queue for own, queue in sorted(self._queue_manager.queues.items()) if is_named(own, name)]
         if not found:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
-        told = [
+        statistics = [
             (
                 MQCFST(cmqc.MQCA_Q_NAME, queue.name.encode().ljust(48)),
                 MQCFIN(cmqc.MQIA_HIGH_Q_DEPTH, queue.high_depth),
@@ -126,7 +126,7 @@ class StatusCommands:
         ]
         for queue in found:
             queue.reset_statistics()
-        return Reply(list(told))
+        return Reply(list(statistics))
 
     def _handles_of(self, name: str, open_type: int) -> Iterator[Attributes]:
         for application in self._applications():
@@ -167,10 +167,10 @@ class StatusCommands:
                 found.append(application)
         if not found and identifier is not None:
             raise PCFRefused(cmqcfc.MQRCCF_CONNECTION_ID_ERROR, cmqcfc.MQBACF_CONNECTION_ID)
-        told = list(self._told(found, kind))
+        described = list(self._describe(found, kind))
         return inquire(
             request,
-            told,
+            described,
             cmqcfc.MQIACF_CONNECTION_ATTRS,
             (cmqcfc.MQBACF_CONNECTION_ID, cmqcfc.MQIACF_CONN_INFO_TYPE),
             known=_CONNECTION.__contains__,
@@ -178,7 +178,8 @@ class StatusCommands:
         )
 
     @staticmethod
-    def _told(applications: Iterable[Application], kind: int) -> Iterator[Attributes]:
+    def _describe(applications: Iterable[Application], kind: int) -> Iterator[Attributes]:
+        """Yield the attributes of connections, or of their handles, or both."""
         for application in applications:
             if kind != cmqcfc.MQIACF_CONN_INFO_HANDLE:
                 state = cmqcfc.MQUOWST_ACTIVE if application.in_unit_of_work else cmqcfc.MQUOWST_NONE
@@ -240,5 +241,5 @@ def _owner(application: Application) -> tuple[PCFParameter, ...]:
     )
 
 
-def _numbered(*told: PCFParameter) -> Attributes:
-    return {one.Parameter: one for one in told}
+def _numbered(*parameters: PCFParameter) -> Attributes:
+    return {one.Parameter: one for one in parameters}

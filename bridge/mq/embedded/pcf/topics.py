@@ -95,14 +95,14 @@ class TopicCommands:
                 continue
             durable = cmqc.MQSUB_DURABLE_YES if subscription.durable else cmqc.MQSUB_DURABLE_NO
             type_ = cmqcfc.MQSUBTYPE_ADMIN if subscription.kind == "ADMIN" else cmqcfc.MQSUBTYPE_API
-            told = (
+            parameters = (
                 MQCFST(cmqc.MQCA_TOPIC_STRING, topic.encode()),
                 MQCFBS(cmqcfc.MQBACF_SUB_ID, subscription_id(manager, subscription.name)),
                 MQCFST(cmqcfc.MQCACF_SUB_USER_ID, subscription.user.encode().ljust(12)),
                 MQCFIN(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, durable),
                 MQCFIN(cmqcfc.MQIACF_SUB_TYPE, type_),
             )
-            yield {one.Parameter: one for one in told}
+            yield {one.Parameter: one for one in parameters}
 
     def _clear(self, request: Request) -> Reply:
         topic = request.name(cmqc.MQCA_TOPIC_STRING)

@@ -1,0 +1,76 @@
+"""Warnings of `mqbridge check`: what a mapping that is right will not do, though who wrote it may think so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bridge.config import LOCAL, AnyMapping, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
+from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
+from bridge.mapping.rules.template import WORDS, Placeholder, Template
+from bridge.mapping.rules.topic_pattern import TopicPattern
+
+#: The template filter that gives a name without a value one.
+_DEFAULT = "default"
+
+
+def warnings_of(configuration: Configuration) -> Iterator[str]:
+    """Yield the warnings about the mappings of a configuration, a sentence each."""
+    for name, mapping in configuration.mappings.items():
+        for warning in _warnings_of(mapping, configuration.links):
+            yield f"mapping {name}: {warning}"
+
+
+def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
+    if isinstance(mapping, ToMqMapping):
+        link = links.get(mapping.source.link)
+        yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
+        if link is not None:
+            yield from _received(mapping)
+        if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
+            yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
+        if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
+            yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
+        return
+    yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)
+    link = links.get(mapping.destination.link)
+    if link is not None:
+        yield from _published(mapping, link)
+
+
+def _old(link: LinkConfig | None) -> bool:
+    return link is not None and link.version == "3.1.1"
+
+
+def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
+    """Yield a sentence for each name that only a message property can have: without it the message goes nowhere."""
+    captures = TopicPattern(source).names if source is not None else ()
+    for piece in Template(destination or "").pieces:
+        if not isinstance(piece, Placeholder) or "." in piece.name or piece.name in WORDS or piece.name in captures:
+            continue
+        if all(name != _DEFAULT for name, _ in piece.written):
+            known = f" (captures: {', '.join(captures)})" if captures else ""
+            yield (
+                f"{{{piece.name}}} in its destination is no capture{known}, and so a message property: a message without"
+                " it goes to the dead-letter queue"
+            )
+
+
+def _received(mapping: ToMqMapping) -> Iterator[str]:
+    """Yield what a link's subscription, whose QoS the guarantee says, does to publications."""
+    most = GUARANTEED_QOS[mapping.guarantee]
+    wanted = mapping.filter.qos
+    if wanted is not None and min(wanted) > most:
+        yield f"its filter takes nothing: {mapping.guarantee} subscribes with QoS {most}, and nothing comes with more"
+    elif mapping.guarantee == "exactly-once" and (wanted is None or min(wanted) < most):
+        yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
+
+
+def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
+    """Yield where the guarantee publishes with another QoS than the mapping says."""
+    qos = mapping.attributes.qos
+    needed = GUARANTEED_QOS[mapping.guarantee]
+    if needed > link.maximum_qos:
+        yield f"{mapping.guarantee} needs QoS {needed}, and its link takes {link.maximum_qos} at most"
+    elif isinstance(qos, int) and (made := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
+        why = f"link {mapping.destination.link}" if qos > link.maximum_qos else mapping.guarantee
+        yield f"attributes.qos is {qos}, and it publishes with QoS {made}, because of {why}"

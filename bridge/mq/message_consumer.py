@@ -1,0 +1,273 @@
+"""The consumer of a mapping: gets messages from a queue, or those that are published to a topic filter."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mq.duplicate_publications import DuplicatePublications
+from bridge.mq.errors import MQError
+from bridge.mq.mapping_subscription import (
+    MappingSubscription,
+    create,
+    depth,
+    mapping_subscriptions,
+    names,
+    remove,
+    remove_subscription,
+    resume,
+)
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.worker import LOST
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+__all__ = ["OPENED_ELSEWHERE", "ConsumerSource", "MessageConsumer", "mapping_subscriptions", "remove_subscription"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds that one MQGET waits at most: how long an interruption may take.
+SLICE = 0.25
+#: Reasons that say that somebody else has the source open: they heal by waiting.
+OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
+_QUEUE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+_SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
+_GET = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
+
+
+class ConsumerSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a consumer takes: `queue` by name, or else all publications to `topic_filter`."""
+
+    #: name of the mapping
+    mapping: str
+    #: what tells the bridge from others on the same queue manager
+    owner: str = ""
+    queue: str = ""
+    #: topic-based wildcards, as in MQTT
+    topic_filter: str = ""
+    #: with what is kept of the requests that the messages of `queue` answer
+    requests_queue: str = ""
+
+
+class MessageConsumer:
+    """Takes messages for one mapping on one connection; its source is open for nobody else as long as it is.
+
+    Gets are in syncpoint, and the caller ends the unit of work; `ended` is to be called then. Messages come as they are
+    (no conversion), properties in an RFH2.
+
+    When the topic filter of the mapping has changed, what waits for the one before comes first. Its subscription goes
+    once nothing is left of it; until then publications reach the mapping by the old filter. Should the mapping end, or its
+    connection break, in the moment of the change, what is published then to a topic that both match may come twice.
+    """
+
+    def __init__(
+        self, connection: Connection, source: ConsumerSource, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Open the source. Raises MQError; with a reason of OPENED_ELSEWHERE it may be free later.
+
+        `interrupted` is asked several times a second while `take` waits: whether to wait no longer.
+        """
+        self._connection = connection
+        self._source = source
+        self._interrupted = interrupted
+        #: subscriptions for filters that the mapping had before
+        self._former: list[MappingSubscription] = []
+        self._subscription: MappingSubscription | None = None
+        self._queues: list[int] = []
+        #: what is kept of requests
+        self._requests: int | None = None
+        #: while one subscription takes the place of another
+        self._duplicates: DuplicatePublications | None = None
+        #: something was got meanwhile and is not committed
+        self._unsettled = False
+        if source.queue:
+            self._queues = [connection.open(MQOD(ObjectName=source.queue), _QUEUE)]
+        try:
+            if source.requests_queue:
+                self._requests = connection.open(MQOD(ObjectName=source.requests_queue), _SHARED)
+            if not source.queue:
+                self._subscribe()
+        except MQError as error:
+            if error.reason not in LOST:
+                self.close()  # or what is open here could not be opened in the next attempt
+            raise
+
+    def _subscribe(self) -> None:
+        source = self._source
+        for name in names(source.mapping):
+            found = resume(self._connection, name)
+            if found is not None and found.topic_filter == source.topic_filter:
+                self._subscription = found
+            elif found is not None:
+                self._former.append(found)
+                log.info(
+                    "mapping %s: what waits for topics %s, its source until now, comes first",
+                    source.mapping,
+                    found.topic_filter,
+                )
+        if not self._held:
+            self._subscription = create(
+                self._connection, names(source.mapping)[0], source.topic_filter, source.owner
+            )
+        self._arrange()
+
+    @property
+    def _held(self) -> list[MappingSubscription]:
+        """Return the subscriptions that are open, in the order to empty them."""
+        return [*self._former] if self._subscription is None else [*self._former, self._subscription]
+
+    def _arrange(self) -> None:
+        self._queues = [one.queue for one in self._held]
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def take(self, messages: int, size: int, seconds: float, wait: float, *, for_good: bool = False) -> list[Got]:
+        """Get what is there, in order: at most so many messages, bytes of data, and seconds after the first of them.
+
+        It waits up to `wait` seconds for the first message, and for no other. The message with which there are more than
+        `size` bytes is the last. `for_good` commits the unit of work before it returns: what is taken so is never taken
+        again (at most once). Raises MQError; what was got by then is in the unit of work.
+        """
+        until = time.monotonic() + wait
+        pause = 0.0
+        while True:
+            left = max(0.0, until - time.monotonic())
+            changing = bool(self._former) and not self._unsettled
+            taken = self._take(messages, size, seconds, min(left, pause if changing else SLICE))
+            if self._former or self._duplicates is not None:
+                taken = self._once(taken)
+            if taken:
+                if for_good:
+                    self._connection.commit()
+                    self.ended()
+                return taken
+            if changing and self._succeed():
+                continue
+            if left <= 0 or self._interrupted():
+                return []
+            pause = SLICE
+
+    def _take(self, messages: int, size: int, seconds: float, wait: float) -> list[Got]:
+        queue = self._queues[0]
+        options = GetOptions(Options=_GET)
+        if wait:
+            options = GetOptions(Options=_GET | cmqc.MQGMO_WAIT, WaitInterval=max(1, int(wait * 1000)))
+        taken: list[Got] = []
+        length, until = 0, 0.0
+        get = self._connection.get
+        while len(taken) < messages and length < size:
+            try:
+                got = get(queue, options)
+            except MQError as error:
+                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE or (taken and error.reason not in LOST):
+                    break  # what is wrong with the source, the next call tells
+                raise
+            if not taken:
+                until = time.monotonic() + seconds
+                options = GetOptions(Options=_GET)
+            taken.append(got)
+            length += len(got.data)
+            if time.monotonic() >= until:
+                break
+        return taken
+
+    def take_exactly(self, msg_ids: Iterable[bytes]) -> list[Got]:
+        """Get these messages by MsgId, in this order; those that are not there are left out. Raises MQError."""
+        taken = []
+        for msg_id in msg_ids:
+            options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
+            for queue in self._queues:
+                try:
+                    taken.append(self._connection.get(queue, options))
+                    break
+                except MQError as error:
+                    if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                        raise
+        self._unsettled = self._unsettled or bool(taken and self._former)
+        return taken
+
+    def request_of(self, answer: MQMD) -> Message | None:
+        """Take what is kept of the request that a message answers, in the same unit of work; None where nothing is.
+
+        Raises MQError.
+        """
+        if self._requests is None or answer.CorrelId == cmqc.MQCI_NONE:
+            return None
+        options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=answer.CorrelId)
+        try:
+            got = self._connection.get(self._requests, options)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+            return None
+        return Message(got.md, got.data)
+
+    def ended(self) -> None:
+        """Note that the unit of work in which messages were taken is committed or backed out."""
+        self._unsettled = False
+
+    @property
+    def depth(self) -> int:
+        """Return the number of messages that wait (CURDEPTH). Raises MQError."""
+        return sum(depth(self._connection, queue) for queue in self._queues)
+
+    # A change of the topic filter ------------------------------------------------------------------------------------
+
+    def _once(self, taken: list[Got]) -> list[Got]:
+        """Return the messages taken during a change, without those that the former subscription has delivered already."""
+        if not taken:
+            if not self._former and not self._unsettled:
+                self._duplicates = None  # whatever came by both has come
+            return taken
+        self._unsettled = True
+        if self._duplicates is None:
+            return taken
+        if self._former:
+            self._duplicates.note(taken)
+            return taken
+        return self._duplicates.fresh(taken)
+
+    def _succeed(self) -> bool:
+        """Make the subscription that takes a former one's place, or end the former; return False where it is too early.
+
+        Called when nothing waits for the former subscription. From the one step to the other, publications come by both.
+        Those that were put before the first and not committed come by the former only: the depth counts them.
+        """
+        former = self._former[0]
+        if self._subscription is None and len(self._former) == 1:
+            free = next(name for name in names(self._source.mapping) if name != former.name)
+            self._subscription = create(self._connection, free, self._source.topic_filter, self._source.owner)
+            self._duplicates = DuplicatePublications()
+        elif depth(self._connection, former.queue):
+            return False
+        else:
+            remove(self._connection, former)
+            self._former.pop(0)
+            log.info("mapping %s takes no more from topics %s", self._source.mapping, former.topic_filter)
+        self._arrange()
+        return True
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the source; what waits there goes on waiting. Raises MQError."""
+        if self._source.queue:
+            self._connection.close(self._queues[0])
+            if self._requests is not None:
+                self._connection.close(self._requests)
+        for one in self._held:
+            self._connection.close(one.handle, cmqc.MQCO_KEEP_SUB)
+            self._connection.close(one.queue)
+        self._queues, self._former, self._subscription = [], [], None
+
+    def remove(self) -> int:
+        """Close the source for good: its mapping is no more. How many messages went with its subscriptions.
+
+        Raises MQError.
+        """
+        self.close()
+        return 0 if self._source.queue else remove_subscription(self._connection, self._source.mapping)

@@ -1,0 +1,160 @@
+"""The producer of a mapping: puts messages to queues, queues at other queue managers, and topics."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
+from bridge.mq.administration import Administration
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, Connection, Property
+from bridge.mq.worker import LOST
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+log = logging.getLogger(__name__)
+
+#: Handles kept open: below MAXHANDS, 256 by default, with room for the others of the connection.
+HANDLES = 200
+_INT32 = range(-(1 << 31), 1 << 31)
+#: The object is not what it was when it was opened.
+_REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED))
+
+
+class MessageProducer:
+    """Puts the messages of one mapping on one connection.
+
+    Whoever ends the unit of work of the connection says so by `committed` or `backed_out`.
+    """
+
+    def __init__(self, connection: Connection, *, handles: int = HANDLES) -> None:
+        self._connection = connection
+        self._limit = handles
+        #: by destination, and whether the identity of the message is set
+        self._handles: OrderedDict[tuple[Destination, bool], int] = OrderedDict()
+        #: topics whose retained publication goes once the unit of work is committed; values mean nothing
+        self._cleared: dict[str, None] = {}
+        self._administration: Administration | None = None
+
+    def put(self, mapped: MappedMessage, *, syncpoint: bool = True) -> None:
+        """Put a message. The detail of the MQError raised names the destination.
+
+        Not in syncpoint it is put at once, and so a retained publication to clear is cleared. To a topic, its RFH2 is
+        without an mqps folder, which is the queue manager's to write. Of a request, what is kept is put before it: an
+        answer never comes too early.
+        """
+        destination, message = mapped.destination, mapped.message
+        identity = bool(message.md.UserIdentifier)
+        options = cmqc.MQPMO_FAIL_IF_QUIESCING
+        options |= cmqc.MQPMO_SYNCPOINT if syncpoint else cmqc.MQPMO_NO_SYNCPOINT
+        if identity:
+            options |= cmqc.MQPMO_SET_IDENTITY_CONTEXT
+        if message.md.MsgId == cmqc.MQMI_NONE:
+            options |= cmqc.MQPMO_NEW_MSG_ID
+        clears = mapped.clear and destination.is_topic
+        if destination.is_topic and (mapped.retain or clears):
+            # With RETAIN also where it is to clear: who subscribes with RetainAsPublished learns so that it clears, and
+            # should the bridge be killed before the clear command, an empty publication is retained, not an old one.
+            options |= cmqc.MQPMO_RETAIN
+        properties = [_property(name, value) for name, value in mapped.properties.items()] if mapped.properties else ()
+        key = (destination, identity)
+        try:
+            if mapped.kept is not None:
+                self._handle(key)  # what cannot be opened is refused before anything is put
+                message = self._keep(mapped.kept, message, options)
+                options &= ~cmqc.MQPMO_NEW_MSG_ID
+            self._put(key, message, options, properties)
+        except MQError as error:
+            raise MQError(error.reason, f"put to {name_of(destination)}: {error.detail}", error.comp_code) from error
+        if clears:
+            self._cleared[destination.name] = None
+            if not syncpoint:
+                self.committed()
+        elif mapped.retain and destination.is_topic:
+            # A later one of the same unit of work is not to be cleared.
+            self._cleared.pop(destination.name, None)
+
+    def _put(
+        self, key: tuple[Destination, bool], message: Message, options: int, properties: Sequence[Property] = ()
+    ) -> MQMD:
+        try:
+            return self._connection.put(self._handle(key), message, options, properties)
+        except MQError as error:
+            if error.reason not in _REOPEN:
+                raise
+            self._close(key)
+            return self._connection.put(self._handle(key), message, options, properties)
+
+    def _keep(self, kept: KeptRequest, request: Message, options: int) -> Message:
+        """Put what is kept of a request; the request, with the MsgId of that."""
+        options &= ~(cmqc.MQPMO_SET_IDENTITY_CONTEXT | cmqc.MQPMO_RETAIN)
+        key = (Destination(kept.queue), False)
+        try:
+            md = self._put(key, kept.message, options | cmqc.MQPMO_NEW_MSG_ID)
+        except MQError as error:
+            raise MQError(error.reason, f"requests_queue {kept.queue}: {error.detail}", error.comp_code) from error
+        # Answers carry the request's MsgId as CorrelId, or its CorrelId, as whoever answers is used to.
+        return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId))
+
+    def backed_out(self) -> None:
+        """Note that the unit of work is backed out: nothing of it is to be cleared."""
+        self._cleared.clear()
+
+    def committed(self) -> None:
+        """Clear what the unit of work clears, now that it is committed. Raises MQError when the connection is lost.
+
+        MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that.
+        """
+        while self._cleared:
+            topic = next(iter(self._cleared))
+            try:
+                if self._administration is None:
+                    self._administration = Administration(self._connection)
+                self._administration.clear_retained(topic)
+            except MQError as error:
+                if error.reason in LOST:
+                    raise
+                log.error("the retained publication of topic %r is not cleared: %s", topic, error)
+            del self._cleared[topic]
+
+    def _handle(self, key: tuple[Destination, bool]) -> int:
+        handle = self._handles.get(key)
+        if handle is not None:
+            self._handles.move_to_end(key)
+            return handle
+        while len(self._handles) >= self._limit:
+            self._close(next(iter(self._handles)))
+        destination, identity = key
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+        if identity:
+            options |= cmqc.MQOO_SET_IDENTITY_CONTEXT
+        if destination.is_topic:
+            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
+        else:
+            od = MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
+        handle = self._handles[key] = self._connection.open(od, options)
+        return handle
+
+    def _close(self, key: tuple[Destination, bool]) -> None:
+        self._connection.close(self._handles.pop(key))
+
+
+def name_of(destination: Destination) -> str:
+    """Return a destination in words."""
+    if destination.is_topic:
+        return f"topic {destination.name!r}"
+    at = f" at queue manager {destination.queue_manager}" if destination.queue_manager else ""
+    return f"queue {destination.name}{at}"
+
+
+def _property(name: str, value: str | int | bool) -> Property:
+    if isinstance(value, bool):
+        return Property(name=name, type=cmqc.MQTYPE_BOOLEAN, value=value)
+    if isinstance(value, int):
+        return Property(name=name, type=cmqc.MQTYPE_INT32 if value in _INT32 else cmqc.MQTYPE_INT64, value=value)
+    return Property(name=name, value=value)

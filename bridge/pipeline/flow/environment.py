@@ -1,0 +1,52 @@
+"""The environment of pipelines: queue manager, configuration file, and the directories that keep how far they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bridge.config import Configuration, PipelineConfig
+
+#: Dead-letter queue of the embedded queue manager.
+_EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+class PipelineEnvironment(msgspec.Struct, frozen=True):
+    """What the pipelines of a configuration have in common."""
+
+    #: absolute; None: all is as by default
+    file: Path | None
+    #: options of the source `mq` that say where the queue manager is
+    queue_manager: dict[str, str]
+    dead_letter_queue: str
+    #: None: each pipeline says its own
+    directory: Path | None
+    #: seconds that a stopping pipeline may take for the batch that is under way
+    patience: float
+
+    def directory_of(self, name: str, config: PipelineConfig) -> Path:
+        """Return the directory of a pipeline: its checkpoint, its spool, what it could not write."""
+        if config.checkpoint is not None:
+            return config.checkpoint.absolute()
+        assert self.directory is not None  # the configuration has seen to it
+        return self.directory / name
+
+    def broker(self, link: str) -> dict[str, str]:
+        """Return the options of the source `mqtt` that say where a broker is."""
+        assert self.file is not None  # a pipeline comes from a file
+        return {"config": str(self.file), "link": link}
+
+
+def environment_of(configuration: Configuration, file: Path | None, data_directory: Path) -> PipelineEnvironment:
+    """Return the environment of a configuration; `data_directory` is that of an embedded queue manager."""
+    settings = configuration.queue_manager
+    patience = configuration.limits.shutdown_timeout
+    path = None if file is None else file.absolute()
+    if settings.type == "ibm":
+        assert path is not None
+        return PipelineEnvironment(path, {"config": str(path)}, settings.dead_letter_queue, None, patience)
+    data = data_directory.absolute()
+    options = {"dataDirectory": str(data), "queueManager": settings.name}
+    return PipelineEnvironment(path, options, _EMBEDDED_DEAD_LETTERS, data / "pipelines", patience)

@@ -1,0 +1,159 @@
+"""Options that say which queue manager the data source works with, and the connections that are opened to it.
+
+What travels in Spark's plans to the executors is where the queue manager is; a password is read where a connection is made,
+from the file or the environment variable that the options or the configuration file name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import Connection
+from bridge.pipeline.errors import OptionError
+from bridge.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration, IbmQueueManagerConfig
+
+APPLICATION_NAME: Final = "mqbridge spark"
+
+#: Options for the embedded queue manager, for IBM MQ, and for TLS: names of Spark options -> keys of the YAML.
+_IBM_OPTIONS: Final = {
+    "library": "library",
+    "mode": "mode",
+    "ccdtUrl": "ccdt_url",
+    "channel": "channel",
+    "connections": "connections",
+    "user": "user",
+    "passwordFile": "password_file",
+    "passwordVariable": "password_variable",
+    "applicationName": "application_name",
+}
+_TLS_OPTIONS: Final = {
+    "keyRepository": "key_repository",
+    "cipherSpec": "cipher_spec",
+    "certificateLabel": "certificate_label",
+    "peerName": "peer_name",
+}
+#: All options that say where the queue manager is.
+QUEUE_MANAGER_OPTIONS: Final = (
+    "config",
+    "type",
+    "queueManager",
+    "dataDirectory",
+    "listener",
+    *_IBM_OPTIONS,
+    *_TLS_OPTIONS,
+)
+
+
+class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue manager: the embedded one by its data directory or its TCP listener, or one of IBM MQ."""
+
+    #: of the embedded one; blank for whichever it is
+    name: str = ""
+    data_directory: str = ""
+    listener: tuple[str, int] | None = None
+    #: of IBM MQ; an IbmQueueManagerConfig
+    ibm: Any = None
+
+    @property
+    def asynchronous_puts(self) -> bool:
+        """Return whether puts ask for no answer of their own, and the unit of work for that of all."""
+        return self.ibm is not None and bool(self.ibm.asynchronous_puts)
+
+    def connect(self) -> Connection:
+        """Open a new connection. Raises MQError; OSError when a password file cannot be read."""
+        if self.ibm is not None:
+            from bridge.mq.ibm.connection import IbmConnection, load_library, parameters
+
+            return IbmConnection(load_library(self.ibm.library), parameters(self.ibm, os.environ))
+        where = self.listener or Path(self.data_directory)
+        return RemoteConnection(where, application=APPLICATION_NAME, queue_manager=self.name)
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """Open a connection for a while. An error backs out what is uncommitted; else leaving commits it."""
+        connection = self.connect()
+        try:
+            yield connection
+        except BaseException:
+            with contextlib.suppress(MQError, OSError):
+                connection.backout()
+                connection.disconnect()
+            raise
+        connection.disconnect()
+
+
+def queue_manager_options_of(options: Options) -> QueueManagerOptions:
+    """Return the queue manager that options name: by a configuration file, or one by one. Raises OptionError."""
+    if (file := options.path("config")) is not None:
+        if given := [name for name in QUEUE_MANAGER_OPTIONS if name in options and name not in ("config", "listener")]:
+            raise options.wrong(given[0], "no value, because config names the file that says it")
+        return _of_configuration(file, options)
+    kind = options.text("type") or _implied(options)
+    if kind not in ("embedded", "ibm"):
+        raise options.wrong("type", "embedded or ibm")
+    others = ("dataDirectory", "listener") if kind == "ibm" else (*_IBM_OPTIONS, *_TLS_OPTIONS)
+    if given := [name for name in others if name in options]:
+        raise options.wrong(given[0], f"no value, because a queue manager of type {kind} has none")
+    if kind == "ibm":
+        return QueueManagerOptions(ibm=_ibm(options))
+    directory, listener = options.path("dataDirectory"), options.address("listener")
+    if directory is None and listener is None:
+        raise options.wrong(
+            "config", "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)"
+        )
+    return QueueManagerOptions(
+        name=options.text("queueManager") or "", data_directory=str(directory or ""), listener=listener
+    )
+
+
+def _implied(options: Options) -> str:
+    return "ibm" if any(name in options for name in (*_IBM_OPTIONS, *_TLS_OPTIONS)) else "embedded"
+
+
+def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
+    from bridge.config import ConfigurationError, load
+
+    try:
+        configuration: Configuration = load(file)
+    except ConfigurationError as error:
+        raise OptionError(f"{options.source}: option config: {error}") from error
+    settings = configuration.queue_manager
+    if settings.type == "ibm":
+        return QueueManagerOptions(ibm=settings)
+    return QueueManagerOptions(
+        name=settings.name,
+        data_directory=str(settings.data_directory.absolute()),
+        listener=options.address("listener"),
+    )
+
+
+def _ibm(options: Options) -> IbmQueueManagerConfig:
+    from pydantic import ValidationError
+
+    from bridge.config import IbmQueueManagerConfig
+
+    written: dict[str, Any] = {"name": options.text("queueManager")}
+    written |= {key: options.text(name) for name, key in _IBM_OPTIONS.items() if name in options}
+    if (password_file := options.path("passwordFile")) is not None:
+        written["password_file"] = password_file
+    if any(name in options for name in _TLS_OPTIONS):
+        written["tls"] = {key: options.text(name) for name, key in _TLS_OPTIONS.items() if name in options}
+    names = {"name": "queueManager", **{key: name for name, key in (*_IBM_OPTIONS.items(), *_TLS_OPTIONS.items())}}
+    try:
+        return IbmQueueManagerConfig.model_validate(written)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        key = str(problem["loc"][-1])
+        expected = str(problem.get("ctx", {}).get("expected", "a value"))
+        raise options.wrong(names.get(key, key), expected) from error

@@ -1,0 +1,209 @@
+"""Mappings from a link to MQ: the broker gets its acknowledgement when the queue manager has the message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from bridge.config import LinkConfig
+from bridge.config.link import MAPPING_PLACE
+from bridge.config.mapping import ToMqMapping
+from bridge.mapping.message import Message
+from bridge.mapping.publication import MappedMessage
+from bridge.mapping.rules.guarantee import GUARANTEED_QOS
+from bridge.mapping.rules.rule import ToMqRule
+from bridge.mapping.telemetry.to_topic import received_message
+from bridge.mq.link_sessions import LinkSession, LinkSessions
+from bridge.mq.mqi import Connection
+from bridge.mq.progress import Progress, forget_record
+from bridge.mqtt.link import LinkPhase, Received
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.link_runner import LinkRunner
+from bridge.service.mappings.link_session import end_session, link_connection
+from bridge.service.mappings.runner import PuttingRunner
+from bridge.service.mappings.status import State, Status, Tally
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a round waits for a publication.
+WAIT = 1.0
+
+
+class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
+    """Runs a mapping from a broker's topics.
+
+    At most once: QoS 0. At least once: QoS 1, PUBACK after the commit. Exactly once: QoS 2; the message ids that are put and
+    not yet released are on record in the unit of work that puts them, so that a publication which the broker repeats is
+    known (method B of MQTT 3.1.1, figure 4.3).
+    """
+
+    def __init__(
+        self, name: str, config: ToMqMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule = ToMqRule(name, config, environment.origin)
+        self._exactly = config.guarantee == "exactly-once"
+        self._link_name = config.source.link
+        self._source = f"{self._link_name}: {self._rule.source_filter}"
+        self._link_config = link
+        #: publications taken from the link and not yet committed
+        self._waiting: list[Received] = []
+        #: message ids of QoS 2 that are put and not released, as on record
+        self._received: set[int] = set()
+        #: those of the session that the broker lost last: what it sent again in that session may still wait here
+        self._earlier: set[int] = set()
+        self._released: list[int] = []
+        #: number of the connection since which the broker has had the session: as it is, and as it is on record
+        self._session = self._recorded_session = 0
+        #: the link is started
+        self._begun = False
+        #: that the session has the one subscription is still to be put on record
+        self._unsure = False
+        self._link = link_connection(
+            name,
+            self._link_name,
+            link,
+            topic_filter=self._rule.source_filter,
+            qos=GUARANTEED_QOS[config.guarantee],
+            on_state=self._link_state,
+            on_session=self._note_session,
+        )
+
+    def start(self) -> None:
+        # The link is started when it is known what the session at the broker has: `opened`.
+        super(LinkRunner, self).start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._link.interrupt()
+
+    def _begin(self, connection: Connection) -> None:
+        """Put the session on record, and start the link."""
+        config = self._link_config
+        self._wanted = LinkSession(
+            self.mapping,
+            self._environment.owner,
+            self._link_name,
+            config.host,
+            config.broker_port,
+            config.client_id.replace(MAPPING_PLACE, self.mapping),
+            [self._rule.source_filter],
+            GUARANTEED_QOS[self._config.guarantee],
+            sure=True,
+        )
+        before = LinkSessions(connection).load(self.mapping)
+        if before is None or not before.is_of(self._wanted):
+            before = None
+        if before != self._wanted:
+            filters = list(dict.fromkeys([*(before.filters if before is not None else ()), *self._wanted.filters]))
+            LinkSessions(connection).save(msgspec.structs.replace(self._wanted, filters=filters, sure=False))
+            self._unsure = True
+        former = [one for one in (before.filters if before is not None else ()) if one not in self._wanted.filters]
+        self._link.resume(former, subscribed=before == self._wanted)
+        self._link.start()
+        self._begun = True
+
+    def leave_session(self) -> None:
+        if end_session(self.mapping, self._link_name, self._link_config):
+            self._environment.remove_session(self.mapping)
+        if self._exactly:
+            self._environment.remove_record(self.mapping)
+
+    def _note_session(self, present: bool) -> None:
+        if not present:
+            self._session = self._link.generation
+
+    def lost(self) -> None:
+        super().lost()
+        if self._config.guarantee != "at-most-once" or not self._waiting:
+            return
+        # Whether they are committed cannot be known: putting them again might make two of one.
+        log.warning("mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting))
+        self._waiting = []
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        if self._exactly:
+            self._progress = Progress(connection, self.mapping)
+            record = self._progress.load()
+            self._received = set(msgspec.msgpack.decode(record, type=list[int])) if record else set()
+        else:
+            # Of a time when it was exactly-once: its message ids would be taken for those of publications to come.
+            forget_record(connection, self.mapping)
+        if not self._begun:
+            self._begin(connection)
+
+    def key(self, item: Received) -> bytes:
+        return b"%d/%d/%d" % (item.generation, item.mid, id(item))
+
+    def map(self, item: Received) -> MappedMessage | None:
+        return self._rule.map(item.publication)
+
+    def original(self, item: Received) -> Message:
+        return received_message(item.publication)
+
+    def unit(self, connection: Connection, messages: int) -> None:
+        if self._unsure and self._link.subscribed:
+            LinkSessions(connection).save(self._wanted)
+            self._unsure = False
+        if not self._waiting:
+            self._take()
+        if self._exactly:
+            self._follow_session(connection)
+        items = self._waiting[:messages]
+        if not items and not self._released:
+            if self._link.state.phase is LinkPhase.CONNECTED:
+                self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        for item in items:
+            if not self._is_repeated(item):
+                self.move(item, tally)
+        received = self._save(items) if self._exactly else self._received
+        connection.commit()
+        self._received = received
+        del self._waiting[: len(items)]
+        self._link.acknowledge(items)
+        self._link.complete(self._released)
+        self._released = []
+        self.settled(tally)
+
+    def _take(self) -> None:
+        batch = self._config.batch
+        self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, WAIT)
+        # To those of before, if any, the unit of work has not come yet.
+        self._released += self._link.released()
+
+    def _follow_session(self, connection: Connection) -> None:
+        """Let the record be of the session that the broker has now, once nothing of an earlier one waits."""
+        session = self._session
+        if session == self._recorded_session or any(item.qos and item.generation < session for item in self._waiting):
+            return
+        if self._received:
+            log.warning(
+                "mapping %s: the broker of link %s has lost the session; what was not released it may send again",
+                self.mapping,
+                self._link_name,
+            )
+            # On record before anything of the new session is: its message ids begin anew.
+            self._progress.save(None)
+            connection.commit()
+            self._earlier, self._received = self._received, set()
+        self._recorded_session = session
+
+    def _is_repeated(self, item: Received) -> bool:
+        if item.generation >= self._recorded_session:
+            return item.qos == 2 and item.mid in self._received
+        # Nothing is owed for it any more; what it was is told by the publication itself.
+        publication = item.publication
+        return publication.qos == 2 and publication.message_id in self._earlier
+
+    def _save(self, items: Sequence[Received]) -> set[int]:
+        """Put the record of message ids into the unit of work; what is on record once that is committed."""
+        received = self._received.difference(self._released)
+        received.update(item.mid for item in items if item.qos == 2 and item.generation >= self._recorded_session)
+        if received != self._received:
+            self._progress.save(msgspec.msgpack.encode(sorted(received)))
+        return received

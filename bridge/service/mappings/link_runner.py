@@ -1,0 +1,31 @@
+"""What the threads of mappings from and to a link have in common: the connection, and its state in their status."""
+
+from __future__ import annotations
+
+from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState
+from bridge.service.mappings.runner import Runner
+from bridge.service.mappings.status import State
+
+#: Seconds that a link has to say goodbye.
+FAREWELL = 5.0
+
+
+class LinkRunner(Runner):
+    """Runs a mapping that has a link for its one side, and keeps the link up."""
+
+    _link: LinkConnection
+    _link_name: str
+
+    def start(self) -> None:
+        self._link.start()
+        super().start()
+
+    def join(self, timeout: float) -> bool:
+        ended = super().join(timeout)
+        return self._link.stop(FAREWELL) and ended
+
+    def _link_state(self, state: LinkState) -> None:
+        if state.error:
+            self.status.wrong(f"link {self._link_name}: {state.error}")
+        if state.phase is not LinkPhase.CONNECTED and self.status.state in (State.RUNNING, State.STARTING):
+            self.status.state = State.WAITING_FOR_LINK

@@ -1,0 +1,267 @@
+"""Mappings from MQ to a link: a message leaves the queue when the broker has it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from bridge.archive.mapping_recorder import FILTERED, LINK_LOST
+from bridge.archive.schema import Outcome
+from bridge.config import LinkConfig
+from bridge.config.mapping import ToMqttMapping
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
+from bridge.mapping.rules.rule import ToMqttRule
+from bridge.mq.message_consumer import MessageConsumer
+from bridge.mq.mqi import Connection, Got
+from bridge.mqtt.link import LinkLost, Refusal
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.link_runner import LinkRunner
+from bridge.service.mappings.link_session import end_session, link_connection
+from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
+from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.transfer import WAIT, consumer_source
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+
+#: Reason codes of MQTT 5 (section 2.4) with which a broker says that it will never take a publication as it is: topic name
+#: invalid, packet too large, payload format invalid, retain not supported, QoS not supported.
+PERMANENT_REASONS = frozenset((0x90, 0x95, 0x99, 0x9A, 0x9B))
+#: Those that pass: implementation specific error, quota exceeded.
+PASSING_REASONS = frozenset((0x83, 0x97))
+
+
+class ToLinkRunner(LinkRunner):
+    """Runs a mapping to a broker's topics, at most or at least once.
+
+    At least once: published with QoS 1 or 2, taken off the queue after the broker's answers. At most once: taken off first,
+    then published with QoS 0.
+    """
+
+    #: whether the session at the broker says nothing that is needed
+    sessionless = True
+
+    def __init__(
+        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule = ToMqttRule(name, config, environment.origin)
+        self._consumer_source = consumer_source(name, self._rule, environment.owner)
+        self._queue = self._consumer_source.queue
+        self._source = self._queue or self._consumer_source.topic_filter
+        self._link_name = config.destination.link
+        self._link_config = link
+        self._qos = GUARANTEED_QOS[config.guarantee]
+        #: MsgIds of what is being sent; the connection was lost under one that was sent alone: MsgId -> how often
+        self._sending: list[bytes] = []
+        self._losses: dict[bytes, int] = {}
+        #: so many messages go one by one: one of them may be what the broker closes the connection for
+        self._singly = 0
+        #: the log says that the broker keeps no retained publications
+        self._unretained = False
+        #: sessions that the broker did not have any more, the first one included
+        self._new_sessions = 0
+        self._link = link_connection(
+            name,
+            self._link_name,
+            link,
+            clean=True if self.sessionless else None,
+            on_state=self._link_state,
+            on_session=self._count_session,
+        )
+
+    def _count_session(self, present: bool) -> None:
+        self._new_sessions += not present
+
+    def leave_source(self) -> None:
+        self._environment.remove_subscription(self.mapping)
+
+    def leave_session(self) -> None:
+        if not self.sessionless:
+            end_session(self.mapping, self._link_name, self._link_config)
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
+
+    def back_out(self) -> None:
+        super().back_out()
+        self._consumer.ended()
+
+    def serve(self, connection: Connection) -> None:
+        if not self._link.wait_connected(WAIT):
+            # Opened all the same: what waits stays where it is.
+            return
+        if self._link.limits.maximum_qos < self._qos:
+            # What waits stays where it is: the broker may be another one tomorrow.
+            self.status.wrong(
+                f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
+                f"{self._config.guarantee} needs {self._qos}",
+                State.STUCK,
+            )
+            self.pause(LONGEST_RETRY)
+            return
+        try:
+            self.unit(connection)
+        except LinkLost as error:
+            self._note_loss()
+            self.back_out()
+            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
+
+    def _note_loss(self) -> None:
+        """Note that the connection was lost under what was being sent.
+
+        A message that a broker closes it for must not hold up all for ever.
+        """
+        sending, self._sending = self._sending, []
+        if len(sending) == 1:
+            self._losses[sending[0]] = self._losses.get(sending[0], 0) + 1
+        elif sending:
+            self._singly = len(sending)
+
+    def _most(self, messages: int) -> int:
+        return 1 if self._singly else messages
+
+    def unit(self, connection: Connection) -> None:
+        """Run one unit of work, to its commit. Raises LinkLost."""
+        batch = self._config.batch
+        items = self._consumer.take(self._most(batch.messages), batch.size, batch.time, WAIT)
+        if not items:
+            self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        taken = self.mapped(items, tally)
+        if self._qos:
+            # A subscriber sees QoS 2 at PUBREL, QoS 1 at PUBLISH: none of another kind may be under way beside it.
+            for _, run in itertools.groupby(taken, key=lambda one: one[1].qos == 2):
+                self.deliver(list(run), tally, self._link.publish)
+            self.commit(connection, tally)
+            return
+        self.commit(connection, tally)
+        try:
+            refusals = self._link.publish([publication for _, publication in taken])
+        except LinkLost:
+            for item, publication in taken:
+                self.note(tally, item, Outcome.DISCARDED, LINK_LOST, publication.topic)
+            self.archive(tally)
+            raise
+        self.status.moved += len(taken) - len(refusals)
+        for refusal in refusals.values():
+            log.warning("mapping %s: a message is given up: %s", self.mapping, refusal.text)
+        for index, (item, publication) in enumerate(taken):
+            outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
+            self.note(tally, item, outcome, why, publication.topic)
+        self.archive(tally)
+
+    def commit(self, connection: Connection, tally: Tally) -> None:
+        """Commit the unit of work: what was taken is done with."""
+        connection.commit()
+        self._sending = []
+        if self._singly:
+            self._singly -= 1
+        else:
+            self._losses.clear()
+        self._consumer.ended()
+        self.status.state = State.RUNNING
+        tally.settle(self.status)
+        self.archive(tally)
+
+    def deliver(
+        self,
+        taken: Sequence[tuple[Got, Publication]],
+        tally: Tally,
+        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
+    ) -> None:
+        """Publish until the broker has all, or has refused one often enough for the dead-letter queue. Raises LinkLost.
+
+        What it refuses is sent again within the unit of work: to back it out would send the others twice.
+        """
+        for attempt in itertools.count():
+            self._sending = [item.md.MsgId for item, _ in taken]
+            refusals = send([publication for _, publication in taken]) if taken else {}
+            tally.moved += len(taken) - len(refusals)
+            for index, (item, publication) in enumerate(taken):
+                if index not in refusals:
+                    self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
+            if not refusals:
+                return
+            refused = [(taken[index], refusals[index]) for index in sorted(refusals)]
+            left = []
+            for (item, publication), refusal in refused:
+                given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
+                if refusal.reason in PERMANENT_REASONS or given_up:
+                    self.bury_refused(item, publication, refusal, tally)
+                else:
+                    left.append((item, publication))
+            taken = left
+            if not taken:
+                return
+            why = f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}"
+            self.status.wrong(why, State.RETRYING)
+            self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
+            if self._ending:
+                raise LinkLost("the mapping stops before the broker has taken all")
+
+    def bury_refused(self, item: Got, publication: Publication, refusal: Refusal, tally: Tally) -> None:
+        """Put a message that the broker does not take to the dead-letter queue, in the unit of work."""
+        self._bury(
+            item,
+            tally,
+            cmqc.MQRC_PUBLICATION_FAILURE,
+            f"the broker of link {self._link_name} refuses the publication to {publication.topic!r}: {refusal.text}",
+            publication.topic,
+        )
+
+    def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
+        """Return the publications to make of these messages.
+
+        The rest is filtered, cut or dead-lettered, in the unit of work.
+        """
+        taken = []
+        closes = self._environment.guard.closes
+        for item in items:
+            tally.taken += 1
+            try:
+                request = self._consumer.request_of(item.md)
+                publication = self._rule.map(Message(item.md, item.data), request=request)
+            except Unmappable as error:
+                self._bury(item, tally, error.reason, str(error))
+                continue
+            if publication is None:
+                if self._only_taker:
+                    self._bury(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
+                else:
+                    tally.filtered += 1
+                    self.note(tally, item, Outcome.DISCARDED, FILTERED)
+            elif (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
+                self.cut(item, publication.topic, through, publication.hops, tally)
+            elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
+                why = (
+                    f"the broker of link {self._link_name} closes the connection each time at the publication to "
+                    f"{publication.topic!r}"
+                )
+                self._bury(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, publication.topic)
+            else:
+                self._fit(publication)
+                taken.append((item, publication))
+        return taken
+
+    def _fit(self, publication: Publication) -> None:
+        """Give a publication the QoS of the guarantee and no more than the broker takes, and RETAIN where it keeps any."""
+        limits = self._link.limits
+        publication.qos = published_qos(self._config.guarantee, publication.qos, limits.maximum_qos)
+        if publication.retain and not limits.retain_available:
+            publication.retain = False
+            if not self._unretained:
+                self._unretained = True
+                log.warning("mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name)
+
+    def _bury(self, item: Got, tally: Tally, reason: int, why: str, to: str | None = None) -> None:
+        self._dead_letters.put(item.md, item.data, reason, why)
+        tally.dead_lettered += 1
+        self.note(tally, item, Outcome.DEAD_LETTERED, f"{cmqc.reason_name(reason)} ({reason})", to)
+        self.status.wrong(why)

@@ -1,0 +1,70 @@
+"""What `mqbridge check` says of a mapping that is right, and does something else than it seems to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.config import load
+from bridge.mapping.rules.check_warnings import warnings_of
+
+LINKS = "links: {five: {host: h}, three: {host: h, version: 3.1.1}, low: {host: h, maximum_qos: 1}}\n"
+WARNINGS = [
+    (
+        "from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{lime}'}",
+        "{lime} in its destination is no capture (captures: line), and so a message property: a message without it goes to"
+        " the dead-letter queue",
+    ),
+    (
+        "from: {queue: Q}, to: {mqtt: 'a/{device}'}",
+        "{device} in its destination is no capture, and so a message property: a message without it goes to the"
+        " dead-letter queue",
+    ),
+    ("from: {queue: Q}, to: {mqtt: \"a/{device|default:'none'}\"}", ""),
+    ("from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{line}.{usr.device}'}", ""),
+    (
+        "from: {mqtt: a, link: five}, to: {queue: Q}, filter: {qos: 2}",
+        "its filter takes nothing: at-least-once subscribes with QoS 1, and nothing comes with more",
+    ),
+    ("from: {mqtt: a, link: five}, to: {queue: Q}, filter: {qos: [1, 2]}", ""),
+    ("from: {mqtt: a}, to: {queue: Q}, filter: {qos: 2}", ""),
+    (
+        "from: {mqtt: a, link: five}, to: {queue: Q}, guarantee: exactly-once",
+        "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it",
+    ),
+    ("from: {mqtt: a, link: five}, to: {queue: Q}, guarantee: exactly-once, filter: {qos: 2}", ""),
+    (
+        "from: {mqtt: a, link: three}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: A}",
+        "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty",
+    ),
+    ("from: {mqtt: a, link: five}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: A}", ""),
+    (
+        "from: {mqtt: a, link: three}, to: {queue: Q}, filter: {properties: {site: north}}",
+        "its filter looks at properties, which publications of MQTT 3.1.1 have not",
+    ),
+    (
+        "from: {queue: Q}, to: {mqtt: a, link: five}, attributes: {qos: 0}",
+        "attributes.qos is 0, and it publishes with QoS 1, because of at-least-once",
+    ),
+    (
+        "from: {queue: Q}, to: {mqtt: a, link: five}, attributes: {qos: 2}, guarantee: at-most-once",
+        "attributes.qos is 2, and it publishes with QoS 0, because of at-most-once",
+    ),
+    (
+        "from: {queue: Q}, to: {mqtt: a, link: low}, attributes: {qos: 2}",
+        "attributes.qos is 2, and it publishes with QoS 1, because of link low",
+    ),
+    (
+        "from: {queue: Q}, to: {mqtt: a, link: low}, guarantee: exactly-once",
+        "exactly-once needs QoS 2, and its link takes 1 at most",
+    ),
+    ("from: {queue: Q}, to: {mqtt: a, link: five}", ""),
+]
+
+
+@pytest.mark.parametrize(("mapping", "warning"), WARNINGS)
+def test_a_mapping_that_may_disappoint(mapping: str, warning: str, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(f"{LINKS}mappings: {{m: {{{mapping}}}}}\n")
+    assert list(warnings_of(load(file))) == ([f"mapping m: {warning}"] if warning else [])

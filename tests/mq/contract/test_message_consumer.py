@@ -1,0 +1,247 @@
+"""Where mappings take messages from: order, limits, who may open it, units of work, and changes of a topic filter."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
+from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer, remove_subscription
+from bridge.mq.mqi import MQOD, Property
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_rfh2
+
+MANY, LARGE, LONG = 100, 1 << 30, 60.0
+
+
+def bodies(got) -> list[bytes]:
+    """The bodies of messages, without the RFH2 that publications come with."""
+    return [
+        one.data[decode_rfh2(one.data).StrucLength :] if one.md.Format == cmqc.MQFMT_RF_HEADER_2 else one.data
+        for one in got
+    ]
+
+
+def take(consumer, messages=MANY, size=LARGE, seconds=LONG, wait=0.0, **keywords) -> list[bytes]:
+    return bodies(consumer.take(messages, size, seconds, wait, **keywords))
+
+
+def settle(app, consumer) -> None:
+    app.commit()
+    consumer.ended()
+
+
+@pytest.fixture
+def queue(mq):
+    return mq.queue()
+
+
+@pytest.fixture
+def consumer(app, queue):
+    return MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue))
+
+
+@pytest.fixture(autouse=True)
+def mapping(connect):
+    """A name that no mapping has. Its subscriptions end when every application of the test has ended."""
+    name = f"map.{uuid.uuid4().hex[:12]}"
+    yield name
+    connection = connect()
+    remove_subscription(connection, name)
+    connection.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "seconds", "taken"),
+    [
+        (MANY, LARGE, LONG, [b"0000", b"1111", b"2222"]),
+        (2, LARGE, LONG, [b"0000", b"1111"]),
+        (MANY, 4, LONG, [b"0000"]),
+        (MANY, 5, LONG, [b"0000", b"1111"]),
+        (MANY, 1, LONG, [b"0000"]),
+        (MANY, LARGE, 0.0, [b"0000"]),
+    ],
+)
+def test_messages_come_in_order_up_to_the_limits(app, consumer, queue, messages, size, seconds, taken):
+    for body in (b"0000", b"1111", b"2222"):
+        app.put(queue, body)
+    assert take(consumer, messages, size, seconds) == taken
+
+
+def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
+    with pytest.raises(MQError) as error:
+        MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))
+    assert error.value.reason in OPENED_ELSEWHERE
+    consumer.close()
+    app.put(queue, b"1")
+    assert take(MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))) == [b"1"]
+
+
+def test_what_is_backed_out_comes_again_and_tells_how_often(app, consumer, queue):
+    app.put(queue, b"1")
+    counts = []
+    for _ in range(3):
+        (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
+        counts.append(got.md.BackoutCount)
+        app.backout()
+        consumer.ended()
+    assert counts == [0, 1, 2]
+
+
+def test_what_is_taken_for_good_does_not_come_again(app, consumer, queue):
+    app.put(queue, b"1", Persistence=1)
+    assert take(consumer, for_good=True) == [b"1"]
+    app.backout()
+    assert take(consumer) == []
+
+
+def test_messages_come_whole_and_unconverted(app, consumer, queue):
+    text = "Straße".encode("cp500")
+    app.put(queue, text, Format=cmqc.MQFMT_STRING, CodedCharSetId=500)
+    app.put(queue, b"x" * 1_000_000)
+    first, second = consumer.take(MANY, LARGE, LONG, 0.0)
+    assert (first.data, first.md.CodedCharSetId, first.md.Format) == (text, 500, cmqc.MQFMT_STRING)
+    assert (len(second.data), second.Reason) == (1_000_000, cmqc.MQRC_NONE)
+
+
+def test_properties_come_in_an_rfh2(app, consumer, queue):
+    app.connection.put1(
+        MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), b"body"), 0, [Property(name="usr.n", value="v")]
+    )
+    (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
+    header = decode_rfh2(got.data)
+    assert [(one.name, one.content) for one in header.folders] == [("usr", {"n": "v"})]
+    assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
+
+
+def test_a_wait_ends_when_it_is_interrupted(app, queue):
+    asked = itertools.count()
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue), lambda: next(asked) == 1)
+    assert consumer.take(MANY, LARGE, LONG, LONG) == []
+    assert next(asked) == 2
+
+
+def test_messages_are_found_by_their_identifiers(app, consumer, queue):
+    ids = [app.put(queue, body).MsgId for body in (b"1", b"2", b"3")]
+    absent = b"absent".ljust(24, b"\0")
+    assert bodies(consumer.take_exactly([ids[2], absent, ids[0]])) == [b"3", b"1"]
+    settle(app, consumer)
+    assert take(consumer) == [b"2"]
+
+
+def test_an_answer_takes_what_is_kept_of_its_request(mq, app, other, queue):
+    requests = mq.queue()
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue, requests_queue=requests))
+    first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
+    answers = [MQMD(CorrelId=one) for one in (second, bytes(24), b"\1" * 24, second)]
+
+    def found():
+        return [None if one is None else one.data for one in map(consumer.request_of, answers)]
+
+    assert found() == [b"second", None, None, None]
+    app.backout()
+    assert found() == [b"second", None, None, None]
+    app.commit()
+    assert found() == [None] * 4
+    assert consumer.request_of(MQMD(CorrelId=first)).data == b"first"
+    app.commit()
+    consumer.close()
+
+
+def test_a_source_without_its_requests_is_not_left_open(mq, app, other, queue):
+    source = ConsumerSource(mapping="m", queue=queue, requests_queue="NOT.DEFINED")
+    for _ in range(2):
+        with pytest.raises(MQError) as error:
+            MessageConsumer(app.connection, source)
+        assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+
+
+def test_the_depth_is_told(app, consumer, queue):
+    for _ in range(3):
+        app.put(queue)
+    assert consumer.depth == 3
+
+
+# Topics ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topics(mq):
+    """A topic that nobody else publishes to."""
+    return mq.name("topic")
+
+
+def by_topic(app, mapping, topic_filter) -> MessageConsumer:
+    return MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic_filter))
+
+
+def test_publications_wait_while_the_mapping_does_not_run(mq, app, other, mapping, topics):
+    consumer = by_topic(app, mapping, f"{topics}/+/t")
+    app.publish(f"{topics}/1/t", b"1")
+    app.publish(f"{topics}/1/u", b"other")
+    assert take(consumer) == [b"1"]
+    settle(app, consumer)
+    app.connection.disconnect()
+
+    other.publish(f"{topics}/2/t", b"2")
+    again = by_topic(mq.application(), mapping, f"{topics}/+/t")
+    assert again.depth == 1
+    assert take(again) == [b"2"]
+
+
+def test_a_subscription_is_open_for_one_mapping_only(app, other, mapping, topics):
+    consumer = by_topic(app, mapping, topics)
+    with pytest.raises(MQError) as error:
+        by_topic(other, mapping, topics)
+    assert error.value.reason in OPENED_ELSEWHERE
+    consumer.close()
+    app.publish(topics, b"1")
+    assert take(by_topic(other, mapping, topics)) == [b"1"]
+
+
+def test_a_retained_publication_comes_first_and_marked(app, mapping, topics):
+    app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
+    (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
+    folders = {one.name: one.content for one in decode_rfh2(got.data).folders}
+    assert folders["mqps"]["Top"] == topics
+    assert folders["mqps"]["Ret"]
+
+
+def test_when_the_filter_changes_what_waits_comes_first_and_nothing_is_lost(mq, app, other, mapping, topics):
+    consumer = by_topic(app, mapping, f"{topics}/old/#")
+    app.publish(f"{topics}/old/1", b"old 1")
+    app.connection.disconnect()
+
+    app = mq.application()
+    consumer = by_topic(app, mapping, f"{topics}/new/#")
+    other.publish(f"{topics}/old/2", b"old 2")
+    assert take(consumer) == [b"old 1", b"old 2"]
+    assert take(consumer) == []
+    app.backout()
+    consumer.ended()
+    assert take(consumer) == [b"old 1", b"old 2"], "what is not committed keeps the old subscription"
+    settle(app, consumer)
+
+    assert take(consumer) == []
+    other.publish(f"{topics}/old/3", b"nobody's")
+    other.publish(f"{topics}/new/1", b"new 1")
+    assert take(consumer) == [b"new 1"]
+    settle(app, consumer)
+
+    app.connection.disconnect()
+    app = mq.application()
+    consumer = by_topic(app, mapping, f"{topics}/old/#")
+    assert take(consumer) == []
+    other.publish(f"{topics}/old/4", b"old 4")
+    assert take(consumer) == [b"old 4"], "and back again"
+
+
+def test_a_mapping_that_is_removed_leaves_no_subscription(app, other, mapping, topics):
+    consumer = by_topic(app, mapping, topics)
+    other.publish(topics, b"1")
+    assert consumer.remove() == 1
+    other.publish(topics, b"2")
+    assert take(by_topic(app, mapping, topics)) == []

@@ -1,0 +1,155 @@
+"""Where mappings put messages: destinations, identity, identifiers, properties, retained publications, and errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
+from bridge.mq.errors import MQError
+from bridge.mq.message_producer import MessageProducer
+from bridge.mq.mqi import GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_rfh2
+
+RFH2 = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+
+
+def mapped(name: str, body: bytes = b"", *, topic: bool = False, properties=None, retain=False, **md) -> MappedMessage:
+    return MappedMessage(
+        destination=Destination(name, topic),
+        message=Message(MQMD(**md), body),
+        properties=properties or {},
+        retain=retain,
+    )
+
+
+@pytest.fixture
+def producer(app):
+    return MessageProducer(app.connection)
+
+
+def test_messages_wait_for_the_commit_and_keep_their_order(mq, app, other, producer):
+    queues = [mq.queue(), mq.queue()]
+    for number in range(4):
+        producer.put(mapped(queues[number % 2], b"%d" % number))
+    assert other.all(queues[0]) == []
+    app.commit()
+    producer.committed()
+    assert [other.all(queue) for queue in queues] == [[b"0", b"2"], [b"1", b"3"]]
+
+
+def test_a_message_outside_of_the_unit_of_work_is_there_at_once(mq, app, other, producer):
+    queue = mq.queue()
+    producer.put(mapped(queue, b"in"))
+    producer.put(mapped(queue, b"out"), syncpoint=False)
+    app.backout()
+    assert other.all(queue) == [b"out"]
+
+
+def test_few_handles_reach_many_destinations(mq, app, other):
+    queues = [mq.queue() for _ in range(5)]
+    producer = MessageProducer(app.connection, handles=2)
+    for _ in range(2):
+        for queue in queues:
+            producer.put(mapped(queue, b"x"))
+    app.commit()
+    assert [other.all(queue) for queue in queues] == [[b"x", b"x"]] * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(b"", False), (b"mine".ljust(24, b"\0"), True)],
+)
+def test_the_message_identifier_is_new_unless_it_is_given(mq, app, producer, given, kept):
+    queue = mq.queue()
+    producer.put(mapped(queue, **({"MsgId": given} if given else {})))
+    app.commit()
+    found = app.take(queue).md.MsgId
+    assert found != cmqc.MQMI_NONE
+    assert (found == given) is kept
+
+
+def test_the_user_identifier_is_set_where_it_is_given(mq, app, producer):
+    queue = mq.queue()
+    producer.put(mapped(queue, UserIdentifier=b"sensor"))
+    producer.put(mapped(queue))
+    app.commit()
+    users = [app.take(queue).md.UserIdentifier.rstrip(b" \0") for _ in range(2)]
+    assert users[0] == b"sensor"
+    assert users[1] != b"sensor"
+
+
+def test_properties_stand_beside_the_message(mq, app, producer):
+    queue = mq.queue()
+    properties = {"mqtt.clientId": "c", "mqtt.qos": 1, "site": "Köln", "usr.big": 1 << 40, "usr.late": True}
+    producer.put(mapped(queue, b"body", properties=properties, Format=cmqc.MQFMT_STRING))
+    app.commit()
+    got = app.get(app.open_queue(queue), RFH2)
+    header = decode_rfh2(got.data)
+    folders = {one.name: one.content for one in header.folders}
+    assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
+    assert folders["mqtt"] == {"clientId": "c", "qos": 1}
+    assert folders["usr"] == {"site": "Köln", "big": 1 << 40, "late": True}
+
+
+def test_publications_to_topics_are_retained_where_they_are_to_be(mq, app, other, producer):
+    topic = mq.name("topic")
+    _, queue = other.subscribe(topic)
+    producer.put(mapped(topic, b"1", topic=True, retain=True))
+    producer.put(mapped(topic, b"2", topic=True))
+    app.commit()
+    assert other.drain(queue, cmqc.MQGMO_NO_PROPERTIES) == [b"1", b"2"]
+    _, late = other.subscribe(topic)
+    assert other.drain(late, cmqc.MQGMO_NO_PROPERTIES) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "body", "reason"),
+    [
+        ("MAXDEPTH(0)", b"", cmqc.MQRC_Q_FULL),
+        ("PUT(DISABLED)", b"", cmqc.MQRC_PUT_INHIBITED),
+        ("MAXMSGL(2)", b"123", cmqc.MQRC_MSG_TOO_BIG_FOR_Q),
+    ],
+)
+def test_what_a_destination_refuses_is_told_with_its_name(mq, app, producer, attributes, body, reason):
+    queue = mq.queue(attributes)
+    with pytest.raises(MQError, match=queue) as error:
+        producer.put(mapped(queue, body))
+    assert error.value.reason == reason
+
+
+def test_a_queue_that_is_not_defined_is_told_and_found_once_it_is(mq, app, other, producer):
+    name = mq.name("LATER")
+    with pytest.raises(MQError, match=name) as error:
+        producer.put(mapped(name))
+    assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    mq.queue(name=name)
+    producer.put(mapped(name, b"1"))
+    app.commit()
+    assert other.all(name) == [b"1"]
+
+
+def test_what_is_kept_of_a_request_has_its_msgid(mq, app, other, producer):
+    queue, kept = mq.queue(), mq.queue()
+    request = mapped(queue, b"question")
+    request.kept = KeptRequest(kept, Message(MQMD(), b"way back"))
+    producer.put(request)
+    producer.put(request)
+    app.commit()
+    found = [(app.take(kept), app.take(queue)) for _ in range(2)]
+    assert [(one.data, two.data) for one, two in found] == [(b"way back", b"question")] * 2
+    assert all(one.md.MsgId == two.md.MsgId != cmqc.MQMI_NONE for one, two in found)
+    assert found[0][0].md.MsgId != found[1][0].md.MsgId
+
+
+def test_nothing_is_kept_of_a_request_to_nowhere(mq, app, other, producer):
+    kept = mq.queue()
+    for destination, keeper, named in (("NOT.DEFINED", kept, "queue NOT.DEFINED"), (mq.queue(), "NO.KEEPER", "NO.KEEPER")):
+        request = mapped(destination, b"question")
+        request.kept = KeptRequest(keeper, Message(MQMD(), b"way back"))
+        with pytest.raises(MQError, match=named) as error:
+            producer.put(request)
+        assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    app.commit()
+    assert other.all(kept) == []

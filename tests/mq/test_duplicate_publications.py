@@ -1,0 +1,41 @@
+"""What came by two subscriptions of a mapping counts once, whatever is backed out."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mq.duplicate_publications import DuplicatePublications
+from bridge.mq.mqi import Got
+from bridge.wire.mq import MQMD
+
+
+def got(number: int, data: bytes = b"x", **md) -> Got:
+    return Got(md=MQMD(MsgId=b"%024d" % number, **md), data=data)
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "fresh"),
+    [
+        ([], [got(1)], [1]),
+        ([got(1)], [got(2)], []),
+        ([got(1, b"old")], [got(2, b"new")], [2]),
+        ([got(1)], [got(2), got(3)], [3]),
+        ([got(1), got(2)], [got(3), got(4), got(5)], [5]),
+        ([got(1, b"a"), got(2, b"b")], [got(3, b"b"), got(4, b"c")], [4]),
+        ([got(1), got(1)], [got(2), got(3)], [3]),
+        ([got(1)], [got(2), got(2)], []),
+        ([got(1, PutTime=b"12000000")], [got(2, PutTime=b"12000001")], [2]),
+        ([got(1, CorrelId=b"1" * 24)], [got(2, CorrelId=b"2" * 24)], []),
+    ],
+)
+def test_a_publication_counts_once(former, new, fresh):
+    duplicates = DuplicatePublications()
+    duplicates.note(former)
+    assert duplicates.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
+
+
+def test_what_is_backed_out_is_fresh_or_left_out_as_before():
+    duplicates = DuplicatePublications()
+    duplicates.note([got(1)])
+    new = [got(2), got(3)]
+    assert duplicates.fresh(new) == duplicates.fresh(new) == [new[1]]
