@@ -19,9 +19,9 @@ from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
+from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD
-from bridge.mq.progress import Progress
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 
@@ -113,10 +113,10 @@ class Replay:
         """Look for the record of an earlier run. Raises MQError."""
         self._connection = connection
         self._producer = MessageProducer(connection)
-        self._progress = Progress(connection, f"replay {run}")
+        self._state = MappingState(connection, f"replay {run}")
         self.run = run
         self.destination = destination
-        record = self._progress.load()
+        record = self._state.load()
         self.position = Position() if record is None else msgspec.json.decode(record, type=Position)
         #: it was asked to stop
         self.stopping = False
@@ -183,7 +183,7 @@ class Replay:
             self._pausing = False
 
     def _commit(self) -> None:
-        self._progress.save(msgspec.json.encode(self.position))
+        self._state.save(msgspec.json.encode(self.position))
         self._connection.commit()
         self._producer.committed()
 

@@ -12,8 +12,9 @@ import msgspec
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
-from bridge.mq.progress import Progress
+from bridge.mq.mapping_state import MappingState
+from bridge.mq.mqi import Connection
+from bridge.mq.state_queue import StateQueue
 from bridge.wire import cmqc
 
 _WHAT = "session"
@@ -51,7 +52,7 @@ class LinkSessions:
     def load(self, mapping: str) -> LinkSession | None:
         """Return what is on record of a mapping; None where nothing is. Raises MQError."""
         try:
-            data = Progress(self._connection, mapping, what=_WHAT).load()
+            data = MappingState(self._connection, mapping, what=_WHAT).load()
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
@@ -63,7 +64,7 @@ class LinkSessions:
     def save(self, session: LinkSession) -> None:
         """Put a session on record, and commit. Raises MQError."""
         try:
-            Progress(self._connection, session.mapping, what=_WHAT).save(msgspec.msgpack.encode(session))
+            MappingState(self._connection, session.mapping, what=_WHAT).save(msgspec.msgpack.encode(session))
             self._connection.commit()
         except MQError as error:
             if error.reason not in _NO_QUEUE:
@@ -71,30 +72,23 @@ class LinkSessions:
 
     def remove(self, mapping: str) -> None:
         """Forget the session of a mapping, and commit. Raises MQError."""
-        Progress(self._connection, mapping, what=_WHAT).remove()
+        MappingState(self._connection, mapping, what=_WHAT).remove()
         self._connection.commit()
 
     def all(self, owner: str) -> list[LinkSession]:
         """Return the sessions of a bridge. Raises MQError."""
-        options = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
         try:
-            handle = self._connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), options)
+            queue = StateQueue(self._connection, MAPPING_STATE_QUEUE)
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
             return []
         found: dict[str, LinkSession] = {}
-        how = cmqc.MQGMO_BROWSE_FIRST
         try:
-            while True:
-                data = self._connection.get(handle, GetOptions(Options=how)).data
-                how = cmqc.MQGMO_BROWSE_NEXT
+            for got in queue.browse():
                 with contextlib.suppress(msgspec.DecodeError):
-                    session = msgspec.msgpack.decode(data[1:], type=LinkSession)
+                    session = msgspec.msgpack.decode(got.data[1:], type=LinkSession)
                     found[session.mapping] = session
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
         finally:
-            self._connection.close(handle)
+            queue.close()
         return [one for one in found.values() if one.owner == owner]

@@ -19,14 +19,13 @@ from collections.abc import Callable
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mapping.telemetry.session_record import SessionRecord, StateKey, UnknownRecord, decode, encode
 from bridge.mq.backend import unreadable
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import Connection
+from bridge.mq.state_queue import StateQueue
 from bridge.mq.worker import Fenced, Stopped
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +39,6 @@ LONGEST_DOUBT = 600.0
 
 #: Seconds between looks for the receipts of the bridge before.
 CLAIM_INTERVAL = 0.1
-
-_OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-_PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -74,34 +70,24 @@ class PersistentState:
     def __init__(self, connection: Connection, identifiers: Identifiers) -> None:
         self._connection = connection
         self._identifiers = identifiers
-        self._handle = connection.open(MQOD(ObjectName=STATE_QUEUE), _OPTIONS)
+        self._queue = StateQueue(connection, STATE_QUEUE)
 
-    def _put(self, mark: bytes, body: bytes, options: int = 0) -> bytes:
+    def _put(self, mark: bytes, body: bytes, options: int = cmqc.MQPMO_NONE) -> bytes:
         msg_id = self._identifiers.next()
-        md = MQMD(MsgId=msg_id, CorrelId=mark, Persistence=cmqc.MQPER_PERSISTENT)
-        self._connection.put(self._handle, Message(md, body), _PUT | options)
+        self._queue.put(mark, body, msg_id=msg_id, options=options)
         return msg_id
 
-    def save(self, record: SessionRecord, sequence: int, options: int = 0) -> bytes:
+    def save(self, record: SessionRecord, sequence: int, options: int = cmqc.MQPMO_NONE) -> bytes:
         """Put a record; returns its MsgId."""
         return self._put(RECORD_MARK, encode(record, sequence), options)
 
-    def receipt(self, options: int = 0) -> bytes:
+    def receipt(self, options: int = cmqc.MQPMO_NONE) -> bytes:
         """Put a receipt; returns its MsgId."""
         return self._put(RECEIPT_MARK, b"", options)
 
     def remove(self, msg_id: bytes) -> bool:
         """Get a message of the queue for good; False for one that is not there any more."""
-        try:
-            self._connection.get(
-                self._handle,
-                GetOptions(Options=cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MsgId=msg_id, MaxLength=0),
-            )
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
-            return False
-        return True
+        return self._queue.remove(msg_id=msg_id) is not None
 
     def spend(self, receipt: bytes) -> None:
         """Take the receipt of the unit of work before away. Raises Fenced where another bridge has done so.
@@ -119,26 +105,19 @@ class PersistentState:
 
     def owner(self) -> Owner | None:
         """Return the bridge that has the transmission queue; None where no message says so."""
+        owner = next(self._queue.browse(OWNER_MARK), None)
+        if owner is None:
+            return None
         try:
-            options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST, CorrelId=OWNER_MARK)
-            return msgspec.msgpack.decode(self._connection.get(self._handle, options).data, type=Owner)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
+            return msgspec.msgpack.decode(owner.data, type=Owner)
         except msgspec.DecodeError:
             log.warning("%s: the message that names the owner cannot be read", STATE_QUEUE)
         return None
 
     def own(self, workers: int) -> list[bytes]:
         """Become the owner, with a receipt for each worker's first unit of work, and commit; returns the receipts."""
-        while True:
-            try:
-                options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT, CorrelId=OWNER_MARK)
-                self._connection.get(self._handle, options)
-            except MQError as error:
-                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                    break
-                raise
+        while self._queue.remove(OWNER_MARK) is not None:
+            pass
         owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid())
         self._put(OWNER_MARK, msgspec.msgpack.encode(owner))
         receipts = [self.receipt() for _ in range(workers)]
@@ -153,7 +132,11 @@ class PersistentState:
         until = time.monotonic() + LONGEST_DOUBT
         told = False
         while True:
-            receipts = [msg_id for msg_id in self._receipts() if msg_id.startswith(former.prefix)]
+            receipts = [
+                got.md.MsgId
+                for got in self._queue.browse(RECEIPT_MARK, with_body=False)
+                if got.md.MsgId.startswith(former.prefix)
+            ]
             taken = sum([self.remove(msg_id) for msg_id in receipts])
             if taken >= former.workers or time.monotonic() >= until:
                 if taken < former.workers:
@@ -171,35 +154,6 @@ class PersistentState:
                 raise Stopped
             time.sleep(CLAIM_INTERVAL)
 
-    def _receipts(self) -> list[bytes]:
-        """Return the MsgIds of all receipts."""
-        found: list[bytes] = []
-        how = cmqc.MQGMO_BROWSE_FIRST
-        while True:
-            options = GetOptions(Options=how | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, CorrelId=RECEIPT_MARK, MaxLength=0)
-            try:
-                found.append(self._connection.get(self._handle, options).md.MsgId)
-            except MQError as error:
-                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                    return found
-                raise
-            how = cmqc.MQGMO_BROWSE_NEXT
-
-    def holds(self, msg_id: bytes) -> bool:
-        """Return whether a message with this MsgId is on the queue, committed."""
-        try:
-            self._connection.get(
-                self._handle,
-                GetOptions(
-                    Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MsgId=msg_id, MaxLength=0
-                ),
-            )
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return False
-            raise
-        return True
-
     def was_committed(self, receipt: bytes, before: bytes, lost: float) -> bool:
         """Return whether the unit of work that puts `receipt` and takes `before` away was committed.
 
@@ -207,11 +161,11 @@ class PersistentState:
         neither message is to be seen: MQError, look later. After `LONGEST_DOUBT` the queue manager is through with it, and
         somebody else has taken `before` away: the unit of work was backed out, or its receipt would be there.
         """
-        if self.holds(receipt):
+        if self._queue.holds(receipt):
             return True
-        if self.holds(before):
+        if self._queue.holds(before):
             return False
-        if self.holds(receipt):
+        if self._queue.holds(receipt):
             return True  # between the two looks
         self.check_owner()
         if time.monotonic() - lost >= LONGEST_DOUBT:
@@ -226,15 +180,7 @@ class PersistentState:
         """
         records: dict[StateKey, tuple[bytes, SessionRecord]] = {}
         needless: list[bytes] = []
-        how = cmqc.MQGMO_BROWSE_FIRST
-        while True:
-            try:
-                got = self._connection.get(self._handle, GetOptions(Options=how))
-            except MQError as error:
-                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                    return records, needless
-                raise
-            how = cmqc.MQGMO_BROWSE_NEXT
+        for got in self._queue.browse():
             if got.md.CorrelId == RECEIPT_MARK:
                 if not got.md.MsgId.startswith(self._identifiers.prefix):
                     needless.append(got.md.MsgId)
@@ -242,6 +188,7 @@ class PersistentState:
                 self._read(got.md.MsgId, got.data, records, needless)
             elif got.md.CorrelId != OWNER_MARK:
                 raise unreadable(got.md.MsgId, "its CorrelId is none of the bridge's")
+        return records, needless
 
     @staticmethod
     def _read(

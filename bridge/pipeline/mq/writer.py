@@ -1,4 +1,4 @@
-"""Writes: rows put as messages in units of work, each with the state that says so (`bridge.pipeline.mq.marker`).
+"""Writes: rows put as messages in units of work, each with the state that says so (`bridge.pipeline.mq.writer_state`).
 
 A streaming query puts each batch exactly once, whatever is killed when: the identity is the query's, which its checkpoint
 keeps, the batch's and the partition's. A batch write puts each row once however often Spark runs its tasks again; that of
@@ -25,10 +25,10 @@ from bridge.mq.errors import MQError
 from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import Connection
 from bridge.pipeline import task
-from bridge.pipeline.mq.marker import Marker, digest
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.mq.sink_options import SinkOptions, opened
+from bridge.pipeline.mq.writer_state import WriterState, digest
 from bridge.pipeline.refusal import Refusal
 from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
@@ -45,7 +45,7 @@ class Written(WriterCommitMessage):
 
     def __init__(self, messages: int, *, marked: bool = True) -> None:
         self.messages = messages
-        #: there is a marker of the partition; of one without rows there is none
+        #: there is a state of the partition; of one without rows there is none
         self.marked = marked
 
 
@@ -88,7 +88,7 @@ class MqWriter(DataSourceArrowWriter):
             return
         with self._options.queue_manager.connected() as connection:
             for partition in partitions:
-                Marker(connection, self._identity(partition)).discard()
+                WriterState(connection, self._identity(partition)).discard()
                 connection.commit()
 
     def _identity(self, partition: int) -> Identity:
@@ -127,27 +127,27 @@ def put_all(
     if first is None:
         return Written(0, marked=False)
     with options.queue_manager.connected() as connection:
-        marker = Marker(connection, identity)
-        already = marker.take()
+        state = WriterState(connection, identity)
+        already = state.take()
         if already is None:
             connection.backout()  # the state goes back to where it was
             return Written(0)
-        unit = Unit(connection, options, refusals, asynchronous=asynchronous, part=marker.parts)
+        unit = Unit(connection, options, refusals, asynchronous=asynchronous, part=state.parts)
         messages = 0
         row: Row | None = first
         while row is not None:
             if already and already[key := digest(*row)] > 0:
                 already[key] -= 1
             elif unit.full:
-                marker.leave([digest(*one) for one in unit.rows])
+                state.leave([digest(*one) for one in unit.rows])
                 unit.commit()
-                marker.take()
+                state.take()
                 continue
             else:
                 unit.put(row)
                 messages += 1
             row = next(rows, None)
-        marker.leave(None)
+        state.leave(None)
         unit.commit()
     return Written(messages)
 

@@ -12,9 +12,9 @@ from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.errors import MQError
 from bridge.mq.host import Host
 from bridge.mq.link_sessions import LinkSessions
+from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection
-from bridge.mq.progress import Progress
 from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
 
@@ -52,7 +52,7 @@ class MappingEnvironment:
         """End what is on record of how far a mapping has come that is no more."""
 
         def remove(connection: Connection) -> None:
-            Progress(connection, mapping).remove()
+            MappingState(connection, mapping).remove()
             connection.commit()
 
         self._with_connection(remove)

@@ -19,8 +19,8 @@ from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.mapping.publication import Publication
 from bridge.mq.errors import MQError
+from bridge.mq.mapping_state import MappingState
 from bridge.mq.mqi import Connection, Got
-from bridge.mq.progress import Progress
 from bridge.mqtt.link import Refusal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
@@ -62,12 +62,12 @@ class ExactlyOnceRunner(ToLinkRunner):
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._progress = Progress(connection, self.mapping)
+        self._state = MappingState(connection, self.mapping)
         self._close_recording()
         self._recording = self._environment.connect(f"record of mapping {self.mapping}")
-        self._record = Progress(self._recording, self.mapping)
+        self._record = MappingState(self._recording, self.mapping)
         # Before anything is taken: while the record is not to be read, a unit of work of before is under way.
-        self._progress.load()
+        self._state.load()
         self._uncertain = True
 
     def lost(self) -> None:
@@ -120,7 +120,7 @@ class ExactlyOnceRunner(ToLinkRunner):
 
     def _go_on(self, connection: Connection) -> None:
         """Finish the batch that is on record, in parts where the broker takes fewer at once than it did."""
-        data = self._progress.load()
+        data = self._state.load()
         record = msgspec.msgpack.decode(data, type=Record) if data else Record()
         if record.releasing:
             self._release(record.releasing)
@@ -169,7 +169,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         mid_of = {id(publication): mid for mid, (_, publication) in numbered.items()}
         self.deliver(list(numbered.values()), tally, send)
         if numbered or dup:
-            self._progress.save(msgspec.msgpack.encode(Record(sending=list(still), releasing=accepted)))
+            self._state.save(msgspec.msgpack.encode(Record(sending=list(still), releasing=accepted)))
         self.commit(connection, tally)
         # From here on a failure is no reason to send again, unless the broker has lost the session.
         self._uncertain = True

@@ -16,8 +16,8 @@ from bridge.mapping.rules.guarantee import GUARANTEED_QOS
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.link_sessions import LinkSession, LinkSessions
+from bridge.mq.mapping_state import MappingState, forget_record
 from bridge.mq.mqi import Connection
-from bridge.mq.progress import Progress, forget_record
 from bridge.mqtt.link import LinkPhase, Received
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
@@ -126,8 +126,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         if self._exactly:
-            self._progress = Progress(connection, self.mapping)
-            record = self._progress.load()
+            self._state = MappingState(connection, self.mapping)
+            record = self._state.load()
             self._received = set(msgspec.msgpack.decode(record, type=list[int])) if record else set()
         else:
             # Of a time when it was exactly-once: its message ids would be taken for those of publications to come.
@@ -188,7 +188,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self._link_name,
             )
             # On record before anything of the new session is: its message ids begin anew.
-            self._progress.save(None)
+            self._state.save(None)
             connection.commit()
             self._earlier, self._received = self._received, set()
         self._recorded_session = session
@@ -205,5 +205,5 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         received = self._received.difference(self._released)
         received.update(item.mid for item in items if item.qos == 2 and item.generation >= self._recorded_session)
         if received != self._received:
-            self._progress.save(msgspec.msgpack.encode(sorted(received)))
+            self._state.save(msgspec.msgpack.encode(sorted(received)))
         return received

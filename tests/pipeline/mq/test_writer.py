@@ -18,12 +18,12 @@ from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
-from bridge.pipeline.mq import marker as markers
 from bridge.pipeline.mq import writer
-from bridge.pipeline.mq.marker import Marker
+from bridge.pipeline.mq import writer_state as markers
 from bridge.pipeline.mq.offset import Offset
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.pipeline.mq.sink_options import SinkOptions
+from bridge.pipeline.mq.writer_state import WriterState
 from bridge.pipeline.refusal import REFUSAL_TYPE
 from bridge.pipeline.schema import TEXT_MAP
 from bridge.pipeline.task import Identity
@@ -125,12 +125,12 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     monkeypatch.setattr(writer, "MESSAGES", 3)
     identity = Identity(f"zombie {commits}", 0, 0)
     connection = options.queue_manager.connect()
-    marker = Marker(connection, identity)
-    assert marker.take() == Counter()
+    state = WriterState(connection, identity)
+    assert state.take() == Counter()
     unit = writer.Unit(connection, options)
     for row in writer._messages(options, identity, batches(ROWS)):
         unit.put(row)
-    marker.leave(None)
+    state.leave(None)
     second = threading.Thread(target=writer.put_all, args=(options, identity, batches(ROWS)))
     with fault(APPLICATION_NAME) as verbs:
         second.start()
@@ -248,7 +248,7 @@ def passing(name: str) -> Identity:
 
 def discard(options: SinkOptions, identity: Identity) -> None:
     with options.queue_manager.connected() as connection:
-        Marker(connection, identity).discard()
+        WriterState(connection, identity).discard()
         connection.commit()
 
 
@@ -266,9 +266,9 @@ def test_what_two_attempts_founded_at_the_same_time_goes(
 ) -> None:
     before = queues.depth(MAPPING_STATE_QUEUE)
     writer.put_all(options, passing("two"), batches(ROWS))
-    anchor: Callable[..., bytes | None] = Marker._anchor
+    anchor: Callable[..., bytes | None] = WriterState._anchor
     looks = iter([True, False])
-    monkeypatch.setattr(Marker, "_anchor", lambda marker, *how: None if next(looks, False) else anchor(marker, *how))
+    monkeypatch.setattr(WriterState, "_anchor", lambda state, *how: None if next(looks, False) else anchor(state, *how))
     assert writer.put_all(options, passing("two"), batches(ROWS)).messages == 0
     assert queues.depth(MAPPING_STATE_QUEUE) == before + 4
     discard(options, passing("two"))
@@ -279,7 +279,7 @@ def test_a_task_that_outlives_its_write_leaves_nothing_behind(options: SinkOptio
     """It has the state in a unit of work, which the queue manager backs out when the task is killed."""
     before = queues.depth(MAPPING_STATE_QUEUE)
     connection = options.queue_manager.connect()
-    Marker(connection, passing("outlives")).take()
+    WriterState(connection, passing("outlives")).take()
     ends = threading.Thread(target=discard, args=(options, passing("outlives")))
     with fault(APPLICATION_NAME) as verbs:
         ends.start()

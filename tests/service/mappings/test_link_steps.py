@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mq.progress import Progress
+from bridge.mq.mapping_state import MappingState
 from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
@@ -82,7 +82,7 @@ def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lo
     scene.run(config, lambda: scene.depth("OUT") >= 6 and scene.settled())
     before = scene.bodies("OUT")
     assert before == [b"1", b"2", b"3", b"4", b"5", b"6"]
-    record = Progress(scene.application, "map")
+    record = MappingState(scene.application, "map")
     record.save(msgspec.msgpack.encode([1, 2, 3, 4]))
     scene.application.commit()
     scene.broker.session = False
@@ -139,7 +139,7 @@ def test_a_unit_of_work_that_has_not_ended_is_waited_for(scene: Scene) -> None:
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
     scene.run(config, scene.settled)
     old = scene.connect("another")
-    Progress(old, "map").save(msgspec.msgpack.encode([1]))
+    MappingState(old, "map").save(msgspec.msgpack.encode([1]))
     scene.broker.send(b"1")
     runner = scene.runner(config)
     until(lambda: "MQRC_UOW_IN_PROGRESS" in runner.status.last_error)
@@ -177,7 +177,7 @@ def test_messages_with_one_and_the_same_message_identifier(scene: Scene) -> None
 
 def test_a_message_on_record_that_is_gone_leaves_no_message_id_behind(scene: Scene) -> None:
     """Whatever took it: the broker must not take the next message under its message id for a repetition."""
-    record = Progress(scene.application, "map")
+    record = MappingState(scene.application, "map")
     assert record.load() is None
     record.save(msgspec.msgpack.encode(Record(sending=[(1, b"gone".ljust(24, b"\0")), (2, b"here".ljust(24, b"\0"))])))
     scene.application.commit()

@@ -13,8 +13,8 @@ import pytest
 from bridge.config import Configuration, load
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.rules.check import problems
+from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
-from bridge.mq.progress import Progress
 from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
 from bridge.service.mappings import from_link
 from bridge.service.mappings.environment import MappingEnvironment
@@ -252,7 +252,7 @@ def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> N
     exactly = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee="exactly-once")
     at_least = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
     scene.run(exactly, scene.settled)
-    record = Progress(scene.application, "map")
+    record = MappingState(scene.application, "map")
     record.load()
     record.save(msgspec.msgpack.encode([1]))
     scene.application.commit()

@@ -15,40 +15,23 @@ from __future__ import annotations
 import hashlib
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import Connection
+from bridge.mq.state_queue import StateQueue
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
 
 #: What stands before a record; a message of no bytes says that there is none.
 _MARK = b"R"
-_OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
-class Progress:
+class MappingState:
     """The record of one mapping. One connection at a time saves it."""
 
     def __init__(self, connection: Connection, mapping: str, *, what: str = "mapping") -> None:
         """Open the queue; `what` tells records of one mapping apart. Raises MQError."""
         self._connection = connection
         self._correl_id = hashlib.sha256(f"mqbridge {what} {mapping}".encode()).digest()[:24]
-        self._handle = connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), _OPTIONS)
-
-    def _get(self, options: int, room: int | None = None) -> bytes | None:
-        """Return a record of this mapping; None when there is none, or no further one."""
-        wanted = GetOptions(
-            Options=options | cmqc.MQGMO_FAIL_IF_QUIESCING,
-            MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
-            CorrelId=self._correl_id,
-            MaxLength=room,
-        )
-        try:
-            return self._connection.get(self._handle, wanted).data
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return None
-            raise
+        self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
 
     def load(self) -> bytes | None:
         """Return the record that was committed last; None without one.
@@ -56,11 +39,7 @@ class Progress:
         Not called within a unit of work: it may commit one. Raises MQError; with MQRC_UOW_IN_PROGRESS another connection,
         which may be lost, is just replacing the record.
         """
-        found = []
-        how = cmqc.MQGMO_BROWSE_FIRST
-        while (data := self._get(how)) is not None:
-            found.append(data)
-            how = cmqc.MQGMO_BROWSE_NEXT
+        found = [got.data for got in self._queue.browse(self._correl_id)]
         if len(found) == 1:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,
@@ -75,34 +54,25 @@ class Progress:
     def save(self, record: bytes | None) -> None:
         """Replace the record, in the unit of work of the connection; None says that there is none. Raises MQError."""
         body = b"" if record is None else _MARK + record
-        if not self._take_oldest():
-            self._put(body)
-        self._put(body)
+        if self._queue.remove(self._correl_id) is None:
+            self._queue.put(self._correl_id, body)
+        self._queue.put(self._correl_id, body)
 
     def remove(self) -> bool:
         """Let nothing be left of the mapping, in the unit of work of the connection; whether there was anything.
 
         Raises MQError.
         """
-        if not self._take_oldest():
-            return False
-        while self._take_oldest():
-            pass
-        return True
-
-    def _take_oldest(self) -> bool:
-        return self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, 0) is not None
-
-    def _put(self, body: bytes) -> None:
-        md = MQMD(CorrelId=self._correl_id, Persistence=cmqc.MQPER_PERSISTENT)
-        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
-        self._connection.put(self._handle, Message(md, body), options)
+        found = False
+        while self._queue.remove(self._correl_id) is not None:
+            found = True
+        return found
 
 
 def forget_record(connection: Connection, mapping: str) -> None:
     """Let nothing be left of how far a mapping had come, and commit; where there is no such queue, there is no record."""
     try:
-        if Progress(connection, mapping).remove():
+        if MappingState(connection, mapping).remove():
             connection.commit()
     except MQError as error:
         if error.reason not in _NO_QUEUE:

@@ -25,10 +25,10 @@ import msgspec
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import Connection
+from bridge.mq.state_queue import StateQueue
 from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
 
 #: Milliseconds to wait for the end of another attempt's unit of work.
 PATIENCE: Final = 60_000
@@ -38,10 +38,9 @@ EXPIRY: Final = 30 * 24 * 3600 * 10
 FAREWELL: Final = 5_000
 _DIGEST: Final = 12
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_OPTIONS: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
-class State(msgspec.Struct, array_like=True, frozen=True):
+class PartitionState(msgspec.Struct, array_like=True, frozen=True):
     """What a partition has put: all batches before `batch`, and of that one `parts` units of work, or all of it."""
 
     batch: int
@@ -62,7 +61,7 @@ def digest(message: Message, *beside: object) -> bytes:
     return hashlib.blake2b(row, digest_size=_DIGEST).digest()
 
 
-class Marker:
+class WriterState:
     """The state of one partition, held by one connection. Every method raises MQError."""
 
     def __init__(self, connection: Connection, identity: Identity) -> None:
@@ -71,7 +70,7 @@ class Marker:
         key = f"{identity.query}\0{identity.partition}".encode()
         self._anchor_mark = b"SPKA" + hashlib.sha256(key).digest()[:20]
         try:
-            self._handle = connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), _OPTIONS)
+            self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
         except MQError as error:
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                 raise MQError(
@@ -80,21 +79,21 @@ class Marker:
                 ) from error
             raise
         self._state_mark, self._tally_mark = self._marks(self._anchor() or self._founded())
-        self._taken: State | None = None
+        self._taken: PartitionState | None = None
 
     def take(self) -> Counter[bytes] | None:
         """Take the state in a unit of work; return the rows of this batch that were put already.
 
         Return None when all of them were.
         """
-        state = self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_WAIT, self._state_mark, PATIENCE)
+        state = self._queue.take(self._state_mark, wait=PATIENCE)
         if state is None:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,
                 f"another attempt at partition {self._identity.partition} of {self._identity.query} has not ended in"
                 f" {PATIENCE // 1000} s",
             )
-        found = msgspec.msgpack.decode(state, type=State)
+        found = msgspec.msgpack.decode(state, type=PartitionState)
         if self._taken is not None and found != self._taken:
             raise Superseded(f"partition {self._identity.partition} of {self._identity.query} is worked on elsewhere")
         self._taken = found
@@ -115,22 +114,21 @@ class Marker:
         parts = taken.parts if taken.batch == identity.batch else 0
         if rows is None:
             for _ in range(taken.parts):
-                self._get(cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, self._tally_mark, room=0)
+                self._queue.remove(self._tally_mark)
             parts = 0
         else:
-            self._put(self._tally_mark, b"".join(rows), cmqc.MQPMO_SYNCPOINT)
+            self._put(self._tally_mark, b"".join(rows))
             parts += 1
-        self._taken = State(identity.batch, rows is None, parts, identity.query, identity.partition)
-        self._put(self._state_mark, msgspec.msgpack.encode(self._taken), cmqc.MQPMO_SYNCPOINT)
+        self._taken = PartitionState(identity.batch, rows is None, parts, identity.query, identity.partition)
+        self._put(self._state_mark, msgspec.msgpack.encode(self._taken))
 
     def discard(self) -> None:
         """Take the anchor, the state and the tallies away, in the unit of work: for a write that nobody runs again."""
-        how = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
-        while (anchor := self._anchor(how)) is not None:
-            state, tally = self._marks(anchor)
+        while (anchor := self._queue.remove(self._anchor_mark)) is not None:
+            state, tally = self._marks(anchor.md.MsgId)
             # A task that nobody waits for may have the state in a unit of work, which ends when the task is killed.
-            self._get(how | cmqc.MQGMO_WAIT, state, FAREWELL, room=0)
-            while self._get(how, tally, room=0) is not None:
+            self._queue.remove(state, wait=FAREWELL)
+            while self._queue.remove(tally) is not None:
                 pass
 
     # The queue -------------------------------------------------------------------------------------------------------
@@ -139,31 +137,18 @@ class Marker:
     def _marks(anchor: bytes) -> tuple[bytes, bytes]:
         return b"SPKS" + anchor[4:], b"SPKT" + anchor[4:]
 
-    def _anchor(self, how: int = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG) -> bytes | None:
+    def _anchor(self) -> bytes | None:
         """Return the MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
-        try:
-            got = self._connection.get(
-                self._handle,
-                GetOptions(
-                    Options=how,
-                    MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
-                    CorrelId=self._anchor_mark,
-                    MaxLength=0,
-                ),
-            )
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return None
-            raise
-        return got.md.MsgId
+        anchor = next(self._queue.browse(self._anchor_mark, with_body=False), None)
+        return None if anchor is None else anchor.md.MsgId
 
     def _founded(self) -> bytes:
         """Put an anchor, and before it a state that says that nothing was put yet; return the anchor."""
         anchor = b"SPKA" + os.urandom(20)
-        first = State(-1, True, 0, self._identity.query, self._identity.partition)
+        first = PartitionState(-1, True, 0, self._identity.query, self._identity.partition)
         # Both or none: there is no unit of work yet.
-        self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first), cmqc.MQPMO_SYNCPOINT)
-        self._put(self._anchor_mark, b"", cmqc.MQPMO_SYNCPOINT, anchor)
+        self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first))
+        self._put(self._anchor_mark, b"", anchor)
         self._connection.commit()
         found = self._anchor()
         if found is None:
@@ -172,28 +157,11 @@ class Marker:
 
     def _tally(self) -> Counter[bytes]:
         rows: Counter[bytes] = Counter()
-        how = cmqc.MQGMO_BROWSE_FIRST
-        while (data := self._get(how, self._tally_mark)) is not None:
+        for got in self._queue.browse(self._tally_mark):
+            data = got.data
             rows.update(data[at : at + _DIGEST] for at in range(0, len(data), _DIGEST))
-            how = cmqc.MQGMO_BROWSE_NEXT
         return rows
 
-    def _get(self, options: int, mark: bytes, wait: int = 0, room: int | None = None) -> bytes | None:
-        wanted = GetOptions(
-            Options=options | cmqc.MQGMO_FAIL_IF_QUIESCING,
-            WaitInterval=wait,
-            MatchOptions=cmqc.MQMO_MATCH_CORREL_ID,
-            CorrelId=mark,
-            MaxLength=room,
-        )
-        try:
-            return self._connection.get(self._handle, wanted).data
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return None
-            raise
-
-    def _put(self, mark: bytes, data: bytes, options: int, msg_id: bytes = cmqc.MQMI_NONE) -> None:
+    def _put(self, mark: bytes, data: bytes, msg_id: bytes = cmqc.MQMI_NONE) -> None:
         expiry = EXPIRY if self._identity.passing else cmqc.MQEI_UNLIMITED
-        md = MQMD(MsgId=msg_id, CorrelId=mark, Persistence=cmqc.MQPER_PERSISTENT, Expiry=expiry)
-        self._connection.put(self._handle, Message(md, data), options | cmqc.MQPMO_FAIL_IF_QUIESCING)
+        self._queue.put(mark, data, msg_id=msg_id, expiry=expiry)

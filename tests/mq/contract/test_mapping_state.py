@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mq.progress import Progress
+from bridge.mq.mapping_state import MappingState
 
 
 @pytest.fixture
 def record(mq, app):
     """The record of a mapping, and a queue for all records."""
     app.connection.command(f"DEFINE QLOCAL('{MAPPING_STATE_QUEUE}') SHARE DEFSOPT(SHARED)")
-    return Progress(app.connection, mq.name("map"))
+    return MappingState(app.connection, mq.name("map"))
 
 
 def test_a_record_is_replaced_in_a_unit_of_work(app, record):
@@ -32,7 +32,7 @@ def test_a_record_is_replaced_in_a_unit_of_work(app, record):
 
 
 def test_each_mapping_has_its_own(mq, app, other, record):
-    another = Progress(other.connection, mq.name("map"))
+    another = MappingState(other.connection, mq.name("map"))
     record.save(b"1")
     another.save(b"2")
     app.commit()
