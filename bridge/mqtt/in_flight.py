@@ -44,6 +44,9 @@ class Phase(IntEnum):
     COMPLETED = 6
 
 
+_AWAITING_PUBACK = Phase.AWAITING_PUBACK
+
+
 class Step(Enum):
     """What an acknowledgement does where it moves no message to another phase."""
 
@@ -121,8 +124,9 @@ class InFlight(dict[int, Outgoing]):
 
         Raises WrongAcknowledgement.
         """
-        outgoing, step = self._step(message_id, _PUBACK)
-        if outgoing is None or step is _NOTHING:
+        outgoing = self.get(message_id)
+        if outgoing is None or outgoing.phase is not _AWAITING_PUBACK:
+            self._step(message_id, _PUBACK)
             return None
         outgoing.phase = Phase.ACKNOWLEDGED
         self.unacknowledged -= 1

@@ -149,6 +149,7 @@ class ServerProtocol:
         "ended",
         "keep_alive",
         "level",
+        "more",
         "state",
     )
 
@@ -170,6 +171,8 @@ class ServerProtocol:
         self.level = 0
         #: nothing more is taken of what the client sends
         self.ended = False
+        #: behind the last `events` there is another turn for this client
+        self.more = False
         self._decoder = Decoder(max_packet_size=max_packet_size, byte_order=byte_order)
         #: bytes that are not decoded, and packets that belong to later turns
         self._data = b""
@@ -194,17 +197,13 @@ class ServerProtocol:
         """Return the bytes that have come and are not decoded yet."""
         return len(self._data)
 
-    @property
-    def more(self) -> bool:
-        """Return whether there is another turn for this client by now."""
-        return bool(self._data or self._packets) and not self.ended and self.state is not _AUTHENTICATING
-
     def events(self) -> list[Event]:
         """Return what happens in the next turn of this client; `Disconnected` is the last event of all.
 
         A PUBLISH is not answered by this: events are for the owner to act on, in their order.
         """
         if self.ended or self.state is _AUTHENTICATING:
+            self.more = False
             return []
         packets = self._packets
         if packets:
@@ -212,12 +211,17 @@ class ServerProtocol:
         else:
             packets = self._decode()
         events: list[Event] = []
-        if packets and self.state is _CONNECTED:
-            self._take(packets, events)
-        elif packets:
-            self._take_first(packets, events)
+        if packets:
+            if self.state is _CONNECTED:
+                if len(packets) <= PACKETS_AT_A_TURN and _MESSAGE_PACKETS.issuperset(map(type, packets)):
+                    events.append(Messages(packets))  # type: ignore[arg-type]
+                else:
+                    self._take(packets, events)
+            else:
+                self._take_first(packets, events)
         if self._decoder.error is not None and not self._packets and not self.ended and self.state is not _AUTHENTICATING:
             self._end(f"malformed packet: {self._decoder.error}", events)
+        self.more = bool(self._data or self._packets) and self.state is not _AUTHENTICATING
         return events
 
     def _decode(self) -> list[Packet]:
@@ -258,7 +262,7 @@ class ServerProtocol:
                 index += 1
             if index > begin:
                 left -= index - begin
-                events.append(Messages(packets if index - begin == count else packets[begin:index]))  # type: ignore[arg-type]
+                events.append(Messages(packets[begin:index]))  # type: ignore[arg-type]
             if index == count:
                 return
             if left <= 0:
@@ -348,7 +352,7 @@ class ServerProtocol:
         if self.state < _DISCONNECTING:
             self._last_words = b"".join(self._out)
             self.state = _DISCONNECTING
-        self.ended = True
+        self.ended, self.more = True, False
         self._data, self._packets = b"", []
 
     def lose(self) -> None:

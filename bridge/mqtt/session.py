@@ -6,7 +6,7 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
@@ -116,8 +116,9 @@ class Session:
         """End a connection of the client; a durable session lives on."""
         self.connected = self.outbox.open = False
 
-    def receive(self, packets: Sequence[MessagePacket], work: Work) -> None:
-        """Take packets; what follows a packet that breaks a rule, which `work.violation` tells, is not taken."""
+    def receive(self, packets: Sequence[MessagePacket]) -> Work:
+        """Take packets; what follows a packet that breaks a rule, which `violation` tells, is not taken."""
+        work = Work()
         publications, answers = work.publications, work.answers
         identity, outbox = self.identity, self.outbox
         try:
@@ -126,7 +127,7 @@ class Session:
                     qos = packet.qos
                     if qos == 2:
                         if not self._receive_once(packet, work):
-                            return
+                            return work
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
                     if qos:
@@ -155,6 +156,7 @@ class Session:
                     answers.append(_PINGRESP)
         except WrongAcknowledgement as error:
             work.violation = str(error)
+        return work
 
     def _receive_once(self, publish: Publish, work: Work) -> bool:
         """Take a PUBLISH with QoS 2; return False for one too many that is not released."""
@@ -182,20 +184,23 @@ class Session:
         elif transmission is not None:
             work.released.append((message_id, outgoing, transmission))
 
-    def committed(self, work: Work, refused: Sequence[int], now: float, *, answerable: bool = True) -> list[Answer]:
+    def committed(self, work: Work, refused: Collection[int], now: float, *, answerable: bool = True) -> list[Answer]:
         """Return what the client is told now that `work` is committed.
 
         `refused` are indices of publications that were not taken. Where the connection that the packets came over is gone,
         `answerable` is False: PUBREL alone goes out over the one that has taken its place.
         """
         in_flight = self.outbox.in_flight
-        for _, outgoing, _ in work.released:
-            outgoing.phase = Phase.AWAITING_PUBCOMP
-            outgoing.payload = b""
-            outgoing.sent_at = now
-        in_flight.free(work.completed)
-        in_flight.free(message_id for message_id, _ in work.acknowledged)
+        for message_id, _ in work.acknowledged:
+            in_flight.pop(message_id, None)
         answers = work.answers if answerable else []
+        if work.released or work.completed:
+            in_flight.free(work.completed)
+            for message_id, outgoing, _ in work.released:
+                outgoing.phase = Phase.AWAITING_PUBCOMP
+                outgoing.payload = b""
+                outgoing.sent_at = now
+                answers.append((_PUBREL, message_id))
         if refused:
             if work.refused is None:
                 self.refuse(work, refused)
@@ -205,7 +210,6 @@ class Session:
             # A publication refused here may have come once more since: it is in a later unit of work, not committed yet.
             awaited = self.received - (work.refused or set())
             answers += [(_PUBREC, message_id) for message_id in work.repeated if message_id in awaited]
-        answers += [(_PUBREL, message_id) for message_id, _, _ in work.released]
         return answers
 
     def failed(self, work: Work) -> None:
@@ -258,7 +262,7 @@ class Session:
             self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
 
 
-def _answers_to(work: Work, indices: Sequence[int]) -> set[Answer]:
+def _answers_to(work: Work, indices: Collection[int]) -> set[Answer]:
     """Return the answers to publications of `work`, by index: where these are refused, they are not acknowledged."""
     messages = [work.publications[index][0] for index in indices]
     return {(_PUBACK if message.qos == 1 else _PUBREC, message.message_id) for message in messages if message.qos}

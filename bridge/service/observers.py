@@ -89,48 +89,59 @@ class Observers(Observer):
         self._unclaimed = wanting(Observer.unclaimed)
         self._dead_lettered = wanting(Observer.dead_lettered)
 
-    def _tell(self, listeners: tuple[Callable[..., None], ...], *event: Any) -> None:
-        for listener in listeners:
-            try:
-                listener(*event)
-            except Exception:
-                name = listener.__qualname__
-                if name not in self._failed:
-                    self._failed.add(name)
-                    log.exception("an observer fails (%s); messages go on, and it is not said again", name)
+    def _tell(self, listener: Callable[..., None], *event: Any) -> None:
+        try:
+            listener(*event)
+        except Exception:
+            name = listener.__qualname__
+            if name not in self._failed:
+                self._failed.add(name)
+                log.exception("an observer fails (%s); messages go on, and it is not said again", name)
 
     def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
-        self._tell(self._begin, subscriptions)
+        for tell in self._begin:
+            self._tell(tell, subscriptions)
 
     def connected(self, session: Session) -> None:
-        self._tell(self._connected, session)
+        for tell in self._connected:
+            self._tell(tell, session)
 
     def disconnected(self, session: Session) -> None:
-        self._tell(self._disconnected, session)
+        for tell in self._disconnected:
+            self._tell(tell, session)
 
     def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
-        self._tell(self._subscribed, session, granted, received)
+        for tell in self._subscribed:
+            self._tell(tell, session, granted, received)
 
     def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
-        self._tell(self._unsubscribed, session, filters, received)
+        for tell in self._unsubscribed:
+            self._tell(tell, session, filters, received)
 
     def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
-        self._tell(self._ended, session, waiting)
+        for tell in self._ended:
+            self._tell(tell, session, waiting)
 
     def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
-        self._tell(self._published, session, publications, completion, received)
+        for tell in self._published:
+            self._tell(tell, session, publications, completion, received)
 
     def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
-        self._tell(self._refused, session, message, reason)
+        for tell in self._refused:
+            self._tell(tell, session, message, reason)
 
     def acknowledged(self, session: Session, work: Work) -> None:
-        self._tell(self._acknowledged, session, work)
+        for tell in self._acknowledged:
+            self._tell(tell, session, work)
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
-        self._tell(self._finished, session, done, discarded)
+        for tell in self._finished:
+            self._tell(tell, session, done, discarded)
 
     def unclaimed(self, transmission: Transmission) -> None:
-        self._tell(self._unclaimed, transmission)
+        for tell in self._unclaimed:
+            self._tell(tell, transmission)
 
     def dead_lettered(self, transmission: Transmission, reason: int) -> None:
-        self._tell(self._dead_lettered, transmission, reason)
+        for tell in self._dead_lettered:
+            self._tell(tell, transmission, reason)

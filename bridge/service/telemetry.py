@@ -32,6 +32,8 @@ from bridge.wire.mqtt import Connect, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 
+_DISCONNECTING = State.DISCONNECTING
+
 
 class TelemetryService:
     """Sessions between telemetry channels and a backend; everything on one event loop."""
@@ -115,8 +117,7 @@ class TelemetryService:
             session = client.session
             if isinstance(event, Messages):
                 assert session is not None
-                work = Work()
-                session.receive(event.packets, work)
+                work = session.receive(event.packets)
                 self.units.work(session, client, work)
                 if work.violation:
                     client.close(work.violation)
@@ -131,7 +132,7 @@ class TelemetryService:
             elif not event.why:
                 client.will = None  # MQTT-3.14.4-3
                 log.info("client %s disconnected", client.peer)
-            if client.protocol.state >= State.DISCONNECTING:
+            if client.protocol.state >= _DISCONNECTING:
                 return
 
     def pump(self, client: Client) -> None:

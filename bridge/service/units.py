@@ -138,7 +138,7 @@ class Units:
             self.observers.acknowledged(session, work)
         present = self.attached(session)
         refusals = completion.refusals
-        answers = session.committed(work, list(refusals), self.clock(), answerable=present is client)
+        answers = session.committed(work, refusals, self.clock(), answerable=present is client)
         if answers and present is not None:
             present.protocol.answer(answers)
             present.transport.flush()

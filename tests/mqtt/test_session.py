@@ -20,8 +20,7 @@ def connected() -> Session:
 
 
 def taken(session: Session, packets: Sequence[Publish]) -> Work:
-    work = Work()
-    session.receive(packets, work)
+    work = session.receive(packets)
     assert not work.violation
     return work
 

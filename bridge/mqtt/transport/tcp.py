@@ -10,7 +10,7 @@ from bridge.config import ChannelConfig
 from bridge.mqtt.protocol import BYTES_AT_A_TURN, Disconnected, ServerProtocol, State
 from bridge.mqtt.transport.interface import STOPPING, TURN, UNREAD, Gateway, Owner
 from bridge.mqtt.transport.peer import Peer
-from bridge.wire.mqtt import ConnackCode
+from bridge.wire.mqtt import ConnackCode, Connect
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +40,14 @@ class Listener(Protocol):
 class TcpConnection(asyncio.Protocol):
     """One network connection: `bridge.mqtt.transport.interface.Transport` on an asyncio transport."""
 
-    __slots__ = ("_held", "_listener", "_scheduled", "_transport", "_unread", "closing", "owner", "peer", "protocol")
+    __slots__ = ("_held", "_listener", "_scheduled", "_time", "_transport", "_unread", "closing", "owner", "peer", "protocol")
 
     def __init__(self, listener: Listener) -> None:
         config = listener.config
         self._listener = listener
+        self._time = listener.loop.time
         self.protocol = ServerProtocol(
-            listener.loop.time(),
+            self._time(),
             connect_timeout=config.connect_timeout,
             max_packet_size=config.max_packet_size,
             byte_order=config.byte_order,
@@ -78,8 +79,7 @@ class TcpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
-        protocol = self.protocol
-        protocol.receive_data(data, self._listener.loop.time())
+        self.protocol.receive_data(data, self._time())
         if not self._scheduled:
             self.take_turn()
 
@@ -112,23 +112,22 @@ class TcpConnection(asyncio.Protocol):
         """Go on with what has come and is not worked on."""
         self._scheduled = False
         protocol = self.protocol
-        before = protocol.state
         events = protocol.events()
         if events:
-            if before is State.WAITING_FOR_CONNECT:
+            last = events[-1]
+            if isinstance(last, Connect):
                 self._listener.heard(self)
             self.owner.received(events)
-            last = events[-1]
-            if type(last) is Disconnected:
+            if isinstance(last, Disconnected):
                 self.close(last.why)
         if protocol.more:
             self._scheduled = True
             self.hold(TURN)
             self._listener.loop.call_soon(self.take_turn)
-        elif protocol.buffered > BYTES_AT_A_TURN:
-            self.hold(TURN)  # until CONNECT is answered
         elif self._held & TURN:
             self.let_go(TURN)
+        elif not events and protocol.buffered > BYTES_AT_A_TURN:
+            self.hold(TURN)  # until CONNECT is answered
 
     def hold(self, reason: int) -> None:
         """Stop reading for a reason."""
@@ -142,7 +141,7 @@ class TcpConnection(asyncio.Protocol):
             return
         self._held &= ~reason
         if not self._held and self._transport is not None and not self.closing:
-            self.protocol.hear(self._listener.loop.time())  # it may have sent something all the time
+            self.protocol.hear(self._time())  # it may have sent something all the time
             self._transport.resume_reading()
 
     # Writing ---------------------------------------------------------------------------------------------------------
