@@ -46,17 +46,22 @@ class UnitOfWork:
 
     __slots__ = ("dead_letters", "number", "publications", "records", "removals")
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        publications: list[tuple[PublicationMessage, bool]] | None = None,
+        removals: list[Transmission] | None = None,
+        dead_letters: frozenset[int] = frozenset(),
+    ) -> None:
         #: by which its completion is known
         self.number = 0
         #: (message, RETAIN flag)
-        self.publications: list[tuple[PublicationMessage, bool]] = []
-        self.removals: list[Transmission] = []
+        self.publications: list[tuple[PublicationMessage, bool]] = [] if publications is None else publications
+        self.removals: list[Transmission] = [] if removals is None else removals
         #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
         #: the unit's own publications too; those of publications that are refused, the backend leaves out
         self.records: dict[StateKey, SessionRecord | None] = {}
         #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
-        self.dead_letters: frozenset[int] = frozenset()
+        self.dead_letters = dead_letters
 
     def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, SessionRecord | None]:
         """Return the records as they are to be written where publications are refused, by index and reason.

@@ -5,9 +5,9 @@ A connection is in one of five states, and `LEGAL` says of each packet what it i
     WAITING_FOR_CONNECT --CONNECT--> AUTHENTICATING --accept()--> CONNECTED --disconnect()--> DISCONNECTING --> CLOSED
                                                     --refuse()-------------------------------------^
 
-Whoever owns the connection hands over what has come with `receive_data`, takes `events` turn by turn, answers by commands,
-and sends what `data_to_send` returns. A turn is bounded in bytes and packets, whatever the client has sent: `more` says that
-there is another one. `deadline` is when silence ends the connection.
+Whoever owns the connection hands over what has come with `receive_data`, acts on the events that it returns, answers by
+commands, and sends what `data_to_send` returns. A turn is bounded in bytes and packets, whatever the client has sent: `more`
+says that there is another one, which `events` returns. `deadline` is when silence ends the connection.
 
 The protocol knows nothing of sessions: which acknowledgement is awaited is `bridge.mqtt.in_flight`, what a client is entitled
 to is `bridge.service`.
@@ -110,7 +110,7 @@ LEGAL: Final[dict[State, dict[PacketType, Verdict | str]]] = {
 }
 
 MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq
-_MESSAGE_PACKETS: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
+_MESSAGES: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
 
 
 class Messages(msgspec.Struct, frozen=True, gc=False):
@@ -186,11 +186,23 @@ class ServerProtocol:
 
     # Bytes in, events out --------------------------------------------------------------------------------------------
 
-    def receive_data(self, data: bytes, now: float) -> None:
-        """Take bytes that have come at `now`; `events` makes something of them."""
+    def receive_data(self, data: bytes, now: float) -> list[Event]:
+        """Take bytes that have come at `now`; return what happens in this turn of the client, as `events` does.
+
+        While earlier turns are due, nothing happens in this one.
+        """
         self._now = now
-        if not self.ended:
+        if self.ended:
+            return []
+        if self._data or self._packets or self.state is not _CONNECTED or len(data) > BYTES_AT_A_TURN:
             self._data = self._data + data if self._data else data
+            return [] if self.more else self.events()
+        packets = self._decoder.feed(data)
+        if 0 < len(packets) <= PACKETS_AT_A_TURN and self._decoder.error is None and _MESSAGES.issuperset(map(type, packets)):
+            self._heard = now
+            self._partial = 0
+            return [Messages(packets)]  # type: ignore[arg-type]
+        return self._turn(packets, len(data))
 
     @property
     def buffered(self) -> int:
@@ -205,40 +217,30 @@ class ServerProtocol:
         if self.ended or self.state is _AUTHENTICATING:
             self.more = False
             return []
-        packets = self._packets
+        packets, size = self._packets, 0
         if packets:
             self._packets = []
         else:
-            packets = self._decode()
+            data, self._data = self._data[:BYTES_AT_A_TURN], self._data[BYTES_AT_A_TURN:]
+            packets, size = self._decoder.feed(data), len(data)
+        return self._turn(packets, size)
+
+    def _turn(self, packets: list[Packet], size: int) -> list[Event]:
+        """Make events of packets, decoded from `size` bytes."""
         events: list[Event] = []
-        if packets:
-            if self.state is _CONNECTED:
-                if len(packets) <= PACKETS_AT_A_TURN and _MESSAGE_PACKETS.issuperset(map(type, packets)):
-                    events.append(Messages(packets))  # type: ignore[arg-type]
-                else:
-                    self._take(packets, events)
-            else:
-                self._take_first(packets, events)
+        if self.state is _CONNECTED:
+            # Packets count for the keep-alive (MQTT-3.1.2-24); of a long one, which takes its time, so do its parts.
+            self._partial += size
+            if packets or self._partial >= PARTIAL_BYTES:
+                self._heard = self._now
+                self._partial = 0
+            self._take(packets, events)
+        elif packets:
+            self._take_first(packets, events)
         if self._decoder.error is not None and not self._packets and not self.ended and self.state is not _AUTHENTICATING:
             self._end(f"malformed packet: {self._decoder.error}", events)
         self.more = bool(self._data or self._packets) and self.state is not _AUTHENTICATING
         return events
-
-    def _decode(self) -> list[Packet]:
-        data = self._data
-        if len(data) > BYTES_AT_A_TURN:
-            self._data = data[BYTES_AT_A_TURN:]
-            data = data[:BYTES_AT_A_TURN]
-        else:
-            self._data = b""
-        packets = self._decoder.feed(data)
-        if self.state is _CONNECTED:
-            # Packets count for the keep-alive (MQTT-3.1.2-24); of a long one, which takes its time, so do its parts.
-            self._partial += len(data)
-            if packets or self._partial >= PARTIAL_BYTES:
-                self._heard = self._now
-                self._partial = 0
-        return packets
 
     def _take_first(self, packets: list[Packet], events: list[Event]) -> None:
         packet = packets[0]
@@ -258,7 +260,7 @@ class ServerProtocol:
         index, left = 0, PACKETS_AT_A_TURN
         while index < count:
             begin, stop = index, min(count, index + left)
-            while index < stop and type(packets[index]) in _MESSAGE_PACKETS:
+            while index < stop and type(packets[index]) in _MESSAGES:
                 index += 1
             if index > begin:
                 left -= index - begin
@@ -333,11 +335,9 @@ class ServerProtocol:
 
     def answer(self, answers: Iterable[Answer]) -> None:
         """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given."""
-        byte_order = self.byte_order
-        self._out += [
-            encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP
-            for kind, message_id in answers
-        ]
+        byte_order, out = self.byte_order, self._out
+        for kind, message_id in answers:
+            out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
 
     def suback(self, message_id: int, return_codes: Sequence[int]) -> None:
         """Answer SUBSCRIBE: the QoS granted for each filter, or 0x80."""

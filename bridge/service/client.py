@@ -8,21 +8,35 @@ from functools import cache
 from typing import Protocol
 
 from bridge.config import ChannelConfig
-from bridge.mqtt.protocol import Event, ServerProtocol
-from bridge.mqtt.session import Session
+from bridge.mqtt.protocol import Disconnected, Event, Messages, ServerProtocol, State
+from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
 from bridge.mqtt.transport.peer import Peer
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Will
+from bridge.wire.mqtt import Connect, Subscribe, Unsubscribe, Will
 
 log = logging.getLogger(__name__)
+
+
+_DISCONNECTING = State.DISCONNECTING
+
+
+class Units(Protocol):
+    """What a client has its messages committed by: `bridge.service.units.Units`."""
+
+    def work(self, session: Session, client: Client, work: Work) -> None:
+        """Send what the window now allows, and have the work committed."""
 
 
 class Service(Protocol):
     """What a client hands over to the telemetry service."""
 
-    def received(self, client: Client, events: Sequence[Event]) -> None:
-        """Act on what a client has sent."""
+    @property
+    def units(self) -> Units:
+        """Return what messages are committed by."""
+
+    def control(self, client: Client, event: Connect | Subscribe | Unsubscribe) -> None:
+        """Act on a packet that is not about messages."""
 
     def pump(self, client: Client) -> None:
         """Send what waits as far as the window allows."""
@@ -38,9 +52,11 @@ class Client:
     """One connection of an MQTT client. `session` is None until CONNACK, and again when the connection is gone."""
 
     __slots__ = (
+        "_held",
         "_pending",
         "_pending_publications",
         "_service",
+        "_units",
         "channel",
         "dead_letters",
         "protocol",
@@ -58,6 +74,7 @@ class Client:
         pending_publications: int,
     ) -> None:
         self._service = service
+        self._units = service.units
         self.transport = transport
         self.protocol = protocol
         self.channel = channel
@@ -66,6 +83,7 @@ class Client:
         self.will: Will | None = None
         #: what the queue manager has been asked for and has not answered; above the limit nothing more is read
         self._pending = 0
+        self._held = False
         self._pending_publications = pending_publications
 
     @property
@@ -74,8 +92,24 @@ class Client:
         return self.transport.peer
 
     def received(self, events: Sequence[Event]) -> None:
-        """Act on what the client has sent."""
-        self._service.received(self, events)
+        """Act on what the client has sent, in the order it came."""
+        for event in events:
+            if isinstance(event, Messages):
+                session = self.session
+                assert session is not None
+                work = session.receive(event.packets)
+                self._units.work(session, self, work)
+                if work.violation:
+                    self.close(work.violation)
+            elif isinstance(event, Disconnected):
+                if not event.why:
+                    self.will = None  # MQTT-3.14.4-3
+                    log.info("client %s disconnected", self.peer)
+                self.close(event.why)
+            else:
+                self._service.control(self, event)
+            if self.protocol.state >= _DISCONNECTING:
+                return
 
     def send_more(self) -> None:
         """Go on with sending: a turn's bytes were not enough."""
@@ -118,12 +152,14 @@ class Client:
         """Count what the queue manager has been asked for and has not answered; above a limit nothing more is read."""
         self._pending += count
         if self._pending > self._pending_publications:
+            self._held = True
             self.transport.hold(UNCOMMITTED)
 
     def release(self, count: int) -> None:
         """Count what it has answered."""
         self._pending -= count
-        if self._pending * 2 < self._pending_publications:
+        if self._held and self._pending * 2 < self._pending_publications:
+            self._held = False
             self.transport.let_go(UNCOMMITTED)
 
     def close(self, why: str = "") -> None:

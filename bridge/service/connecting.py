@@ -94,7 +94,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
         session.record = session.record or not present
         session.outbox.record = True
-        recording = service.units.keep(session, unit)
+        recording = service.units.keep(session, unit.records)
     service.units.submit(unit, committed)
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
@@ -32,11 +33,11 @@ class Delivery:
             return
         sessions = self._sessions
         grouped: dict[Session, list[Transmission]] = {}
-        unit = UnitOfWork()
+        removals: list[Transmission] = []
         for transmission in batch:
             session = sessions.get(transmission.client_id)
             if session is None or not session.begun:
-                self._unclaimed(session, transmission, unit)
+                self._unclaimed(session, transmission, removals)
                 continue
             waiting = grouped.get(session)
             if waiting is None:
@@ -45,29 +46,34 @@ class Delivery:
                 waiting.append(transmission)
         units = self._units
         now = units.clock()
+        records: dict[StateKey, SessionRecord | None] = {}
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
             client = units.attached(session)
-            finished = len(unit.removals)
+            outbox, finished = session.outbox, len(removals)
             try:
-                refusals = session.outbox.deliver(waiting, now, None if client is None else client.protocol, unit.removals)
+                refusals = outbox.deliver(waiting, now, None if client is None else client.protocol, removals)
                 if client is not None:
                     client.transport.flush()
-                units.sent(session, client, unit.removals[finished:], refusals)
-                recording.append((session, units.keep(session, unit)))
+                if refusals or outbox.more or len(removals) > finished:
+                    units.sent(session, client, removals[finished:], refusals)
+                if outbox.record or session.record:
+                    recording.append((session, units.keep(session, records)))
             except Exception:
                 # One client's fault stays its own; what it was to get lies on the transmission queue.
                 log.exception("messages for client %r cannot be sent; it is disconnected", session.client_id)
                 if client is not None:
                     client.transport.abort()
-        if unit.removals or unit.records:
+        if removals or records:
+            unit = UnitOfWork(removals=removals)
+            unit.records = records
             units.submit(unit, partial(units.saved, recording))
 
-    def _unclaimed(self, session: Session | None, transmission: Transmission, unit: UnitOfWork) -> None:
+    def _unclaimed(self, session: Session | None, transmission: Transmission, removals: list[Transmission]) -> None:
         """Handle a message for a client that has no session, or one that has only just begun."""
         if transmission.user_data is not None:
             # It came for a subscription of a session that has ended: it ended with it.
-            unit.removals.append(transmission)
+            removals.append(transmission)
             self._units.observers.unclaimed(transmission)
         elif session is not None:
             session.outbox.backlog.append(transmission)

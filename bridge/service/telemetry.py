@@ -16,7 +16,7 @@ from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.session_record import Side, StateKey
 from bridge.mq.backend import Backend, UnitOfWork
 from bridge.mqtt.outbox import SENT_AT_A_TURN
-from bridge.mqtt.protocol import Event, Messages, ServerProtocol, State
+from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
 from bridge.service.client import Client
@@ -31,8 +31,6 @@ from bridge.wire import cmqc
 from bridge.wire.mqtt import Connect, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
-
-_DISCONNECTING = State.DISCONNECTING
 
 
 class TelemetryService:
@@ -111,29 +109,17 @@ class TelemetryService:
         """Return the client at the other end of a new connection."""
         return Client(self, transport, protocol, channel, self.limits.pending_publications)
 
-    def received(self, client: Client, events: Sequence[Event]) -> None:
-        """Act on what a client has sent, in the order it came."""
-        for event in events:
-            session = client.session
-            if isinstance(event, Messages):
-                assert session is not None
-                work = session.receive(event.packets)
-                self.units.work(session, client, work)
-                if work.violation:
-                    client.close(work.violation)
-            elif isinstance(event, Connect):
-                connect(self, client, event)
-            elif isinstance(event, Subscribe):
-                assert session is not None
-                subscribe(self, client, session, event)
-            elif isinstance(event, Unsubscribe):
-                assert session is not None
-                unsubscribe(self, client, session, event)
-            elif not event.why:
-                client.will = None  # MQTT-3.14.4-3
-                log.info("client %s disconnected", client.peer)
-            if client.protocol.state >= _DISCONNECTING:
-                return
+    def control(self, client: Client, event: Connect | Subscribe | Unsubscribe) -> None:
+        """Act on a packet of a client that is not about messages."""
+        if isinstance(event, Connect):
+            connect(self, client, event)
+            return
+        session = client.session
+        assert session is not None
+        if isinstance(event, Subscribe):
+            subscribe(self, client, session, event)
+        else:
+            unsubscribe(self, client, session, event)
 
     def pump(self, client: Client) -> None:
         """Send what waits for a client as far as the window allows."""

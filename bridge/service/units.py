@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bridge.archive.events import now_us
+from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
@@ -74,16 +75,15 @@ class Units:
             refusals = outbox.pump(self.clock(), client.protocol, work.removals)
             client.transport.flush()
             self.sent(session, client, work.removals[acknowledged:], refusals)
-        if work.empty and not outbox.record and not session.record:
+        recorded = outbox.record or session.record
+        if work.empty and not recorded:
             if work.answers:
                 client.protocol.answer(work.answers)
                 client.transport.flush()
             return
-        unit = UnitOfWork()
-        unit.publications = work.publications
-        unit.removals = work.removals
-        unit.dead_letters = client.dead_letters
-        work.recording = self.keep(session, unit)
+        unit = UnitOfWork(work.publications, work.removals, client.dead_letters)
+        if recorded:
+            work.recording = self.keep(session, unit.records)
         if work.publications:
             work.received_at = now_us()
             client.hold(len(work.publications))
@@ -136,7 +136,7 @@ class Units:
             return
         if work.acknowledged or work.released:
             self.observers.acknowledged(session, work)
-        present = self.attached(session)
+        present = client if client.session is session else self.attached(session)
         refusals = completion.refusals
         answers = session.committed(work, refusals, self.clock(), answerable=present is client)
         if answers and present is not None:
@@ -170,24 +170,24 @@ class Units:
     # Records of sessions ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def keep(session: Session, unit: UnitOfWork) -> Outgoing | None:
-        """Put what has changed of a durable session into the unit of work that it belongs to.
+    def keep(session: Session, records: dict[StateKey, SessionRecord | None]) -> Outgoing | None:
+        """Put what has changed of a durable session among the records of the unit of work that it belongs to.
 
         Returns the message whose unusual message id is on record when the unit is committed.
         """
         if session.record:
             received = session.received_record()
-            unit.records[received.key] = received
+            records[received.key] = received
         if not session.outbox.record:
             return None
         sent = session.sent_record()
-        unit.records[sent.key] = sent
+        records[sent.key] = sent
         return session.outbox.recording
 
     def save(self, session: Session) -> None:
         """Have changes of the session committed that belong to no message."""
         unit = UnitOfWork()
-        recording = [(session, self.keep(session, unit))]
+        recording = [(session, self.keep(session, unit.records))]
         if unit.records:
             self.submit(unit, partial(self.saved, recording))
 

@@ -11,7 +11,6 @@ def connected(now: float = 0.0, *, level: int = 4, keep_alive: int = 0) -> Serve
     protocol = ServerProtocol(now)
     name = "MQTT" if level == 4 else "MQIsdp"
     protocol.receive_data(encode(Connect("c", name, level, keep_alive=keep_alive)), now)
-    protocol.events()
     protocol.accept(now, session_present=False)
     protocol.data_to_send()
     return protocol

@@ -192,9 +192,6 @@ class FakeChannel:
         self.connections.add(connection)
         return ""
 
-    def heard(self, connection: TcpConnection) -> None:
-        pass
-
     def discard(self, connection: TcpConnection) -> None:
         self.connections.discard(connection)
 

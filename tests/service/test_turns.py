@@ -9,7 +9,7 @@ import pytest
 
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt import protocol as protocol_module
-from bridge.service import telemetry as telemetry_module
+from bridge.service import client as client_module
 from bridge.wire import cmqc
 from bridge.wire.mqtt import (
     Pingreq,
@@ -29,13 +29,13 @@ async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pyte
     """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
     turns: list[tuple[str, int]] = []
-    received = telemetry_module.TelemetryService.received
+    received = client_module.Client.received
 
-    def noted(self: Any, client: Any, events: Any) -> None:
-        turns.append((client.peer.client_id, len(events)))
-        received(self, client, events)
+    def noted(self: Any, events: Any) -> None:
+        turns.append((self.peer.client_id, len(events)))
+        received(self, events)
 
-    monkeypatch.setattr(telemetry_module.TelemetryService, "received", noted)
+    monkeypatch.setattr(client_module.Client, "received", noted)
     async with bridge() as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         published = [Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 101)]

@@ -181,8 +181,9 @@ class EmbeddedBackend:
             if transmission.linked:
                 transmission.queue.take(transmission)
                 gets.append(transmission)
-        for key, record in unit.records_without(refusals).items():
-            self._save(work, f"{key.side}:{key.client_id}", record)
+        if unit.records:
+            for key, record in unit.records_without(refusals).items():
+                self._save(work, f"{key.side}:{key.client_id}", record)
 
     def _unretainable(self, message: PublicationMessage, asked: int) -> int:
         """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 from bridge.config import ChannelConfig
+from bridge.mqtt.protocol import State
 from bridge.mqtt.transport.interface import STOPPING, Gateway
 from bridge.mqtt.transport.tcp import TcpConnection
 
@@ -31,7 +32,7 @@ class Channel:
         self.pending_bytes = pending_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[TcpConnection] = set()
-        #: of these, those that have sent no CONNECT yet, the oldest first
+        #: of these, those that had sent no CONNECT at the last look, the oldest first
         self.silent: dict[TcpConnection, None] = {}
         self._empty: asyncio.Future[None] | None = None
         self._server: asyncio.Server | None = None
@@ -77,17 +78,14 @@ class Channel:
 
     def _make_room(self) -> bool:
         """Have the connection give way that has been there longest without a CONNECT; False where all have sent theirs."""
-        silent = next(iter(self.silent), None)
-        if silent is None:
-            return False
-        self.discard(silent)
-        silent.closing = True
-        silent.abort()
-        return True
-
-    def heard(self, connection: TcpConnection) -> None:
-        """Note that CONNECT has come: the connection does not give way to others any more."""
-        self.silent.pop(connection, None)
+        for connection in list(self.silent):
+            del self.silent[connection]
+            if connection.protocol.state is State.WAITING_FOR_CONNECT:
+                self.discard(connection)
+                connection.closing = True
+                connection.abort()
+                return True
+        return False
 
     def discard(self, connection: TcpConnection) -> None:
         """Forget a connection that is gone."""

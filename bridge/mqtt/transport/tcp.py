@@ -7,10 +7,10 @@ import logging
 from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
-from bridge.mqtt.protocol import BYTES_AT_A_TURN, Disconnected, ServerProtocol, State
+from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol, State
 from bridge.mqtt.transport.interface import STOPPING, TURN, UNREAD, Gateway, Owner
 from bridge.mqtt.transport.peer import Peer
-from bridge.wire.mqtt import ConnackCode, Connect
+from bridge.wire.mqtt import ConnackCode
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,6 @@ class Listener(Protocol):
 
     def admit(self, connection: TcpConnection) -> str:
         """Take a new connection in; why there is no room for it, or ""."""
-
-    def heard(self, connection: TcpConnection) -> None:
-        """Note that CONNECT has come: the connection does not give way to others any more."""
 
     def discard(self, connection: TcpConnection) -> None:
         """Forget a connection that is gone."""
@@ -79,9 +76,14 @@ class TcpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
-        self.protocol.receive_data(data, self._time())
-        if not self._scheduled:
-            self.take_turn()
+        protocol = self.protocol
+        events = protocol.receive_data(data, self._time())
+        if events:
+            self.owner.received(events)
+        elif protocol.buffered > BYTES_AT_A_TURN:
+            self.hold(TURN)  # until its turn, or until CONNECT is answered
+        if protocol.more and not self._scheduled:
+            self._schedule()
 
     def pause_writing(self) -> None:
         self.owner.pause_writing()
@@ -111,23 +113,18 @@ class TcpConnection(asyncio.Protocol):
     def take_turn(self) -> None:
         """Go on with what has come and is not worked on."""
         self._scheduled = False
-        protocol = self.protocol
-        events = protocol.events()
+        events = self.protocol.events()
         if events:
-            last = events[-1]
-            if isinstance(last, Connect):
-                self._listener.heard(self)
             self.owner.received(events)
-            if isinstance(last, Disconnected):
-                self.close(last.why)
-        if protocol.more:
-            self._scheduled = True
-            self.hold(TURN)
-            self._listener.loop.call_soon(self.take_turn)
-        elif self._held & TURN:
+        if self.protocol.more:
+            self._schedule()
+        else:
             self.let_go(TURN)
-        elif not events and protocol.buffered > BYTES_AT_A_TURN:
-            self.hold(TURN)  # until CONNECT is answered
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self.hold(TURN)
+        self._listener.loop.call_soon(self.take_turn)
 
     def hold(self, reason: int) -> None:
         """Stop reading for a reason."""
