@@ -23,7 +23,7 @@ from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.to_topic import received_message
-from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.publications import Publications
 from bridge.pipeline.mapping.standard import StandardToMq, StandardToMqtt
@@ -109,7 +109,7 @@ SCHEMA = pa.schema([*(field for field in MQTT_ARROW_SCHEMA if field.name not in 
 
 
 def publication(row: dict[str, Any]) -> Publication:
-    """What the service would have of a row (`bridge.mqtt.link.properties`, `bridge.mqtt.channel`). Raises Unmappable."""
+    """What the service would have of a row (`bridge.mqtt.link.publication`, `bridge.mqtt.channel`). Raises Unmappable."""
     if row["topic"] is None or row["payload"] is None or row["qos"] == 3 or (row["message_id"] or 0) not in range(65_536):
         raise Unmappable(-1, "")
     own = dict(row["properties"] or ())

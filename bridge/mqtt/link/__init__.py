@@ -1,4 +1,7 @@
-"""Links: connections of mappings to MQTT brokers that somebody else runs, through paho-mqtt."""
+"""Links: connections of mappings to MQTT brokers that somebody else runs.
+
+paho-mqtt makes and keeps the connection, `bridge.wire.mqtt` reads and writes the messages; `client` holds both.
+"""
 
 from .connection import LinkConnection
 from .state import LinkCounters, LinkLost, LinkPhase, LinkState, Received, Refusal

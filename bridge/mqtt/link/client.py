@@ -1,4 +1,7 @@
-"""paho's client, changed where a bridge needs other than it offers. Everything else of the protocol is paho's.
+"""paho's client for the connection, the bridge's own codec for messages.
+
+TCP and TLS, CONNECT, SUBSCRIBE and keep-alive are paho's. PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP are read by
+`bridge.wire.mqtt`, and go out as bytes.
 
 What is different, and why:
 
@@ -6,9 +9,9 @@ What is different, and why:
   too; a bridge has to commit in between. paho also drops a PUBREL that it knows no message for, which after a restart is
   every one, and chooses the message ids, which after a restart have to be those of before.
 - Speed. paho asks the socket for one byte, one byte and the rest, makes a dictionary, a message and a property object
-  for each packet, and takes six locks. So `loop_read` reads PUBLISH and its answers itself, out of a buffer, and hands
-  them over once for each call; every other packet goes through paho's own `loop_read`, byte by byte. Publications and
-  answers are given to paho's output queue as encoded packets, many at once.
+  for each packet, and takes six locks. So `loop_read` decodes all that has come at once, and hands messages over once for
+  each call; every other packet is given to paho's own `loop_read` as bytes. Publications and answers are given to paho's
+  output queue as encoded packets, many at once.
 
 The protected names that this depends on are listed in PROTECTED; a test compares them with the installed paho.
 """
@@ -21,12 +24,21 @@ from typing import Any, NamedTuple
 
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
 
 from bridge.mqtt.link.stream import Stream
-from bridge.wire.mqtt import MalformedPacket, decode_remaining_length
+from bridge.wire.mqtt import (
+    LEVEL_MQTT_3_1_1,
+    LEVEL_MQTT_5,
+    Decoder,
+    MalformedPacket,
+    OtherPacket,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+)
 
 #: Signatures of what is overridden or called of paho's protected methods, parameters without their types.
 PROTECTED = {
@@ -37,29 +49,23 @@ PROTECTED = {
 }
 PROTECTED_ATTRIBUTES = ("_ping_t",)
 
-PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x30, 0x40, 0x50, 0x60, 0x70
+_PUBLISH = 0x30
+"""A first byte that paho makes nothing of when it has written the packet."""
 
 #: The message ids of SUBSCRIBE and UNSUBSCRIBE. One of each is under way at most, and publications never have these ids.
 SUBSCRIBE_MID, UNSUBSCRIBE_MID = 65535, 65534
 #: The highest message id of a publication.
 HIGHEST_MID = 65533
 
-
-class Answer(NamedTuple):
-    """PUBACK, PUBREC or PUBCOMP from the broker."""
-
-    packet: int
-    mid: int
-    #: 0x80 and above: the publication is refused
-    reason: int = 0
-    text: str = ""
+Answer = Puback | Pubrec | Pubcomp
+"""What a broker answers to a publication of the link."""
 
 
 class Sinks(NamedTuple):
     """Where packets go. Called on the network thread, each at most once for a read, with all that came."""
 
-    #: PUBLISH: the first byte of the packet and what follows its fixed header; raises MalformedPacket
-    publications: Callable[[list[tuple[int, bytes]]], None]
+    #: raises MalformedPacket for what the link does not allow
+    publications: Callable[[list[Publish]], None]
     answers: Callable[[list[Answer]], None]
     #: message ids of PUBREL
     releases: Callable[[list[int]], None]
@@ -79,14 +85,16 @@ class LinkClient(Client):
             # Else it answers a refusal of MQTT 3.1.1 by connecting anew with MQTT 3.1, on its own.
             reconnect_on_failure=False,
         )
-        self._version_5 = version_5
         self._sinks = sinks
         self._stream: Stream | None = None
+        self._decoder = Decoder(
+            server=False, protocol_level=LEVEL_MQTT_5 if version_5 else LEVEL_MQTT_3_1_1, messages_only=True
+        )
+        #: decoded packets that are not handed over yet, as there was no room for publications
+        self._packets: list[Packet] = []
         #: why the connection broke, where it is known better than by paho; "" else
         self.fault = ""
         self._asked = False
-        #: whether the buffer has publications for which there was no room
-        self.backlog = False
         # With this callback set paho leaves all writing to the thread that drives it; nothing is to be done in it,
         # as that thread looks before it waits.
         self.on_socket_register_write = lambda *_: None
@@ -106,7 +114,7 @@ class LinkClient(Client):
     def queue(self, packets: bytes) -> None:
         """Add encoded packets to what is to be written; callable on any thread, which then wakes the network's."""
         # With QoS 1 paho calls nobody when it is written. As a view, what is left after a short write is not copied.
-        self._packet_queue(PUBLISH, memoryview(packets), 0, 1)  # type: ignore[arg-type]
+        self._packet_queue(_PUBLISH, memoryview(packets), 0, 1)  # type: ignore[arg-type]
 
     def forgive_silence(self) -> None:
         """Go on sending PINGREQ without waiting for PINGRESP, which cannot come while nothing is read."""
@@ -117,78 +125,64 @@ class LinkClient(Client):
         stream = self._stream
         if stream is None or self.socket() is None:
             return MQTTErrorCode.MQTT_ERR_NO_CONN
+        if not self._packets:
+            try:
+                self._packets = self._decoder.feed(stream.fill(self._decoder.missing))
+            except OSError as error:
+                self.fault = f"the connection broke: {error}"
+                return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
         try:
-            stream.fill()
-            code = self._read_packets(stream)
+            code = self._deal(stream)
+            if self._decoder.error is not None and not self._packets:
+                raise self._decoder.error
         except MalformedPacket as error:
             self.fault = f"the broker sent a malformed packet: {error}"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
-        except OSError as error:
-            self.fault = f"the connection broke: {error}"
-            return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
-        if stream.ended and self.socket() is not None:
+        if stream.ended and not self._packets and self.socket() is not None:
             self.fault = "the broker closed the connection"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
         return code
 
-    def _read_packets(self, stream: Stream) -> MQTTErrorCode:
-        """Take whole packets off the buffer."""
-        publications: list[tuple[int, bytes]] = []
+    @property
+    def backlog(self) -> bool:
+        """Return whether packets have come that there was no room for."""
+        return bool(self._packets)
+
+    def _deal(self, stream: Stream) -> MQTTErrorCode:
+        """Hand decoded packets over in their order, as far as there is room."""
+        publications: list[Publish] = []
         answers: list[Answer] = []
         releases: list[int] = []
         room = self._sinks.room()
-        code = MQTTErrorCode.MQTT_ERR_SUCCESS
-        self.backlog = False
-        buffer, offset, end = stream.buffer, stream.offset, len(stream.buffer)
-        while offset + 2 <= end:
-            first, length, start = buffer[offset], buffer[offset + 1], offset + 2
-            if length > 0x7F:
-                measured = decode_remaining_length(buffer, offset + 1)
-                if measured is None:
-                    break
-                length, start = measured
-            stop = start + length
-            if stop > end:
-                stream.needed = stop - offset
-                break
-            kind = first & 0xF0
-            if kind == PUBLISH:
+        packets, self._packets = self._packets, []
+        for position, packet in enumerate(packets):
+            if isinstance(packet, Publish):
                 if len(publications) >= room:
-                    self.backlog = True
+                    self._packets = packets[position:]
                     break
-                publications.append((first, buffer[start:stop]))
-            elif kind == PUBREL:
-                releases.append(self._answer(kind, buffer[start:stop]).mid)
-            elif PUBACK <= kind <= PUBCOMP:
-                answers.append(self._answer(kind, buffer[start:stop]))
-            else:
-                stream.offset = offset
+                publications.append(packet)
+            elif isinstance(packet, (Puback, Pubrec, Pubcomp)):
+                answers.append(packet)
+            elif isinstance(packet, Pubrel):
+                releases.append(packet.message_id)
+            elif isinstance(packet, OtherPacket):
                 self._hand_over(publications, answers, releases)
                 publications, answers, releases = [], [], []
+                room = self._sinks.room()
+                stream.offer(packet.data)
                 code = super().loop_read()
                 if code or self.socket() is None:
                     return code
-            offset = stop
-        stream.offset = offset
         self._hand_over(publications, answers, releases)
-        return code
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
 
-    def _hand_over(self, publications: list[tuple[int, bytes]], answers: list[Answer], releases: list[int]) -> None:
+    def _hand_over(self, publications: list[Publish], answers: list[Answer], releases: list[int]) -> None:
         if publications:
             self._sinks.publications(publications)
         if answers:
             self._sinks.answers(answers)
         if releases:
             self._sinks.releases(releases)
-
-    def _answer(self, kind: int, packet: bytes) -> Answer:
-        length = len(packet)
-        if length < 2 or (length > 2 and not self._version_5):
-            raise MalformedPacket(f"packet 0x{kind:02x}", 1, f"MQTT 3.1.1 section 3.4: Remaining Length is {length}")
-        mid = packet[0] << 8 | packet[1]
-        if length == 2 or packet[2] < 0x80:
-            return Answer(kind, mid)
-        return Answer(kind, mid, packet[2], _reason_text(kind >> 4, packet[2], packet[3:]))
 
     def close(self) -> None:
         """Close the connection without DISCONNECT."""
@@ -200,43 +194,3 @@ class LinkClient(Client):
         """Return the error that the last write failed with, in words; "" where none did."""
         stream = self._stream
         return "" if stream is None or stream.error is None else f"the connection broke: {stream.error}"
-
-
-#: Names of the reason codes that paho knows for some packets only.
-_OTHER_NAMES = {
-    0x87: "Not authorized",
-    0x90: "Topic name invalid",
-    0x91: "Packet identifier in use",
-    0x92: "Packet identifier not found",
-    0x93: "Receive maximum exceeded",
-    0x95: "Packet too large",
-    0x96: "Message rate too high",
-    0x97: "Quota exceeded",
-    0x98: "Administrative action",
-    0x99: "Payload format invalid",
-    0x9A: "Retain not supported",
-    0x9B: "QoS not supported",
-}
-
-
-def reason_name(packet_type: int, reason: int) -> str:
-    """Return the name that MQTT 5 has for a reason code, as far as paho knows it for this packet."""
-    try:
-        return ReasonCode(packet_type, identifier=reason).getName()
-    except (KeyError, ValueError, AssertionError):
-        # A broker may send what MQTT 5 has for other packets only; it means the same there.
-        return _OTHER_NAMES.get(reason) or f"reason code 0x{reason:02x}"
-
-
-def _reason_text(packet_type: int, reason: int, encoded: bytes) -> str:
-    text = reason_name(packet_type, reason)
-    if encoded:
-        properties: Any = Properties(packet_type)  # type: ignore[no-untyped-call]
-        try:
-            properties.unpack(encoded)
-        except Exception as error:
-            # paho raises what it stumbles over: IndexError, KeyError, its own classes.
-            raise MalformedPacket(PacketTypes.Names[packet_type], 4, f"MQTT 5 section 2.2.2: {error!r}") from None
-        if explanation := getattr(properties, "ReasonString", ""):
-            return f"{text} ({explanation})"
-    return text

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
 
-from bridge.mqtt.link.client import PUBACK, PUBCOMP, PUBREC
 from bridge.mqtt.link.state import Received
+from bridge.wire.mqtt import PacketType, encode_acknowledgement
 
-_ACKNOWLEDGEMENT = struct.Struct(">BBH").pack
+# Members of an enumeration take long to get.
+_PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
 
 QUEUED_BYTES = 16 << 20
 """Payload bytes that may wait to be taken before reading stops."""
@@ -143,7 +143,7 @@ class Inbox:
             for one in received:
                 if one.qos and one.generation == self.generation and one.mid in self._owed:
                     self._owed.discard(one.mid)
-                    packets.append(_ACKNOWLEDGEMENT(PUBACK if one.qos == 1 else PUBREC, 2, one.mid))
+                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.mid))
             return self.generation, packets
 
     def complete(self, mids: Sequence[int]) -> tuple[int, list[bytes]]:
@@ -151,4 +151,4 @@ class Inbox:
         with self._changed:
             known = [mid for mid in mids if mid in self._completing]
             self._completing.difference_update(known)
-            return self.generation, [_ACKNOWLEDGEMENT(PUBCOMP, 2, mid) for mid in known]
+            return self.generation, [encode_acknowledgement(_PUBCOMP, mid) for mid in known]

@@ -20,8 +20,9 @@ from bridge.mqtt.link.client import LinkClient, Sinks
 from bridge.mqtt.link.handshake import Handshake
 from bridge.mqtt.link.inbox import Inbox
 from bridge.mqtt.link.outbox import Outbox
-from bridge.mqtt.link.publish_packet import decode_publish
+from bridge.mqtt.link.publication import received
 from bridge.mqtt.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState
+from bridge.wire.mqtt import Publish
 
 log = logging.getLogger(__name__)
 
@@ -343,9 +344,9 @@ class Network:
         if self.on_session is not None:
             self.on_session(session_present)
 
-    def _publications(self, packets: list[tuple[int, bytes]]) -> None:
-        said = self._version_5, self.name, self.generation, self.config.trusted
-        self.inbox.put([decode_publish(first, packet, *said) for first, packet in packets])
+    def _publications(self, packets: list[Publish]) -> None:
+        said = self.name, self.generation, self.config.trusted
+        self.inbox.put([received(packet, *said) for packet in packets])
         self.counters.received += len(packets)
 
     def _room(self) -> int:

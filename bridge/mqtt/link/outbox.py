@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,11 +10,13 @@ from typing import NamedTuple
 import msgspec
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link.client import HIGHEST_MID, PUBACK, PUBCOMP, PUBREC, PUBREL, Answer
-from bridge.mqtt.link.publish_packet import encode
+from bridge.mqtt.link.client import HIGHEST_MID, Answer
+from bridge.mqtt.link.publication import encode, refusal
 from bridge.mqtt.link.state import Limits, LinkCounters, LinkLost, Refusal
+from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Pubrec, encode_acknowledgement
 
-_RELEASE = struct.Struct(">BBH").pack
+# A member of an enumeration takes long to get.
+_PUBREL = PacketType.PUBREL
 
 _AT_ONCE = 1000
 """Publications that are encoded before they are handed to the network: it writes while the next ones are encoded."""
@@ -24,7 +25,7 @@ _AT_ONCE = 1000
 class _Step(NamedTuple):
     """What one publication waits for."""
 
-    packet: int
+    answer: type[Answer]
     #: where it stands in the call
     position: int
     #: whether PUBREL is sent only when the worker says so
@@ -108,7 +109,7 @@ class Outbox:
         with self._changed:
             self._generation, self._error = 0, error
             self._stale.update(
-                mid for mid, step in self._waiting.items() if step.packet in (PUBREC, PUBCOMP) and not step.held
+                mid for mid, step in self._waiting.items() if step.answer is not Puback and not step.held
             )
             self._waiting.clear()
             self._changed.notify_all()
@@ -128,27 +129,28 @@ class Outbox:
         releases = []
         with self._changed:
             waiting = self._waiting
-            for packet, mid, reason, text in answers:
+            for answer in answers:
+                mid, kind = answer.message_id, type(answer)
                 step = waiting.get(mid)
-                if step is None or step.packet != packet:
-                    if packet == PUBCOMP:
+                if step is None or step.answer is not kind:
+                    if kind is Pubcomp:
                         self._stale.discard(mid)
                     continue
-                if packet == PUBCOMP:
+                if kind is Pubcomp:
                     # Whatever its reason: Packet Identifier not found says that it was complete before.
                     del waiting[mid]
                     self._held.discard(mid)
-                elif reason >= 0x80:
+                elif answer.reason_code >= FAILURE:
                     del waiting[mid]
-                    self._refusals[step.position] = Refusal(reason, text)
-                elif packet == PUBREC and not step.held:
-                    waiting[mid] = _Step(PUBCOMP, step.position)
+                    self._refusals[step.position] = refusal(answer)
+                elif kind is Pubrec and not step.held:
+                    waiting[mid] = _Step(Pubcomp, step.position)
                     releases.append(mid)
                     self._counters.sent += 1
                 else:
                     del waiting[mid]
                     self._counters.sent += 1
-                    if packet == PUBREC:
+                    if kind is Pubrec:
                         self._held.add(mid)
             generation = self._generation
             if len(waiting) <= self._enough:
@@ -208,7 +210,7 @@ class Outbox:
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:
             generation = self._begin_call()
-            self._waiting.update((mid, _Step(PUBCOMP, index, True)) for index, mid in enumerate(mids))
+            self._waiting.update((mid, _Step(Pubcomp, index, True)) for index, mid in enumerate(mids))
             self._hand_over(generation, _releases(mids))
             self._await(generation, 0, True, deadline)
 
@@ -251,7 +253,7 @@ class Outbox:
             else:
                 packets.append(packet)
                 if qos:
-                    steps.append((mid, _Step(PUBACK if qos == 1 else PUBREC, position, held)))
+                    steps.append((mid, _Step(Puback if qos == 1 else Pubrec, position, held)))
             position += 1
         with self._changed:
             if self._generation != generation:
@@ -293,7 +295,7 @@ class Outbox:
 
 
 def _releases(mids: Iterable[int]) -> bytes:
-    return b"".join(_RELEASE(PUBREL | 2, 2, mid) for mid in mids)
+    return b"".join(encode_acknowledgement(_PUBREL, mid) for mid in mids)
 
 
 def _check_mids(mids: Sequence[int], number: int) -> None:

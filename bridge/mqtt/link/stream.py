@@ -1,4 +1,4 @@
-"""The socket of a link, with a buffer of its own: paho asks for single bytes, the network is asked for 64 KiB."""
+"""The socket of a link: the network is asked for 64 KiB, and paho gets the packets that are its own."""
 
 from __future__ import annotations
 
@@ -7,44 +7,41 @@ import ssl
 from typing import Any
 
 _CHUNK = 65536
+_RECORDS = 16
+"""TLS records that are read at once, of 16 KiB each at most."""
 
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 """Linux alone has it."""
 
 
 class Stream:
-    """A connected, non-blocking socket, plain or TLS, as paho wants it, and the bytes that have come and wait."""
+    """A connected, non-blocking socket, plain or TLS, as paho wants it."""
 
     def __init__(self, connected: Any) -> None:
         # socket.socket or ssl.SSLSocket, which paho has no common type for either.
         self._socket = connected
         self._tls = isinstance(connected, ssl.SSLSocket)
-        self._gathering = bytearray()
-        #: whole bytes to read packets from, and how far they are read
-        self.buffer = b""
-        self.offset = 0
-        #: bytes that the packet which began at the end of the buffer has, header included; 0 where that is unknown
-        self.needed = 0
+        #: the packet that paho reads, and how far it has
+        self._offered = b""
+        self._offset = 0
         #: whether the peer has closed its side
         self.ended = False
         #: the error that a send failed with
         self.error: OSError | None = None
 
-    def fill(self) -> None:
-        """Take what has come from the network, without waiting. Raises OSError where the connection is broken."""
-        rest = self.buffer[self.offset :] if self.offset else self.buffer
-        gathering = self._gathering
-        # A large packet in small pieces is made into one only when all of it has come.
-        gathering += rest
-        self.buffer, self.offset = b"", 0
-        size = max(_CHUNK, min(self.needed - len(gathering), 16 * _CHUNK))
+    def fill(self, missing: int) -> bytes:
+        """Return what has come from the network, without waiting. Raises OSError where the connection is broken.
+
+        So many bytes are known to be missing, and to be asked for at once.
+        """
+        size = max(_CHUNK, min(missing, 16 * _CHUNK))
+        chunks: list[bytes] = []
         try:
             while True:
-                data = self._socket.recv(size)
-                gathering += data
-                self.ended = not data
-                # TLS hands out a record of 16 KiB at most at a time.
-                if not data or not self._tls or len(gathering) > 4 * size:
+                chunks.append(self._socket.recv(size))
+                self.ended = not chunks[-1]
+                # TLS hands out one record at a time.
+                if self.ended or not self._tls or len(chunks) == _RECORDS:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
@@ -52,19 +49,20 @@ class Stream:
             # A broker that leaves Nagle's algorithm on (mosquitto does) holds answers back until TCP acknowledges those
             # before, which TCP delays by 40 ms where nothing is sent. The option has to be set anew after each read.
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
-        if len(gathering) >= self.needed or self.ended:
-            self.buffer = bytes(gathering)
-            gathering.clear()
-            self.needed = 0
+        return b"".join(chunks)
+
+    def offer(self, packet: bytes) -> None:
+        """Let paho read one packet."""
+        self._offered, self._offset = packet, 0
 
     # What paho calls -------------------------------------------------------------------------------------------------
 
     def recv(self, size: int) -> bytes:
-        """Return bytes out of the buffer alone. Raises BlockingIOError where it has none."""
-        taken = self.buffer[self.offset : self.offset + size]
+        """Return bytes of the packet that is offered. Raises BlockingIOError where it has none left."""
+        taken = self._offered[self._offset : self._offset + size]
         if not taken:
             raise BlockingIOError
-        self.offset += len(taken)
+        self._offset += len(taken)
         return taken
 
     def send(self, data: bytes) -> int:
@@ -79,7 +77,7 @@ class Stream:
 
     def pending(self) -> int:
         """Return the number of bytes that are here and that select does not know of."""
-        return len(self.buffer) - self.offset
+        return len(self._offered) - self._offset
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.telemetry.identity import user_identifier
-from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.alike import Alike
 from bridge.wire import cmqc
 

@@ -21,7 +21,7 @@ from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
 from bridge.mapping.telemetry.folders import HEADER_FORMATS
-from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.alike import Alike
 from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
 from bridge.pipeline.mapping.standard import StandardToMqtt

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import Received
-from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
 
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.template import Template
-from bridge.mqtt.link.properties import CLIENT_ID, HOPS
+from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.column_type import (
     BINARY,
     BINARY_OR_STRING,

@@ -7,9 +7,11 @@ the same), MQTT 3.1.1 section 1.5.3 (strings).
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .errors import MalformedPacket
+from .packets import PacketType
+from .properties import decode_properties
 
 
 class Body:
@@ -98,9 +100,20 @@ class Body:
             self.fail(f"MQTT-1.5.3-1: {field} is not UTF-8", back=len(raw) + 2)
         return text
 
+    def properties(self, packet_type: PacketType) -> Any:
+        """Read the properties of a packet of MQTT 5; None where there are none."""
+        properties, self._position = decode_properties(
+            packet_type, self._buffer, self._position, self._stop, self._begin
+        )
+        return properties
+
     def rest(self) -> bytes:
         """Read all that is left."""
         return self._take(self.remaining, "payload")
+
+    def packet(self) -> bytes:
+        """Return the whole packet, its fixed header included."""
+        return self._buffer[self._begin : self._stop]
 
     def finish(self) -> None:
         """Make sure that nothing is left."""

@@ -1,16 +1,29 @@
-"""MQTT packets out of a byte stream that arrives in pieces of any size (MQTT 3.1 and 3.1.1 chapter 2).
+"""MQTT packets out of a byte stream that arrives in pieces of any size (MQTT 3.1, 3.1.1 and 5, chapter 2).
 
 Publications and their acknowledgements make up nearly all traffic. Well-formed ones are read within the loop of
-``Decoder.feed`` itself; everything else, and whatever looks wrong there, goes the careful way through ``readers``,
-which either makes a packet of it or says which rule it breaks.
+``Decoder.feed`` itself (those of MQTT 5 with properties close to it); everything else, and whatever looks wrong there,
+goes the careful way through ``readers``, which either makes a packet of it or says which rule it breaks.
 """
 
 from __future__ import annotations
 
 from .body import Body
 from .errors import MalformedPacket
-from .packets import ByteOrder, Connect, Packet, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
-from .readers import LEVEL_MQTT_3_1, TO_CLIENT, TO_SERVER, Reader, knows_protocol
+from .packets import (
+    LEVEL_MQTT_3_1_1,
+    LEVEL_MQTT_5,
+    ByteOrder,
+    Connect,
+    Packet,
+    PacketType,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+)
+from .properties import decode_properties
+from .readers import MESSAGES_ONLY, TO_CLIENT, TO_SERVER, Reader, knows_protocol
 from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length
 from .topics import TOPIC_CACHE
 
@@ -22,6 +35,9 @@ _ACKNOWLEDGEMENTS: dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | type[P
     0x70: Pubcomp,
 }
 
+# A member of an enumeration takes long to get.
+_PUBLISH = PacketType.PUBLISH
+
 
 class Decoder:
     """Turns one connection's incoming bytes into packets, keeping only an incomplete packet between calls.
@@ -29,11 +45,20 @@ class Decoder:
     Attributes:
         error: what was wrong with the stream, None while nothing was. Nothing behind a malformed packet can be
             trusted, so the decoder returns no packet any more; close the connection.
-        protocol_level: the level whose rules hold, 3 (MQTT 3.1) or 4 (MQTT 3.1.1); None while a server waits for
-            the CONNECT that tells it, when those of 4 are applied.
+        protocol_level: the level whose rules hold, 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5 (MQTT 5); None while a server
+            waits for the CONNECT that tells it, when those of 4 are applied.
     """
 
-    __slots__ = ("_little", "_max_packet_size", "_needed", "_pending", "_readers", "error", "protocol_level")
+    __slots__ = (
+        "_little",
+        "_max_packet_size",
+        "_needed",
+        "_pending",
+        "_plain_publish",
+        "_readers",
+        "error",
+        "protocol_level",
+    )
 
     def __init__(
         self,
@@ -42,6 +67,7 @@ class Decoder:
         protocol_level: int | None = None,
         max_packet_size: int = MAX_REMAINING_LENGTH,
         byte_order: ByteOrder = "big",
+        messages_only: bool = False,
     ) -> None:
         """Prepare for the first byte of a connection.
 
@@ -51,14 +77,29 @@ class Decoder:
             max_packet_size: largest acceptable Remaining Length in bytes (the fixed header not counted). A larger
                 packet is an error as soon as its length is read; its content is never stored.
             byte_order: order of the bytes in message ids and keep-alive; "little" for the older dialect.
+            messages_only: whether packets that are no publications nor acknowledgements of such are somebody else's:
+                each is returned as an OtherPacket, whether this end may receive it or not. In MQTT 5 they always are, as
+                long as ``readers`` has none for them.
         """
         self._readers: dict[PacketType, Reader] = TO_SERVER if server else TO_CLIENT
+        if messages_only or protocol_level == LEVEL_MQTT_5:
+            self._readers = MESSAGES_ONLY
         self._max_packet_size = max_packet_size
         self._little = byte_order == "little"
         self._pending = bytearray()
         self._needed = 0
-        self.protocol_level = protocol_level
         self.error: MalformedPacket | None = None
+        self._set_level(protocol_level)
+
+    def _set_level(self, protocol_level: int | None) -> None:
+        self.protocol_level = protocol_level
+        # Upper bits of the first byte of a PUBLISH without properties; of no packet in MQTT 5.
+        self._plain_publish = 0x30 if protocol_level != LEVEL_MQTT_5 else -1
+
+    @property
+    def missing(self) -> int:
+        """Return how many bytes the packet that has begun to come still lacks; 0 where that is not known."""
+        return max(self._needed - len(self._pending), 0) if self._pending else 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Packet]:
         """Take bytes from the connection and return the packets they complete, in order.
@@ -82,6 +123,7 @@ class Decoder:
         append = packets.append
         known_topic = TOPIC_CACHE.get
         acknowledgement_of = _ACKNOWLEDGEMENTS.get
+        plain_publish = self._plain_publish
         little = self._little
         limit = self._max_packet_size
         needed = 0
@@ -114,7 +156,7 @@ class Decoder:
                     needed = stop - offset
                     break
 
-                if first & 0xF0 == 0x30:
+                if first & 0xF0 == plain_publish:
                     if length > 2:
                         field = start + 2
                         behind = field + (buffer[start] << 8 | buffer[start + 1])
@@ -158,6 +200,8 @@ class Decoder:
 
                 append(self._read(buffer, offset, start, stop))
                 offset = stop
+                # It was a CONNECT, perhaps.
+                plain_publish = self._plain_publish
         except MalformedPacket as error:
             # The traceback would keep the buffer, and this decoder itself, alive as long as the error.
             self.error = error.with_traceback(None)
@@ -170,7 +214,7 @@ class Decoder:
     def _require_type(self, first: int) -> PacketType:
         """Tell a packet's type by its first byte; raise MalformedPacket if this end must not receive such a packet."""
         number = first >> 4
-        if number in (0, 15):
+        if number == 0 or (number == PacketType.AUTH and self.protocol_level != LEVEL_MQTT_5):
             raise MalformedPacket("fixed header", 0, f"MQTT 3.1 section 2.1: message type {number} is reserved")
         packet_type = PacketType(number)
         if packet_type not in self._readers:
@@ -179,11 +223,44 @@ class Decoder:
         return packet_type
 
     def _read(self, buffer: bytes, begin: int, start: int, stop: int) -> Packet:
-        """Read one complete packet the careful way; see Body for the arguments. Raises MalformedPacket."""
+        """Read one complete packet that ``feed`` does not; see Body for the arguments. Raises MalformedPacket."""
         first = buffer[begin]
+        if self.protocol_level == LEVEL_MQTT_5 and not self._little:
+            quick = _read_quickly(buffer, begin, start, stop)
+            if quick is not None:
+                return quick
         packet_type = self._require_type(first)
         body = Body(buffer, begin, start, stop, packet_type.name, self._little)
-        packet = self._readers[packet_type](body, first & 0x0F, self.protocol_level != LEVEL_MQTT_3_1)
+        packet = self._readers[packet_type](body, first & 0x0F, self.protocol_level or LEVEL_MQTT_3_1_1)
         if type(packet) is Connect and knows_protocol(packet):
-            self.protocol_level = packet.protocol_level
+            self._set_level(packet.protocol_level)
         return packet
+
+
+def _read_quickly(buffer: bytes, begin: int, start: int, stop: int) -> Packet | None:
+    """Read a well-formed PUBLISH of MQTT 5 to a known topic, or an acknowledgement with its reason code alone.
+
+    Returns None for all else, and raises MalformedPacket for properties that are wrong.
+    """
+    first = buffer[begin]
+    length = stop - start
+    if first & 0xF0 == 0x30 and length > 2:
+        field = start + 2
+        behind = field + (buffer[start] << 8 | buffer[start + 1])
+        topic = TOPIC_CACHE.get(buffer[field:behind])
+        qos = first >> 1 & 3
+        message_id = 0
+        if qos:
+            behind += 2
+            if behind <= stop:
+                message_id = buffer[behind - 2] << 8 | buffer[behind - 1]
+        if topic is None or behind > stop or qos == 3 or (not message_id if qos else first & 8):
+            return None
+        properties, behind = decode_properties(_PUBLISH, buffer, behind, stop, begin)
+        return Publish(topic, buffer[behind:stop], qos, first & 1 == 1, first & 8 == 8, message_id, properties)
+    # Some servers write the length of no properties.
+    if first in _ACKNOWLEDGEMENTS and (length == 3 or (length == 4 and not buffer[stop - 1])):
+        message_id = buffer[start] << 8 | buffer[start + 1]
+        if message_id:
+            return _ACKNOWLEDGEMENTS[first](message_id, reason_code=buffer[start + 2])
+    return None

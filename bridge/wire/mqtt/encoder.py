@@ -1,4 +1,4 @@
-"""MQTT packets into bytes (MQTT 3.1; MQTT 3.1.1 chapters 2 and 3).
+"""MQTT packets into bytes (MQTT 3.1; MQTT 3.1.1 and MQTT 5 chapters 2 and 3).
 
 ``encode`` writes any packet. ``encode_publish`` and ``encode_acknowledgement`` are the ways for heavy traffic: they
 take bare fields, and the former a topic already encoded, so that one message to many subscribers is not encoded for
@@ -15,6 +15,8 @@ from typing import Any
 
 from .errors import MalformedPacket
 from .packets import (
+    LEVEL_MQTT_3_1_1,
+    LEVEL_MQTT_5,
     SUBACK_FAILURE,
     ByteOrder,
     Connack,
@@ -35,6 +37,8 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
+from .properties import encode_properties
+from .reason_codes import OF_ACKNOWLEDGEMENT
 from .remaining_length import MAX_REMAINING_LENGTH, encode_remaining_length
 from .topics import topic_name_fault
 
@@ -58,16 +62,18 @@ _ACKNOWLEDGEMENT_FIRST_BYTE = {
 }
 
 
-def encode(packet: Packet, byte_order: ByteOrder = "big") -> bytes:
+def encode(packet: Packet, byte_order: ByteOrder = "big", protocol_level: int = LEVEL_MQTT_3_1_1) -> bytes:
     """Write a packet.
 
     DUP of PUBREL, SUBSCRIBE and UNSUBSCRIBE is written as MQTT 3.1 knows it; towards a peer of MQTT 3.1.1 it must
-    not be set.
+    not be set. Reason codes and properties are written where the protocol level is 5.
 
     Raises:
         MalformedPacket: a field is out of its range, or contradicts another.
+        KeyError: there is no writer of MQTT 5 for the packet yet.
     """
-    return _WRITERS[type(packet)](packet, byte_order)
+    writers = _WRITERS_5 if protocol_level == LEVEL_MQTT_5 else _WRITERS
+    return writers[type(packet)](packet, byte_order)
 
 
 def encode_topic(topic: str) -> bytes:
@@ -113,6 +119,14 @@ def encode_publish(
     if dup:
         first |= 8
     return _publish_header(first, length + 2) + topic_field + _WORD[byte_order](message_id) + payload
+
+
+def encode_publish_5(
+    topic_field: bytes, properties: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int
+) -> bytes:
+    """Write PUBLISH of MQTT 5, with properties from ``encode_properties``, as ``encode_publish`` does."""
+    # Properties stand between message id and payload; all else is as it was.
+    return encode_publish(topic_field, properties + payload, qos, retain, dup, message_id)
 
 
 def encode_acknowledgement(packet_type: PacketType, message_id: int, byte_order: ByteOrder = "big") -> bytes:
@@ -316,4 +330,43 @@ _WRITERS: dict[type[Any], Callable[[Any, ByteOrder], bytes]] = {
     Pingreq: _write_pingreq,
     Pingresp: _write_pingresp,
     Disconnect: _write_disconnect,
+}
+
+
+def _write_publish_5(packet: Publish, byte_order: ByteOrder) -> bytes:
+    properties = packet.properties
+    aliased = not packet.topic and properties is not None and properties.topic_alias is not None
+    return encode_publish_5(
+        b"\0\0" if aliased else encode_topic(packet.topic),
+        encode_properties(PacketType.PUBLISH, properties),
+        packet.payload,
+        packet.qos,
+        packet.retain,
+        packet.dup,
+        packet.message_id,
+    )
+
+
+def _write_acknowledgement_5(packet: Puback | Pubrec | Pubrel | Pubcomp, byte_order: ByteOrder) -> bytes:
+    """Write as little as there is to say (MQTT 5 section 3.4.2.1)."""
+    if not packet.reason_code and packet.properties is None:
+        return _WRITERS[type(packet)](packet, byte_order)
+    packet_type = PacketType[type(packet).__name__.upper()]
+    if packet.reason_code not in OF_ACKNOWLEDGEMENT[packet_type]:
+        # The statements have the numbers of the packets, as the sections have.
+        raise MalformedPacket(packet_type.name, 0, f"MQTT-3.{packet_type:d}.2-1: reason code is {packet.reason_code:#04x}")
+    fields = [_message_id(packet.message_id, packet_type.name, byte_order), bytes((packet.reason_code,))]
+    if packet.properties is not None:
+        fields.append(encode_properties(packet_type, packet.properties))
+    return _assemble(packet_type, _ACKNOWLEDGEMENT_FIRST_BYTE[packet_type] & 0x0F, *fields)
+
+
+_WRITERS_5: dict[type[Any], Callable[[Any, ByteOrder], bytes]] = {
+    Publish: _write_publish_5,
+    Puback: _write_acknowledgement_5,
+    Pubrec: _write_acknowledgement_5,
+    Pubrel: _write_acknowledgement_5,
+    Pubcomp: _write_acknowledgement_5,
+    Pingreq: _write_pingreq,
+    Pingresp: _write_pingresp,
 }

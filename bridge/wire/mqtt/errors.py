@@ -14,8 +14,8 @@ class MalformedPacket(ValueError):
             where no type is known.
         offset: offset of the offending field in bytes, counted from the first byte of the packet's fixed header; 0
             while encoding, where the packet has no bytes yet.
-        rule: the broken rule, its source first: a conformance statement of MQTT 3.1.1 (``"MQTT-3.3.1-4: ..."``), a
-            section (``"MQTT 3.1.1 section 2.2.3: ..."``) or the older one (``"MQTT 3.1 section 2.1: ..."``).
+        rule: the broken rule, its source first: a conformance statement of MQTT 3.1.1 or 5 (``"MQTT-3.3.1-4: ..."``), or
+            a section of a version (``"MQTT 3.1.1 section 2.2.3: ..."``).
     """
 
     def __init__(self, packet: str, offset: int, rule: str) -> None:

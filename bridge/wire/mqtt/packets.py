@@ -1,8 +1,8 @@
-"""The fourteen MQTT packets as immutable values, with the numbers the protocol gives them.
+"""The MQTT packets as immutable values, with the numbers the protocol gives them.
 
 A packet holds what its sender means, not how it is written: lengths, flag bits and the byte order belong to the
-decoder and the encoder. Sources: MQTT 3.1 sections 2.1 (message types, flags, levels of service), 3.10 (UNSUBSCRIBE) and
-MQTT 3.1.1 chapter 3.
+decoder and the encoder. Sources: MQTT 3.1 sections 2.1 (message types, flags, levels of service), 3.10 (UNSUBSCRIBE),
+MQTT 3.1.1 chapter 3, and for reason codes and properties MQTT 5 chapter 3.
 
 The values are not tracked by the garbage collector (``gc=False``): they can hold no reference to themselves, and a
 busy server makes very many of them. Nothing is checked on construction; the encoder checks what it writes.
@@ -19,12 +19,15 @@ ByteOrder = Literal["big", "little"]
 """Order of the bytes in words (message ids, keep-alive) on a connection: big-endian (MQTT 3.1 section 2.1), little-endian in
 the older dialect. The lengths before strings are big-endian in both."""
 
+LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1, LEVEL_MQTT_5 = 3, 4, 5
+"""Protocol levels, by which CONNECT tells the version (MQTT 3.1.1 section 3.1.2.2, MQTT 5 section 3.1.2.2)."""
+
 SUBACK_FAILURE = 0x80
 """Return code of a refused topic filter in a SUBACK (MQTT 3.1.1 section 3.9.3)."""
 
 
 class PacketType(IntEnum):
-    """Message Type, bits 7-4 of a packet's first byte (MQTT 3.1 section 2.1); 0 and 15 are reserved."""
+    """Message Type, bits 7-4 of a packet's first byte (MQTT 3.1 section 2.1); 0 is reserved, 15 is before MQTT 5."""
 
     CONNECT = 1
     CONNACK = 2
@@ -40,6 +43,7 @@ class PacketType(IntEnum):
     PINGREQ = 12
     PINGRESP = 13
     DISCONNECT = 14
+    AUTH = 15
 
 
 class ConnackCode(IntEnum):
@@ -96,6 +100,32 @@ class Connack(msgspec.Struct, frozen=True, gc=False):
     """Whether the server kept a session for the client; always False in MQTT 3.1, which has no such bit."""
 
 
+class PublishProperties(msgspec.Struct, frozen=True, gc=False):
+    """Properties of a PUBLISH (MQTT 5 section 3.3.2.3), by their names there; what is absent is None or ()."""
+
+    payload_format_indicator: int | None = None
+    """1: the payload is UTF-8; 0: it may be anything."""
+    message_expiry_interval: int | None = None
+    """Seconds."""
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    subscription_identifier: tuple[int, ...] = ()
+    """One for each subscription that the publication matches; from the server only."""
+    topic_alias: int | None = None
+    user_property: tuple[tuple[str, str], ...] = ()
+    """Names with their values, in their order; a name may come more than once."""
+
+
+class AcknowledgementProperties(msgspec.Struct, frozen=True, gc=False):
+    """Properties of PUBACK, PUBREC, PUBREL and PUBCOMP (MQTT 5 section 3.4.2.2); what is absent is None or ()."""
+
+    reason_string: str | None = None
+    """For a person."""
+    user_property: tuple[tuple[str, str], ...] = ()
+    """Names with their values, in their order; a name may come more than once."""
+
+
 class Publish(msgspec.Struct, frozen=True, gc=False):
     """A message to or from the server (MQTT 3.1.1 section 3.3)."""
 
@@ -111,6 +141,8 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     """Whether it may repeat an earlier delivery; False when the quality of service is 0."""
     message_id: int = 0
     """1 to 65 535; 0 when the quality of service is 0, which has none."""
+    properties: PublishProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Puback(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +150,10 @@ class Puback(msgspec.Struct, frozen=True, gc=False):
 
     message_id: int
     """That of the PUBLISH."""
+    reason_code: int = 0
+    """A ReasonCode; always 0 before MQTT 5."""
+    properties: AcknowledgementProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Pubrec(msgspec.Struct, frozen=True, gc=False):
@@ -125,6 +161,10 @@ class Pubrec(msgspec.Struct, frozen=True, gc=False):
 
     message_id: int
     """That of the PUBLISH."""
+    reason_code: int = 0
+    """A ReasonCode; always 0 before MQTT 5."""
+    properties: AcknowledgementProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Pubrel(msgspec.Struct, frozen=True, gc=False):
@@ -134,6 +174,10 @@ class Pubrel(msgspec.Struct, frozen=True, gc=False):
     """That of the PUBLISH."""
     dup: bool = False
     """Whether it may repeat an earlier one; MQTT 3.1 only, 3.1.1 reserves the bit."""
+    reason_code: int = 0
+    """A ReasonCode; always 0 before MQTT 5."""
+    properties: AcknowledgementProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Pubcomp(msgspec.Struct, frozen=True, gc=False):
@@ -141,6 +185,10 @@ class Pubcomp(msgspec.Struct, frozen=True, gc=False):
 
     message_id: int
     """That of the PUBLISH."""
+    reason_code: int = 0
+    """A ReasonCode; always 0 before MQTT 5."""
+    properties: AcknowledgementProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False):
@@ -181,6 +229,13 @@ class Unsuback(msgspec.Struct, frozen=True, gc=False):
     """That of the UNSUBSCRIBE."""
 
 
+class OtherPacket(msgspec.Struct, frozen=True, gc=False):
+    """A packet that is left to somebody else, as it came; see ``Decoder``."""
+
+    data: bytes
+    """The whole packet, fixed header included."""
+
+
 class Pingreq(msgspec.Struct, frozen=True, gc=False):
     """Client shows that it is alive (MQTT 3.1.1 section 3.12)."""
 
@@ -208,5 +263,6 @@ Packet = (
     | Pingreq
     | Pingresp
     | Disconnect
+    | OtherPacket
 )
 """Any MQTT packet."""

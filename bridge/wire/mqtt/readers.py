@@ -1,8 +1,9 @@
 """One reader for each packet: from a body and the flags of the fixed header to a packet, or MalformedPacket.
 
-The two versions of the protocol differ in what they do with bits they do not use: MQTT 3.1 (protocol level 3) leaves
-them to the sender and ignores them ("not used", MQTT 3.1), MQTT 3.1.1 prescribes their value and has the
-connection closed over a wrong one (MQTT-2.2.2-2). ``strict`` says that the latter holds.
+The versions of the protocol differ in what they do with bits they do not use: MQTT 3.1 (protocol level 3) leaves
+them to the sender and ignores them ("not used", MQTT 3.1), MQTT 3.1.1 (4) prescribes their value and has the
+connection closed over a wrong one (MQTT-2.2.2-2). MQTT 5 adds reason codes and properties; publications and their
+acknowledgements are read with them, the other packets of MQTT 5 are not read yet.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from collections.abc import Callable
 from .body import Body
 from .errors import MalformedPacket
 from .packets import (
+    LEVEL_MQTT_3_1,
+    LEVEL_MQTT_3_1_1,
+    LEVEL_MQTT_5,
     SUBACK_FAILURE,
+    AcknowledgementProperties,
     Connack,
     Connect,
     Disconnect,
+    OtherPacket,
     Packet,
     PacketType,
     Pingreq,
@@ -33,11 +39,8 @@ from .packets import (
 )
 from .topics import TOPIC_CACHE, topic_name_fault
 
-LEVEL_MQTT_3_1 = 3
-LEVEL_MQTT_3_1_1 = 4
-
-Reader = Callable[[Body, int, bool], Packet]
-"""Reads a body, given bits 3-0 of the packet's first byte, and whether the rules are those of MQTT 3.1.1."""
+Reader = Callable[[Body, int, int], Packet]
+"""Reads a body, given bits 3-0 of the packet's first byte, and the protocol level whose rules hold."""
 
 _DUP = 0b1000
 _RETAIN = 0b0001
@@ -52,14 +55,14 @@ def knows_protocol(packet: Connect) -> bool:
     return packet.protocol_name in ("MQIsdp", "MQTT") and packet.protocol_level in (LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1)
 
 
-def _require_no_flags(body: Body, flags: int, strict: bool) -> None:
-    if strict and flags:
+def _require_no_flags(body: Body, flags: int, level: int) -> None:
+    if level > LEVEL_MQTT_3_1 and flags:
         body.fail_header(f"MQTT-2.2.2-2: flags are reserved and 0, not {flags:#06b}")
 
 
-def _read_dup(body: Body, flags: int, strict: bool, statement: str) -> bool:
+def _read_dup(body: Body, flags: int, level: int, statement: str) -> bool:
     """Read the flags of a packet that is itself sent with quality of service 1."""
-    if strict:
+    if level > LEVEL_MQTT_3_1:
         if flags != 0b0010:
             body.fail_header(f"{statement}: flags are reserved and 0b0010, not {flags:#06b}")
         return False
@@ -68,7 +71,7 @@ def _read_dup(body: Body, flags: int, strict: bool, statement: str) -> bool:
     return flags & _DUP != 0
 
 
-def read_connect(body: Body, flags: int, strict: bool) -> Connect:
+def read_connect(body: Body, flags: int, level: int) -> Connect:
     """Read CONNECT, whose own protocol level decides about the rules.
 
     A protocol unknown here may have another layout: then the other fields are read as those of MQTT 3.1.1, and if
@@ -78,15 +81,17 @@ def read_connect(body: Body, flags: int, strict: bool) -> Connect:
     level = body.byte("protocol level")
     known = Connect("", name, level)
     if knows_protocol(known):
-        return _read_connect_fields(body, flags, level == LEVEL_MQTT_3_1_1, name, level)
+        return _read_connect_fields(body, flags, level, known)
     try:
-        return _read_connect_fields(body, flags, True, name, level)
+        return _read_connect_fields(body, flags, LEVEL_MQTT_3_1_1, known)
     except MalformedPacket:
         return known
 
 
-def _read_connect_fields(body: Body, flags: int, strict: bool, name: str, level: int) -> Connect:
-    _require_no_flags(body, flags, strict)
+def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> Connect:
+    """Read what follows the name and the level that are known, by the rules of a level that may be another one."""
+    strict = level > LEVEL_MQTT_3_1
+    _require_no_flags(body, flags, level)
     connect_flags = body.byte("connect flags")
     has_user_name = connect_flags & 0x80 != 0
     has_password = connect_flags & 0x40 != 0
@@ -114,12 +119,16 @@ def _read_connect_fields(body: Body, flags: int, strict: bool, name: str, level:
     user_name = body.string("user name") if has_user_name and (strict or body.remaining) else None
     password = body.binary("password") if has_password and (strict or body.remaining) else None
     body.finish()
-    return Connect(client_id, name, level, connect_flags & 0x02 != 0, keep_alive, will, user_name, password)
+    clean_session = connect_flags & 0x02 != 0
+    return Connect(
+        client_id, known.protocol_name, known.protocol_level, clean_session, keep_alive, will, user_name, password
+    )
 
 
-def read_connack(body: Body, flags: int, strict: bool) -> Connack:
+def read_connack(body: Body, flags: int, level: int) -> Connack:
     """Read CONNACK; its first byte means something since MQTT 3.1.1 only."""
-    _require_no_flags(body, flags, strict)
+    strict = level > LEVEL_MQTT_3_1
+    _require_no_flags(body, flags, level)
     acknowledge_flags = body.byte("connect acknowledge flags")
     if strict and acknowledge_flags & 0xFE:
         body.fail("MQTT 3.1.1 section 3.2.2.1: bits 7-1 of the connect acknowledge flags are 0", back=1)
@@ -130,63 +139,81 @@ def read_connack(body: Body, flags: int, strict: bool) -> Connack:
     return Connack(return_code, strict and acknowledge_flags != 0)
 
 
-def read_publish(body: Body, flags: int, strict: bool) -> Publish:
+def read_publish(body: Body, flags: int, level: int) -> Publish:
     """Read PUBLISH, and remember its topic for the next one."""
     qos = flags >> 1 & 3
     dup = flags & _DUP != 0
     if qos == 3:
         body.fail_header("MQTT-3.3.1-4: quality of service is 3")
     if dup and qos == 0:
-        if strict:
+        if level > LEVEL_MQTT_3_1:
             body.fail_header("MQTT-3.3.1-2: DUP is set with quality of service 0")
         dup = False
     topic = body.string("topic name")
     raw = topic.encode()
-    if fault := topic_name_fault(topic):
+    fault = topic_name_fault(topic)
+    if fault and (topic or level != LEVEL_MQTT_5):
         body.fail(fault, back=len(raw) + 2)
-    TOPIC_CACHE.remember(raw, topic)
     message_id = body.message_id() if qos else 0
-    return Publish(topic, body.rest(), qos, flags & _RETAIN != 0, dup, message_id)
+    properties = body.properties(PacketType.PUBLISH) if level == LEVEL_MQTT_5 else None
+    if topic:
+        TOPIC_CACHE.remember(raw, topic)
+    elif properties is None or properties.topic_alias is None:
+        body.fail("MQTT 5 section 3.3.2.1: topic name is empty, and there is no Topic Alias")
+    return Publish(topic, body.rest(), qos, flags & _RETAIN != 0, dup, message_id, properties)
 
 
-def read_puback(body: Body, flags: int, strict: bool) -> Puback:
+def read_puback(body: Body, flags: int, level: int) -> Puback:
     """Read PUBACK."""
-    return Puback(_read_sole_message_id(body, flags, strict))
+    _require_no_flags(body, flags, level)
+    return Puback(body.message_id(), *_read_reason(body, PacketType.PUBACK, level))
 
 
-def read_pubrec(body: Body, flags: int, strict: bool) -> Pubrec:
+def read_pubrec(body: Body, flags: int, level: int) -> Pubrec:
     """Read PUBREC."""
-    return Pubrec(_read_sole_message_id(body, flags, strict))
+    _require_no_flags(body, flags, level)
+    return Pubrec(body.message_id(), *_read_reason(body, PacketType.PUBREC, level))
 
 
-def read_pubrel(body: Body, flags: int, strict: bool) -> Pubrel:
+def read_pubrel(body: Body, flags: int, level: int) -> Pubrel:
     """Read PUBREL."""
-    dup = _read_dup(body, flags, strict, "MQTT-3.6.1-1")
-    message_id = body.message_id()
-    body.finish()
-    return Pubrel(message_id, dup)
+    dup = _read_dup(body, flags, level, "MQTT-3.6.1-1")
+    return Pubrel(body.message_id(), dup, *_read_reason(body, PacketType.PUBREL, level))
 
 
-def read_pubcomp(body: Body, flags: int, strict: bool) -> Pubcomp:
+def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
     """Read PUBCOMP."""
-    return Pubcomp(_read_sole_message_id(body, flags, strict))
+    _require_no_flags(body, flags, level)
+    return Pubcomp(body.message_id(), *_read_reason(body, PacketType.PUBCOMP, level))
 
 
-def read_unsuback(body: Body, flags: int, strict: bool) -> Unsuback:
+def _read_reason(
+    body: Body, packet_type: PacketType, level: int
+) -> tuple[int, AcknowledgementProperties | None]:
+    """Read what follows the message id of an acknowledgement: nothing before MQTT 5, and as little as wanted there.
+
+    A reason code that MQTT 5 has for other packets only, or for none, is the receiver's to understand.
+    """
+    reason_code, properties = 0, None
+    if level == LEVEL_MQTT_5 and body.remaining:
+        reason_code = body.byte("reason code")
+        if body.remaining:
+            properties = body.properties(packet_type)
+    body.finish()
+    return reason_code, properties
+
+
+def read_unsuback(body: Body, flags: int, level: int) -> Unsuback:
     """Read UNSUBACK."""
-    return Unsuback(_read_sole_message_id(body, flags, strict))
-
-
-def _read_sole_message_id(body: Body, flags: int, strict: bool) -> int:
-    _require_no_flags(body, flags, strict)
+    _require_no_flags(body, flags, level)
     message_id = body.message_id()
     body.finish()
-    return message_id
+    return Unsuback(message_id)
 
 
-def read_subscribe(body: Body, flags: int, strict: bool) -> Subscribe:
+def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
     """Read SUBSCRIBE; of its filters only emptiness and encoding are looked at."""
-    dup = _read_dup(body, flags, strict, "MQTT-3.8.1-1")
+    dup = _read_dup(body, flags, level, "MQTT-3.8.1-1")
     message_id = body.message_id()
     if not body.remaining:
         body.fail("MQTT-3.8.3-3: no topic filter")
@@ -195,7 +222,7 @@ def read_subscribe(body: Body, flags: int, strict: bool) -> Subscribe:
         topic_filter = _read_topic_filter(body)
         qos = body.byte("requested quality of service")
         # MQTT 3.1 does not use the upper six bits.
-        if not strict:
+        if level == LEVEL_MQTT_3_1:
             qos &= 3
         if qos > 2:
             body.fail(f"MQTT-3.8.3-4: requested quality of service is {qos:#04x}", back=1)
@@ -203,9 +230,9 @@ def read_subscribe(body: Body, flags: int, strict: bool) -> Subscribe:
     return Subscribe(message_id, tuple(topics), dup)
 
 
-def read_suback(body: Body, flags: int, strict: bool) -> Suback:
+def read_suback(body: Body, flags: int, level: int) -> Suback:
     """Read SUBACK."""
-    _require_no_flags(body, flags, strict)
+    _require_no_flags(body, flags, level)
     message_id = body.message_id()
     if not body.remaining:
         body.fail("MQTT 3.1.1 section 3.9.3: no return code")
@@ -216,9 +243,9 @@ def read_suback(body: Body, flags: int, strict: bool) -> Suback:
     return Suback(message_id, tuple(codes))
 
 
-def read_unsubscribe(body: Body, flags: int, strict: bool) -> Unsubscribe:
+def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
     """Read UNSUBSCRIBE (MQTT 3.1 section 3.10); of its filters only emptiness and encoding are looked at."""
-    dup = _read_dup(body, flags, strict, "MQTT-3.10.1-1")
+    dup = _read_dup(body, flags, level, "MQTT-3.10.1-1")
     message_id = body.message_id()
     if not body.remaining:
         body.fail("MQTT-3.10.3-2: no topic filter")
@@ -235,25 +262,30 @@ def _read_topic_filter(body: Body) -> str:
     return topic_filter
 
 
-def read_pingreq(body: Body, flags: int, strict: bool) -> Pingreq:
+def read_pingreq(body: Body, flags: int, level: int) -> Pingreq:
     """Read PINGREQ."""
-    _require_no_flags(body, flags, strict)
+    _require_no_flags(body, flags, level)
     body.finish()
     return _PINGREQ
 
 
-def read_pingresp(body: Body, flags: int, strict: bool) -> Pingresp:
+def read_pingresp(body: Body, flags: int, level: int) -> Pingresp:
     """Read PINGRESP."""
-    _require_no_flags(body, flags, strict)
+    _require_no_flags(body, flags, level)
     body.finish()
     return _PINGRESP
 
 
-def read_disconnect(body: Body, flags: int, strict: bool) -> Disconnect:
+def read_disconnect(body: Body, flags: int, level: int) -> Disconnect:
     """Read DISCONNECT."""
-    _require_no_flags(body, flags, strict)
+    _require_no_flags(body, flags, level)
     body.finish()
     return _DISCONNECT
+
+
+def read_other(body: Body, flags: int, level: int) -> OtherPacket:
+    """Leave a packet as it is."""
+    return OtherPacket(body.packet())
 
 
 _EITHER_WAY: dict[PacketType, Reader] = {
@@ -280,3 +312,6 @@ TO_CLIENT: dict[PacketType, Reader] = _EITHER_WAY | {
     PacketType.PINGRESP: read_pingresp,
 }
 """Readers of the packets a server may send (MQTT 3.1.1 table 2.1)."""
+
+MESSAGES_ONLY: dict[PacketType, Reader] = dict.fromkeys(PacketType, read_other) | _EITHER_WAY
+"""Readers for who leaves all packets but publications and their acknowledgements to somebody else."""

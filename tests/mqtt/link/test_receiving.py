@@ -7,7 +7,9 @@ import pytest
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkPhase
 from bridge.mqtt.link import network as link_network
-from bridge.mqtt.link.properties import encode_properties
+from bridge.mqtt.link.publication import to_properties
+from bridge.mqtt.link.stream import Stream
+from bridge.wire.mqtt import PacketType, encode_properties
 from tests.mqtt.link.conftest import LinkFactory
 from tests.mqtt.link.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
 
@@ -122,6 +124,28 @@ def test_no_more_is_read_than_may_be_in_flight(
     peer.expect(PINGRESP)
 
 
+def test_nothing_is_read_while_publications_wait_for_room(
+    broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what has come and waits would grow without bound, by 64 KiB for each publication that is taken."""
+    reads: list[int] = []
+    fill = Stream.fill
+
+    def counted(stream: Stream, missing: int) -> bytes:
+        data = fill(stream, missing)
+        reads.append(len(data))
+        return data
+
+    receiver = link(broker.port, broker.version, topic_filter="t", qos=0, in_flight=1)
+    peer = broker.connected(subscribes=0)
+    receiver.state_where(LinkPhase.CONNECTED)
+    monkeypatch.setattr(Stream, "fill", counted)
+    packets = [peer.publish("t", payload=b"%d" % number) for number in range(9)]
+    peer.send(*packets)
+    assert [one.publication.payload for one in receiver.take_all(9)] == [b"%d" % number for number in range(9)]
+    assert reads == [sum(map(len, packets))]
+
+
 def test_keep_alive_outlasts_a_pause_in_reading(broker: FakeBroker, link: LinkFactory) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t", qos=1, in_flight=1, keep_alive=1)
     peer = broker.connected(subscribes=1)
@@ -160,7 +184,7 @@ def test_who_may_say_through_which_mappings_a_publication_came(
     receiver = link(broker_5.port, topic_filter="t", qos=0, trusted=trusted)
     peer = broker_5.connected(subscribes=0)
     told = Publication(topic="t", payload=b"", client_id="boss", hops=("A/b",))
-    peer.send(peer.publish("t", properties=encode_properties(told)))
+    peer.send(peer.publish("t", properties=encode_properties(PacketType.PUBLISH, to_properties(told))))
     (received,) = receiver.take_all(1)
     assert (received.publication.client_id, received.publication.hops) == (client_id, hops)
 
@@ -189,15 +213,15 @@ def test_a_large_publication_in_small_pieces(broker: FakeBroker, link: LinkFacto
 @pytest.mark.parametrize(
     ("malformed", "why"),
     [
-        pytest.param(b"\x36\x05\x00\x01t\x00\x01", "QoS 3", id="QoS 3"),
-        pytest.param(b"\x30\x03\x00\x05t", "ends within its topic", id="topic beyond the end"),
+        pytest.param(b"\x36\x05\x00\x01t\x00\x01", "MQTT-3.3.1-4", id="QoS 3"),
+        pytest.param(b"\x30\x03\x00\x05t", "length of topic name is 5, beyond", id="topic beyond the end"),
         pytest.param(b"\x30\x04\x00\x01\xff\x00", "not UTF-8", id="topic not UTF-8"),
         pytest.param(b"\x30\x04\x00\x01\x00\x00", "U+0000", id="NUL in topic"),
         pytest.param(b"\x30\x04\x00\x01#\x00", "wildcard", id="wildcard"),
         pytest.param(b"\x30\x03\x00\x00\x00", "empty", id="no topic"),
         pytest.param(b"\x32\x05\x00\x01t\x00\x00", "MQTT-2.3.1-1", id="message id 0"),
-        pytest.param(b"\x32\x04\x00\x01t\x00", "MQTT-2.3.1-1", id="no message id"),
-        pytest.param(b"\x40\x01\x00", "Remaining Length is 1", id="PUBACK too short"),
+        pytest.param(b"\x32\x04\x00\x01t\x00", "ends within message id", id="no message id"),
+        pytest.param(b"\x40\x01\x00", "ends within message id", id="PUBACK too short"),
         pytest.param(b"\x30\xff\xff\xff\xff\x01", "four bytes at most", id="length"),
     ],
 )

@@ -1,0 +1,355 @@
+"""Properties of the packets of MQTT 5 (section 2.2.2): what there is, bytes to values, and values to bytes.
+
+``PROPERTIES`` is table 2-4 of the specification. A packet's properties are a struct with one field for each property
+that may stand in it, named as there. Nearly every publication from another bridge has some, and User Properties above
+all, so these are read and written in the loops themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from .errors import MalformedPacket
+from .packets import AcknowledgementProperties, PacketType, PublishProperties
+from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length, encode_remaining_length
+
+Place = PacketType | Literal["WILL"]
+"""Where properties stand: behind the variable header of a packet, or before the will in the payload of CONNECT."""
+
+
+class Kind(Enum):
+    """How the value of a property is written (MQTT 5 section 1.5)."""
+
+    BYTE = "Byte"
+    TWO_BYTE_INTEGER = "Two Byte Integer"
+    FOUR_BYTE_INTEGER = "Four Byte Integer"
+    VARIABLE_BYTE_INTEGER = "Variable Byte Integer"
+    STRING = "UTF-8 Encoded String"
+    BINARY = "Binary Data"
+    STRING_PAIR = "UTF-8 String Pair"
+
+
+class Property(msgspec.Struct, frozen=True):
+    """One line of the table."""
+
+    identifier: int
+    name: str
+    """As in the specification."""
+    kind: Kind
+    places: frozenset[Place]
+    """Where it may stand."""
+    repeated: frozenset[Place] = frozenset()
+    """Where it may stand more than once."""
+    least: int = 0
+    """The least value of a number."""
+    most: int = 0xFFFFFFFF
+    """The greatest value of a number, as far as its bytes allow it."""
+
+    @property
+    def field(self) -> str:
+        """Return the name of the field that holds it."""
+        return self.name.lower().replace(" ", "_")
+
+
+_ANYWHERE: frozenset[Place] = frozenset(set(PacketType) - {PacketType.PINGREQ, PacketType.PINGRESP} | {"WILL"})
+
+
+def _in(*names: str) -> frozenset[Place]:
+    return frozenset("WILL" if name == "WILL" else PacketType[name] for name in names)
+
+
+_MESSAGE = _in("PUBLISH", "WILL")
+_OPENING = _in("CONNECT", "CONNACK")
+_AUTHENTICATION = _in("CONNECT", "CONNACK", "AUTH")
+_CONNACK = _in("CONNACK")
+_ANSWERS = _in("CONNACK", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBACK", "UNSUBACK", "DISCONNECT", "AUTH")
+
+PROPERTIES = (
+    Property(0x01, "Payload Format Indicator", Kind.BYTE, _MESSAGE, most=1),
+    Property(0x02, "Message Expiry Interval", Kind.FOUR_BYTE_INTEGER, _MESSAGE),
+    Property(0x03, "Content Type", Kind.STRING, _MESSAGE),
+    Property(0x08, "Response Topic", Kind.STRING, _MESSAGE),
+    Property(0x09, "Correlation Data", Kind.BINARY, _MESSAGE),
+    Property(
+        0x0B, "Subscription Identifier", Kind.VARIABLE_BYTE_INTEGER, _in("PUBLISH", "SUBSCRIBE"), _in("PUBLISH"), 1,
+        MAX_REMAINING_LENGTH,
+    ),
+    Property(0x11, "Session Expiry Interval", Kind.FOUR_BYTE_INTEGER, _in("CONNECT", "CONNACK", "DISCONNECT")),
+    Property(0x12, "Assigned Client Identifier", Kind.STRING, _CONNACK),
+    Property(0x13, "Server Keep Alive", Kind.TWO_BYTE_INTEGER, _CONNACK),
+    Property(0x15, "Authentication Method", Kind.STRING, _AUTHENTICATION),
+    Property(0x16, "Authentication Data", Kind.BINARY, _AUTHENTICATION),
+    Property(0x17, "Request Problem Information", Kind.BYTE, _in("CONNECT"), most=1),
+    Property(0x18, "Will Delay Interval", Kind.FOUR_BYTE_INTEGER, _in("WILL")),
+    Property(0x19, "Request Response Information", Kind.BYTE, _in("CONNECT"), most=1),
+    Property(0x1A, "Response Information", Kind.STRING, _CONNACK),
+    Property(0x1C, "Server Reference", Kind.STRING, _in("CONNACK", "DISCONNECT")),
+    Property(0x1F, "Reason String", Kind.STRING, _ANSWERS),
+    Property(0x21, "Receive Maximum", Kind.TWO_BYTE_INTEGER, _OPENING, least=1),
+    Property(0x22, "Topic Alias Maximum", Kind.TWO_BYTE_INTEGER, _OPENING),
+    Property(0x23, "Topic Alias", Kind.TWO_BYTE_INTEGER, _in("PUBLISH"), least=1),
+    Property(0x24, "Maximum QoS", Kind.BYTE, _CONNACK, most=1),
+    Property(0x25, "Retain Available", Kind.BYTE, _CONNACK, most=1),
+    Property(0x26, "User Property", Kind.STRING_PAIR, _ANYWHERE, _ANYWHERE),
+    Property(0x27, "Maximum Packet Size", Kind.FOUR_BYTE_INTEGER, _OPENING, least=1),
+    Property(0x28, "Wildcard Subscription Available", Kind.BYTE, _CONNACK, most=1),
+    Property(0x29, "Subscription Identifier Available", Kind.BYTE, _CONNACK, most=1),
+    Property(0x2A, "Shared Subscription Available", Kind.BYTE, _CONNACK, most=1),
+)
+"""All properties (MQTT 5 table 2-4; the limits of values in the sections of chapter 3)."""
+
+STRUCTS: dict[Place, type[PublishProperties] | type[AcknowledgementProperties]] = {
+    PacketType.PUBLISH: PublishProperties,
+    PacketType.PUBACK: AcknowledgementProperties,
+    PacketType.PUBREC: AcknowledgementProperties,
+    PacketType.PUBREL: AcknowledgementProperties,
+    PacketType.PUBCOMP: AcknowledgementProperties,
+}
+"""What the properties of a place become; ``user_property`` is the last field of each."""
+
+_Reader = Callable[[bytes, int, int], tuple[Any, int]]
+"""From a buffer, the offset behind the identifier and that behind all properties, to the value and the offset behind it."""
+_Writer = Callable[[Any], bytes]
+"""From the value to the property, identifier included."""
+
+_USER_PROPERTY = 0x26
+_IDENTIFIERS = frozenset(row.identifier for row in PROPERTIES)
+_HEAD = struct.Struct(">BH").pack
+_WORD = struct.Struct(">H").pack
+_ENDS = "MQTT 5 section 2.2.2.1: the properties end within this one"
+
+
+class _Fault(Exception):
+    """A rule that a value breaks."""
+
+
+def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: int) -> tuple[Any, int]:
+    """Read the properties of a packet, with their length in front.
+
+    Args:
+        place: where they stand.
+        buffer: bytes of one or more packets.
+        at: offset of their length in the buffer.
+        stop: offset behind the packet.
+        begin: offset of the packet's fixed header.
+
+    Returns:
+        A struct as ``STRUCTS`` has it for the place, None where there are none; and the offset behind them.
+
+    Raises:
+        MalformedPacket: they are none that MQTT 5 allows there.
+    """
+    if at < stop and not buffer[at]:
+        return None, at + 1
+    values: dict[str, Any] = {}
+    texts: list[str] = []
+    readable = _READABLE[place]
+    # Of the property being read, or of the length.
+    start = at
+    try:
+        length, at = _read_variable(buffer, at, stop)
+        end = at + length
+        if end > stop:
+            raise _Fault(f"MQTT 5 section 2.2.2.1: {length} bytes of properties, beyond the packet's end")
+        while at < end:
+            start = at
+            identifier = buffer[at]
+            if identifier == _USER_PROPERTY:
+                middle = at + 3 + (buffer[at + 1] << 8 | buffer[at + 2])
+                at = middle + 2 + (buffer[middle] << 8 | buffer[middle + 1])
+                if at > end:
+                    raise _Fault(_ENDS)
+                texts.append(buffer[start + 3 : middle].decode())
+                texts.append(buffer[middle + 2 : at].decode())
+                continue
+            if identifier not in readable:
+                where = f"is none of {_name(place)}" if identifier in _IDENTIFIERS else "does not exist"
+                raise _Fault(f"MQTT 5 table 2-4: property 0x{identifier:02x} {where}")
+            field, repeated, read = readable[identifier]
+            value, at = read(buffer, at + 1, end)
+            if repeated:
+                value = (*values.get(field, ()), value)
+            elif field in values:
+                raise _Fault(f"{_section(place)}: property 0x{identifier:02x} comes more than once")
+            values[field] = value
+        if texts:
+            if "\0" in "".join(texts):
+                raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
+            pairs = iter(texts)
+            values["user_property"] = tuple(zip(pairs, pairs, strict=True))
+    except _Fault as fault:
+        raise MalformedPacket(_name(place), start - begin, str(fault)) from None
+    except IndexError:
+        raise MalformedPacket(_name(place), start - begin, _ENDS) from None
+    except UnicodeDecodeError:
+        raise MalformedPacket(_name(place), start - begin, "MQTT-1.5.4-1: a property is not UTF-8") from None
+    return STRUCTS[place](**values), at
+
+
+def encode_properties(place: Place, properties: PublishProperties | AcknowledgementProperties | None) -> bytes:
+    """Write the properties of a packet, with their length in front.
+
+    Raises:
+        MalformedPacket: a value is none that MQTT 5 allows for its property, or has no room in it.
+    """
+    if properties is None:
+        return b"\0"
+    fields: list[bytes] = []
+    others = msgspec.structs.astuple(properties)[:-1]
+    try:
+        if others != _NO_OTHERS[place]:
+            for write, value in zip(_WRITTEN[place], others, strict=True):
+                if value is not None:
+                    fields.append(write(value))
+        for name, value in properties.user_property:
+            if "\0" in value:
+                raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
+            raw = value.encode()
+            fields += (_user_property_name(name), _WORD(len(raw)), raw)
+    except _Fault as fault:
+        raise MalformedPacket(_name(place), 0, str(fault)) from None
+    except UnicodeEncodeError:
+        raise MalformedPacket(_name(place), 0, "MQTT-1.5.4-1: a property contains a surrogate") from None
+    except struct.error:
+        raise MalformedPacket(_name(place), 0, "MQTT 5 section 1.5: a property has no room for its value") from None
+    encoded = b"".join(fields)
+    length = len(encoded)
+    return (bytes((length,)) if length < 0x80 else encode_remaining_length(length)) + encoded
+
+
+def _name(place: Place) -> str:
+    return place.name if isinstance(place, PacketType) else "CONNECT"
+
+
+def _section(place: Place) -> str:
+    # The sections of chapter 3 have the numbers of the packets.
+    return f"MQTT 5 section 3.{place:d}.2" if isinstance(place, PacketType) else "MQTT 5 section 3.1.3.2"
+
+
+@lru_cache(256)
+def _user_property_name(name: str) -> bytes:
+    """Write a User Property up to its value; publishers use the same few names over and over."""
+    if "\0" in name:
+        raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
+    raw = name.encode()
+    return _HEAD(_USER_PROPERTY, len(raw)) + raw
+
+
+def _read_binary(buffer: bytes, at: int, end: int) -> tuple[bytes, int]:
+    start = at + 2
+    behind = start + (buffer[at] << 8 | buffer[at + 1])
+    if behind > end:
+        raise _Fault(_ENDS)
+    return buffer[start:behind], behind
+
+
+def _read_variable(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+    if at < end and buffer[at] < 0x80:
+        return buffer[at], at + 1
+    try:
+        measured = decode_remaining_length(buffer, at)
+    except MalformedPacket:
+        measured = None
+    if measured is None or measured[1] > end:
+        raise _Fault("MQTT 5 section 1.5.5: a Variable Byte Integer ends with its properties, or after four bytes")
+    value, behind = measured
+    if not buffer[behind - 1]:
+        raise _Fault("MQTT-1.5.5-1: a Variable Byte Integer takes more bytes than it needs")
+    return value, behind
+
+
+# For each kind of value: what reads and what writes a property of this kind.
+
+
+def _number(row: Property, layout: str) -> tuple[_Reader, _Writer]:
+    identifier, pack, size = row.identifier, struct.Struct(f">B{layout}").pack, struct.calcsize(f">{layout}")
+
+    def read(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+        behind = at + size
+        if behind > end:
+            raise _Fault(_ENDS)
+        return _checked(row, int.from_bytes(buffer[at:behind], "big")), behind
+
+    return read, lambda value: pack(identifier, _checked(row, value))
+
+
+def _variable(row: Property) -> tuple[_Reader, _Writer]:
+    identifier = bytes((row.identifier,))
+
+    def read(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+        value, behind = _read_variable(buffer, at, end)
+        return _checked(row, value), behind
+
+    return read, lambda value: identifier + encode_remaining_length(_checked(row, value))
+
+
+def _checked(row: Property, value: int) -> int:
+    if not row.least <= value <= row.most:
+        raise _Fault(f"MQTT 5 table 2-4: {row.name} is {value}")
+    return value
+
+
+def _binary(row: Property) -> tuple[_Reader, _Writer]:
+    identifier = row.identifier
+    return _read_binary, lambda value: _HEAD(identifier, len(value)) + value
+
+
+def _string(row: Property) -> tuple[_Reader, _Writer]:
+    identifier, is_topic = row.identifier, row.name == "Response Topic"
+
+    def check(value: str) -> None:
+        if "\0" in value:
+            raise _Fault(f"MQTT-1.5.4-2: {row.name} contains U+0000")
+        if is_topic and ("+" in value or "#" in value):
+            raise _Fault(f"MQTT-3.3.2-14: {row.name} contains a wildcard")
+
+    def read(buffer: bytes, at: int, end: int) -> tuple[str, int]:
+        raw, behind = _read_binary(buffer, at, end)
+        value = raw.decode()
+        check(value)
+        return value, behind
+
+    def write(value: str) -> bytes:
+        check(value)
+        raw = value.encode()
+        return _HEAD(identifier, len(raw)) + raw
+
+    return read, write
+
+
+def _each(write: _Writer) -> _Writer:
+    return lambda values: b"".join(map(write, values))
+
+
+_CODECS: dict[Kind, Callable[[Property], tuple[_Reader, _Writer]]] = {
+    Kind.BYTE: lambda row: _number(row, "B"),
+    Kind.TWO_BYTE_INTEGER: lambda row: _number(row, "H"),
+    Kind.FOUR_BYTE_INTEGER: lambda row: _number(row, "I"),
+    Kind.VARIABLE_BYTE_INTEGER: _variable,
+    Kind.STRING: _string,
+    Kind.BINARY: _binary,
+}
+# By the name of the field; User Properties are read and written in the loops.
+_BY_FIELD = {row.field: (row, *_CODECS[row.kind](row)) for row in PROPERTIES if row.kind in _CODECS}
+_READABLE = {
+    place: {
+        row.identifier: (field, place in row.repeated, read)
+        for field, (row, read, _) in _BY_FIELD.items()
+        if place in row.places
+    }
+    for place in _ANYWHERE
+}
+_WRITTEN = {
+    place: [
+        _each(write) if place in row.repeated else write
+        for row, _, write in map(_BY_FIELD.__getitem__, fields.__struct_fields__[:-1])
+    ]
+    for place, fields in STRUCTS.items()
+}
+_NO_OTHERS = {place: msgspec.structs.astuple(fields())[:-1] for place, fields in STRUCTS.items()}

@@ -1,0 +1,267 @@
+"""The properties of MQTT 5: the table is the specification's, and what the codec reads and writes is what paho does."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from bridge.wire.mqtt import (
+    AcknowledgementProperties,
+    MalformedPacket,
+    PacketType,
+    PublishProperties,
+    decode_properties,
+    encode_properties,
+)
+from bridge.wire.mqtt.properties import PROPERTIES, STRUCTS, Kind
+
+BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
+STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR
+ANYWHERE = (
+    "CONNECT CONNACK PUBLISH WILL PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE SUBACK UNSUBSCRIBE UNSUBACK DISCONNECT AUTH"
+)
+ANSWERS = "CONNACK PUBACK PUBREC PUBREL PUBCOMP SUBACK UNSUBACK DISCONNECT AUTH"
+TABLE_2_4 = [
+    (0x01, "Payload Format Indicator", BYTE, "PUBLISH WILL"),
+    (0x02, "Message Expiry Interval", FOUR, "PUBLISH WILL"),
+    (0x03, "Content Type", STRING, "PUBLISH WILL"),
+    (0x08, "Response Topic", STRING, "PUBLISH WILL"),
+    (0x09, "Correlation Data", BINARY, "PUBLISH WILL"),
+    (0x0B, "Subscription Identifier", VARIABLE, "PUBLISH SUBSCRIBE"),
+    (0x11, "Session Expiry Interval", FOUR, "CONNECT CONNACK DISCONNECT"),
+    (0x12, "Assigned Client Identifier", STRING, "CONNACK"),
+    (0x13, "Server Keep Alive", TWO, "CONNACK"),
+    (0x15, "Authentication Method", STRING, "CONNECT CONNACK AUTH"),
+    (0x16, "Authentication Data", BINARY, "CONNECT CONNACK AUTH"),
+    (0x17, "Request Problem Information", BYTE, "CONNECT"),
+    (0x18, "Will Delay Interval", FOUR, "WILL"),
+    (0x19, "Request Response Information", BYTE, "CONNECT"),
+    (0x1A, "Response Information", STRING, "CONNACK"),
+    (0x1C, "Server Reference", STRING, "CONNACK DISCONNECT"),
+    (0x1F, "Reason String", STRING, ANSWERS),
+    (0x21, "Receive Maximum", TWO, "CONNECT CONNACK"),
+    (0x22, "Topic Alias Maximum", TWO, "CONNECT CONNACK"),
+    (0x23, "Topic Alias", TWO, "PUBLISH"),
+    (0x24, "Maximum QoS", BYTE, "CONNACK"),
+    (0x25, "Retain Available", BYTE, "CONNACK"),
+    (0x26, "User Property", PAIR, ANYWHERE),
+    (0x27, "Maximum Packet Size", FOUR, "CONNECT CONNACK"),
+    (0x28, "Wildcard Subscription Available", BYTE, "CONNACK"),
+    (0x29, "Subscription Identifier Available", BYTE, "CONNACK"),
+    (0x2A, "Shared Subscription Available", BYTE, "CONNACK"),
+]
+MAY_REPEAT = {("User Property", place) for place in ANYWHERE.split()} | {("Subscription Identifier", "PUBLISH")}
+READ = [place for place in STRUCTS if isinstance(place, PacketType)]
+
+# One value of each kind that every property of the kind may have.
+VALUES: dict[Kind, tuple[bytes, Any]] = {
+    BYTE: (b"\x01", 1),
+    TWO: (b"\x00\x01", 1),
+    FOUR: (b"\x00\x00\x00\x01", 1),
+    VARIABLE: (b"\x80\x01", 128),
+    STRING: (b"\x00\x01a", "a"),
+    BINARY: (b"\x00\x02\x00\xff", b"\x00\xff"),
+    PAIR: (b"\x00\x01a\x00\x02bc", ("a", "bc")),
+}
+
+text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
+users = st.lists(st.tuples(text, text), max_size=5).map(tuple)
+of_publish = st.builds(
+    PublishProperties,
+    st.none() | st.integers(0, 1),
+    st.none() | st.integers(0, 0xFFFFFFFF),
+    st.none() | text,
+    st.none() | text.filter(lambda topic: "+" not in topic and "#" not in topic),
+    st.none() | st.binary(max_size=200),
+    st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple),
+    st.none() | st.integers(1, 65535),
+    users,
+)
+of_answers = st.builds(AcknowledgementProperties, st.none() | text, users)
+
+
+def place_name(place: object) -> str:
+    return place.name if isinstance(place, PacketType) else str(place)
+
+
+def decode(encoded: bytes, packet_type: PacketType = PacketType.PUBLISH) -> Any:
+    """What is read of properties that stand behind one byte and before another, which must not be looked at."""
+    properties, behind = decode_properties(packet_type, b"\x30" + encoded + b"\xff", 1, len(encoded) + 1, 0)
+    assert behind == len(encoded) + 1
+    return properties
+
+
+def with_length(*fields: bytes) -> bytes:
+    body = b"".join(fields)
+    return bytes((len(body),)) + body
+
+
+def test_the_table_is_that_of_the_specification() -> None:
+    assert [
+        (row.identifier, row.name, row.kind, {place_name(place) for place in row.places}) for row in PROPERTIES
+    ] == [(identifier, name, kind, set(places.split())) for identifier, name, kind, places in TABLE_2_4]
+    assert {(row.name, place_name(place)) for row in PROPERTIES for place in row.repeated} == MAY_REPEAT
+
+
+def test_the_table_is_that_of_paho() -> None:
+    paho: Any = Properties(PacketTypes.PUBLISH)
+    will = {PacketTypes.WILLMESSAGE: "WILL"}
+    assert {
+        (identifier, frozenset(will.get(place) or PacketType(place).name for place in places))
+        for identifier, (_, places) in paho.properties.items()
+    } == {(row.identifier, frozenset(map(place_name, row.places))) for row in PROPERTIES}
+    assert {name.replace(" ", "") for name in paho.names} == {row.name.replace(" ", "") for row in PROPERTIES}
+
+
+@pytest.mark.parametrize("packet_type", READ)
+def test_a_packet_has_a_field_for_each_of_its_properties(packet_type: PacketType) -> None:
+    fields = STRUCTS[packet_type].__struct_fields__
+    assert sorted(fields) == sorted(row.field for row in PROPERTIES if packet_type in row.places)
+    assert fields[-1] == "user_property"
+
+
+@pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row.name)
+@pytest.mark.parametrize("packet_type", READ)
+def test_each_property_in_each_packet(packet_type: PacketType, row: Any) -> None:
+    raw, value = VALUES[row.kind]
+    encoded = with_length(bytes((row.identifier,)), raw)
+    if packet_type not in row.places:
+        rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_type.name}"
+        with pytest.raises(MalformedPacket, match=rule) as refused:
+            decode(encoded, packet_type)
+        assert (refused.value.packet, refused.value.offset) == (packet_type.name, 2)
+        return
+    repeated = packet_type in row.repeated
+    properties = STRUCTS[packet_type](**{row.field: (value,) if repeated else value})
+    assert decode(encoded, packet_type) == properties
+    assert encode_properties(packet_type, properties) == encoded
+    twice = with_length(*(bytes((row.identifier,)), raw) * 2)
+    if repeated:
+        assert getattr(decode(twice, packet_type), row.field) == (value, value)
+    else:
+        with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.\d\.2: .* more than once"):
+            decode(twice, packet_type)
+
+
+@pytest.mark.parametrize("identifier", sorted(set(range(256)) - {row[0] for row in TABLE_2_4}))
+def test_there_are_no_other_properties(identifier: int) -> None:
+    with pytest.raises(MalformedPacket, match="does not exist"):
+        decode(with_length(bytes((identifier, 0, 0, 0, 0))))
+
+
+@given(of_publish)
+def test_paho_reads_what_is_written(properties: PublishProperties) -> None:
+    encoded = encode_properties(PacketType.PUBLISH, properties)
+    read: Any = Properties(PacketTypes.PUBLISH)
+    assert read.unpack(encoded)[1] == len(encoded)
+    assert getattr(read, "PayloadFormatIndicator", None) == properties.payload_format_indicator
+    assert getattr(read, "MessageExpiryInterval", None) == properties.message_expiry_interval
+    assert getattr(read, "ContentType", None) == properties.content_type
+    assert getattr(read, "ResponseTopic", None) == properties.response_topic
+    assert getattr(read, "CorrelationData", None) == properties.correlation_data
+    assert tuple(getattr(read, "SubscriptionIdentifier", ())) == properties.subscription_identifier
+    assert getattr(read, "TopicAlias", None) == properties.topic_alias
+    assert tuple(getattr(read, "UserProperty", ())) == properties.user_property
+
+
+@given(of_publish)
+def test_what_is_written_for_publish_is_read(properties: PublishProperties) -> None:
+    assert decode(encode_properties(PacketType.PUBLISH, properties)) in (properties, None)
+
+
+@given(st.sampled_from([place for place in READ if place is not PacketType.PUBLISH]), of_answers)
+def test_what_is_written_for_acknowledgements_is_read(
+    packet_type: PacketType, properties: AcknowledgementProperties
+) -> None:
+    assert (decode(encode_properties(packet_type, properties), packet_type) or AcknowledgementProperties()) == properties
+
+
+@pytest.mark.parametrize("properties", [None, PublishProperties()])
+def test_no_properties_are_their_length_alone(properties: PublishProperties | None) -> None:
+    assert encode_properties(PacketType.PUBLISH, properties) == b"\0"
+    assert decode(b"\0") is None
+
+
+@given(of_publish, st.data())
+def test_properties_that_are_cut_are_malformed(properties: PublishProperties, data: st.DataObject) -> None:
+    encoded = encode_properties(PacketType.PUBLISH, properties)
+    stop = data.draw(st.integers(0, len(encoded) - 1))
+    # The bytes behind the end of the packet are there, as those of the next one may be.
+    with pytest.raises(MalformedPacket):
+        decode_properties(PacketType.PUBLISH, encoded, 0, stop, 0)
+
+
+@given(st.binary(max_size=60))
+def test_whatever_comes_is_read_or_malformed(encoded: bytes) -> None:
+    """Nothing else is raised, and nothing is read behind the end."""
+    with contextlib.suppress(MalformedPacket):
+        assert decode_properties(PacketType.PUBLISH, encoded, 0, len(encoded), 0)[1] <= len(encoded)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "offset", "why"),
+    [
+        ("", 1, "MQTT 5 section 1.5.5"),
+        ("80", 1, "MQTT 5 section 1.5.5"),
+        ("ffffffff01", 1, "MQTT 5 section 1.5.5"),
+        ("8000", 1, "MQTT-1.5.5-1"),
+        ("05 26", 1, "MQTT 5 section 2.2.2.1: 5 bytes of properties, beyond"),
+        ("01 01", 2, "end within this one"),
+        ("02 01 02", 2, "Payload Format Indicator is 2"),
+        ("03 02 0000", 2, "end within this one"),
+        ("02 03 00", 2, "end within this one"),
+        ("04 03 0001 ff", 2, "MQTT-1.5.4-1"),
+        ("04 03 0001 00", 2, "MQTT-1.5.4-2: Content Type"),
+        ("06 03 0003 eda080", 2, "MQTT-1.5.4-1"),  # surrogate
+        ("04 08 0001 2b", 2, "MQTT-3.3.2-14"),
+        ("06 08 0003 612f23", 2, "MQTT-3.3.2-14"),
+        ("04 09 0002 ff", 2, "end within this one"),
+        ("01 0b", 2, "MQTT 5 section 1.5.5"),
+        ("02 0b ff", 2, "MQTT 5 section 1.5.5"),
+        ("02 0b 00", 2, "Subscription Identifier is 0"),
+        ("03 0b 8100", 2, "MQTT-1.5.5-1"),
+        ("03 23 0000", 2, "Topic Alias is 0"),
+        ("02 23 00", 2, "end within this one"),
+        ("01 26", 2, "end within this one"),
+        ("05 26 0000 0001", 2, "end within this one"),
+        ("06 26 0001 ff 0000", 2, "MQTT-1.5.4-1"),
+        ("06 26 0000 0001 00", 2, "MQTT-1.5.4-2: User Property"),
+        ("07 01 01 26 0001 6100", 4, "end within this one"),
+    ],
+)
+def test_malformed_properties(encoded: str, offset: int, why: str) -> None:
+    with pytest.raises(MalformedPacket, match=why) as refused:
+        decode(bytes.fromhex(encoded))
+    assert (refused.value.packet, refused.value.offset) == ("PUBLISH", offset)
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        (PublishProperties(payload_format_indicator=2), "Payload Format Indicator is 2"),
+        (PublishProperties(message_expiry_interval=-1), "Message Expiry Interval is -1"),
+        (PublishProperties(message_expiry_interval=1 << 32), "Message Expiry Interval is 4294967296"),
+        (PublishProperties(content_type="\0"), "MQTT-1.5.4-2: Content Type"),
+        (PublishProperties(content_type="\ud800"), "MQTT-1.5.4-1"),
+        (PublishProperties(content_type="x" * 65536), "MQTT 5 section 1.5"),
+        (PublishProperties(response_topic="a/+"), "MQTT-3.3.2-14"),
+        (PublishProperties(correlation_data=bytes(65536)), "MQTT 5 section 1.5"),
+        (PublishProperties(subscription_identifier=(1, 0)), "Subscription Identifier is 0"),
+        (PublishProperties(subscription_identifier=(268_435_456,)), "Subscription Identifier is 268435456"),
+        (PublishProperties(topic_alias=0), "Topic Alias is 0"),
+        (PublishProperties(topic_alias=65536), "MQTT 5 section 1.5"),
+        (PublishProperties(user_property=(("\0", ""),)), "MQTT-1.5.4-2: User Property"),
+        (PublishProperties(user_property=(("", "\0"),)), "MQTT-1.5.4-2: User Property"),
+        (PublishProperties(user_property=(("\ud800", ""),)), "MQTT-1.5.4-1"),
+        (PublishProperties(user_property=(("", "x" * 65536),)), "MQTT 5 section 1.5"),
+    ],
+)
+def test_what_must_not_be_written(properties: PublishProperties, why: str) -> None:
+    with pytest.raises(MalformedPacket, match=why):
+        encode_properties(PacketType.PUBLISH, properties)
