@@ -6,6 +6,9 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+#: Plug-ins of pytest.
+pytest_plugins = ["tests.support.division", "tests.support.leftovers"]
+
 #: Of each property that says no number of its own; `make test-slow` takes more.
 EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
 

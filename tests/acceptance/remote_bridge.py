@@ -6,6 +6,7 @@ queue manager without channels, in another process, which goes on when the bridg
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -44,9 +45,12 @@ def built() -> bool:
 
 
 def build() -> None:
-    """Build what is missing of it."""
+    """Build what is missing of it; one process of tests at a time."""
     script = ROOT / "tests" / "mqi" / "environments.sh"
-    done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
     assert done.returncode == 0, f"{script} failed:\n{done.stdout}{done.stderr}"
 
 

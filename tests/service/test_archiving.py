@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,12 +13,7 @@ from bridge.archive.recorder import Recorder
 from bridge.config.archive import ArchiveConfig
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
-
-ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from tests.archive.made import read  # noqa: E402
+from tests.archive.made import read
 
 Archived = Callable[..., Any]
 
