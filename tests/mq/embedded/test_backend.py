@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -105,29 +105,27 @@ class Service:
             store.write = real
 
 
-Work = Callable[[Service], Awaitable[None]]
+Started = Callable[..., AbstractAsyncContextManager[Service]]
 
 
 @pytest.fixture
-def run(tmp_path: Path):
-    """Run a coroutine function with a service on a queue manager; each call is a start on the same data."""
+def started(tmp_path: Path) -> Started:
+    """Starts a service on a queue manager; each call is a start on the same data."""
 
-    def once(work: Work, *, script: str = "") -> None:
-        async def everything() -> None:
-            service = await Service(queue_manager).start()
-            await asyncio.wait_for(work(service), PATIENCE)
-            await service.flush()
-            await service.stop()
-
+    @asynccontextmanager
+    async def once(*, script: str = "") -> AsyncIterator[Service]:
         queue_manager = QueueManager("MQB1", tmp_path)
         try:
             prepare(queue_manager)
             if script:
                 for response in EmbeddedConnection(queue_manager).command(script):
                     assert response.ok, response.message
-            asyncio.run(everything())
+            service = await Service(queue_manager).start()
+            yield service
+            await service.flush()
+            await service.stop()
         finally:
-            # The loop is gone: what the end still has to say is said on the journal's thread.
+            # The loop does not wait for the journal any more: what it still has to say is said on its own thread.
             queue_manager.journal.dispatch = lambda call: call()
             queue_manager.close()
 
@@ -151,8 +149,8 @@ def received(client_id: str) -> StateKey:
     return StateKey(Side.RECEIVED, client_id)
 
 
-def test_a_publication_reaches_the_client_that_subscribed(run):
-    async def work(service):
+async def test_a_publication_reaches_the_client_that_subscribed(started):
+    async with started() as service:
         assert await service.subscribe("c1", ("a/+", 2)) == [cmqc.MQRC_NONE]
         await service.execute(unit(publication("a/b", b"data"), publication("b", b"nobody's")))
         (found,) = service.transmissions
@@ -161,21 +159,17 @@ def test_a_publication_reaches_the_client_that_subscribed(run):
         assert found.message.payload == b"data"
         assert found.msg_number & 0xFFFF
 
-    run(work)
 
-
-def test_units_end_in_the_order_given_with_and_without_the_disk(run):
-    async def work(service):
+async def test_units_end_in_the_order_given_with_and_without_the_disk(started):
+    async with started() as service:
         await service.subscribe("c1", ("#", 2), durable=True)
         units = [unit(publication(f"t/{number}", qos=number % 3)) for number in range(30)]
         await service.execute(*units)
         assert [one.topic for one in service.transmissions] == [f"t/{number}" for number in range(30)]
 
-    run(work)
 
-
-def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(run):
-    async def work(service):
+async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started):
+    async with started() as service:
         await service.subscribe("c1", ("#", 1), durable=True)
         with service.failing_disk():
             failing = unit(publication("t", b"never"))
@@ -185,26 +179,20 @@ def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(run):
         await service.execute(unit(publication("t", b"kept")))
         assert [one.message.payload for one in service.transmissions] == [b"kept"]
 
-    run(work)
 
-
-def test_removed_transmissions_are_gone_and_others_wait_for_the_next_start(run):
-    async def first(service):
+async def test_removed_transmissions_are_gone_and_others_wait_for_the_next_start(started):
+    async with started() as service:
         await service.subscribe("c1", ("#", 1), durable=True)
         await service.execute(unit(*(publication("t", bytes([n])) for n in range(5))))
         await service.execute(unit(removals=service.transmissions[1:4]))
         await service.execute(unit(removals=service.transmissions[1:4]))  # once more is no error
         assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 2
-
-    async def second(service):
+    async with started() as service:
         assert [one.message.payload for one in service.transmissions] == [b"\0", b"\4"]
 
-    run(first)
-    run(second)
 
-
-def test_a_failed_removal_leaves_the_message_on_the_queue(run):
-    async def work(service):
+async def test_a_failed_removal_leaves_the_message_on_the_queue(started):
+    async with started() as service:
         await service.subscribe("c1", ("#", 1), durable=True)
         await service.execute(unit(publication("t")))
         with service.failing_disk():
@@ -216,47 +204,35 @@ def test_a_failed_removal_leaves_the_message_on_the_queue(run):
         assert not again.failure
         assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 0
 
-    run(work)
 
-
-def test_the_latest_state_wins_and_none_removes(run):
-    async def first(service):
+async def test_the_latest_state_wins_and_none_removes(started):
+    async with started() as service:
         await service.execute(
             unit(states={received("a"): b"1", received("b"): b"1"}),
             unit(states={received("a"): b"2", StateKey(Side.SENT, "a"): b"s"}),
             unit(states={received("a"): b"3", received("b"): None, received("c"): None}),
         )
-
-    async def second(service):
+    async with started() as service:
         assert service.recovered.states == {received("a"): b"3", StateKey(Side.SENT, "a"): b"s"}
         await service.execute(unit(states={received("a"): b"4"}), unit(states={received("a"): None}))
-
-    async def third(service):
+    async with started() as service:
         assert service.recovered.states == {StateKey(Side.SENT, "a"): b"s"}
         assert service.queue_manager.queues["SYSTEM.MQTT.PERSISTENT.STATE"].depth == 1
 
-    for work in (first, second, third):
-        run(work)
 
-
-def test_a_state_stays_when_its_successors_cannot_be_written(run):
-    async def first(service):
+async def test_a_state_stays_when_its_successors_cannot_be_written(started):
+    async with started() as service:
         await service.execute(unit(states={received("a"): b"old"}))
         with service.failing_disk():
             await service.execute(*(unit(states={received("a"): bytes([n])}) for n in range(4)))
         assert service.queue_manager.states["received:a"].message.data == b"old"
-
-    async def second(service):
+    async with started() as service:
         assert service.recovered.states == {received("a"): b"old"}
 
-    run(first)
-    run(second)
 
-
-def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmission(run):
+async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmission(started):
     """Both have the topic string of the publication in the same unit of work."""
-
-    async def work(service):
+    async with started() as service:
         await service.subscribe("c1", ("t", 1), durable=True)
         await service.execute(unit(publication("t", b"state"), retain=True))
         with service.failing_disk():
@@ -269,13 +245,10 @@ def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmissio
         await service.execute(unit(publication("t", b"next"), retain=True))
         assert service.queue_manager.queues["SYSTEM.RETAINED.PUB.QUEUE"].depth == 1
 
-    run(work)
 
-
-def test_an_empty_retained_publication_clears_and_is_delivered(run):
+async def test_an_empty_retained_publication_clears_and_is_delivered(started):
     """MQTT-3.3.1-10."""
-
-    async def work(service):
+    async with started() as service:
         await service.execute(unit(publication("t", b"state"), retain=True))
         await service.subscribe("c1", ("t", 1))
         await service.execute(unit(publication("t", b""), retain=True))
@@ -286,26 +259,21 @@ def test_an_empty_retained_publication_clears_and_is_delivered(run):
         await service.subscribe("c2", ("t", 1))
         assert len(service.transmissions) == 2
 
-    run(work)
 
-
-def test_retained_publications_come_after_the_subscription_is_answered(run):
-    async def work(service):
+async def test_retained_publications_come_after_the_subscription_is_answered(started):
+    async with started() as service:
         await service.execute(unit(publication("a"), publication("b"), retain=True))
         for durable in (False, True):
             service.events.clear()
             await service.subscribe("c1", ("#", 1), durable=durable)
             assert service.events == [("subscribed", "c1"), ("transmission", "a"), ("transmission", "b")]
 
-    run(work)
 
-
-def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(run, monkeypatch):
+async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(started, monkeypatch):
     """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
     monkeypatch.setattr("bridge.mq.embedded.beginnings.LOOKS_AT_A_TURN", 100)
     monkeypatch.setattr("bridge.mq.embedded.beginnings.LOOKS_OF_A_CLIENT", 50)
-
-    async def work(service):
+    async with started() as service:
         for number in range(1_000):
             await service.execute(unit(publication(f"r/{number}/x"), retain=True))
         await service.execute(unit(publication("last"), retain=True))
@@ -329,23 +297,17 @@ def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(run, monkey
             await service.turn()
         assert turns > 20
 
-    run(work)
 
-
-def test_only_retained_publications_that_persist_survive(run):
-    async def first(service):
+async def test_only_retained_publications_that_persist_survive(started):
+    async with started() as service:
         await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
-
-    async def second(service):
+    async with started() as service:
         await service.subscribe("c1", ("#", 0))
         assert [one.topic for one in service.transmissions] == ["hard"]
 
-    run(first)
-    run(second)
 
-
-def test_refusals_name_the_publication_and_the_reason(run):
-    async def work(service):
+async def test_refusals_name_the_publication_and_the_reason(started):
+    async with started(script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)") as service:
         await service.subscribe("c1", ("#", 1))
         amended = []
         mixed = unit(
@@ -370,11 +332,9 @@ def test_refusals_name_the_publication_and_the_reason(run):
         assert [one.topic for one in service.transmissions] == ["open/1", "open/2"]
         assert service.queue_manager.states["received:dev"].message.data == b"amended"
 
-    run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
 
-
-def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked_for(run):
-    async def work(service):
+async def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked_for(started):
+    async with started(script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)") as service:
         mixed = unit(publication("closed/1"), publication("x" * 10_241), publication("open"))
         mixed.dead_letters = frozenset({cmqc.MQRC_PUT_INHIBITED})
         await service.execute(mixed)
@@ -384,52 +344,40 @@ def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked
         header = decode_mqdlh(stored.message.data)
         assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, b"closed/1")
 
-    run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
 
-
-def test_subscriptions_are_refused_one_by_one(run):
-    async def work(service):
+async def test_subscriptions_are_refused_one_by_one(started):
+    script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
+    async with started(script=script) as service:
         reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
         assert reasons == [cmqc.MQRC_NONE, cmqc.MQRC_SUB_INHIBITED, cmqc.MQRC_DURABILITY_NOT_ALLOWED]
         assert set(service.queue_manager.topics.subscriptions) == {"c1:a"}
         assert await service.subscribe("c1", ("brief", 1)) == [cmqc.MQRC_NONE]
 
-    script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
-    run(work, script=script)
 
-
-def test_subscriptions_after_a_restart(run):
-    async def first(service):
+async def test_subscriptions_after_a_restart(started):
+    async with started() as service:
         await service.subscribe("c1", ("a/#", 0), ("b:c", 2), durable=True)
         await service.subscribe("c2", ("a/#", 1))
         await service.subscribe("c1", ("a/#", 1), durable=True)
         await service.subscribe("c3", ("gone", 1), durable=True)
         await service.unsubscribe("c3", "gone", "never/there")
         await service.execute(unit(publication("a/x", b"waits")))
-
-    async def second(service):
+    async with started() as service:
         found = sorted(service.recovered.subscriptions, key=lambda one: one.topic_filter)
         assert found == [ClientSubscription("c1", "a/#", "1", True), ClientSubscription("c1", "b:c", "2", True)]
         assert [(one.client_id, one.user_data) for one in service.transmissions] == [("c1", "1")]
 
-    run(first)
-    run(second)
 
-
-def test_a_subscription_that_becomes_non_durable_does_not_survive(run):
-    async def first(service):
+async def test_a_subscription_that_becomes_non_durable_does_not_survive(started):
+    async with started() as service:
         await service.subscribe("c1", ("a", 1), durable=True)
         await service.subscribe("c1", ("a", 1), durable=False)
-
-    async def second(service):
+    async with started() as service:
         assert service.recovered.subscriptions == []
 
-    run(first)
-    run(second)
 
-
-def test_what_exists_for_clean_sessions_only_needs_no_disk(run):
-    async def work(service):
+async def test_what_exists_for_clean_sessions_only_needs_no_disk(started):
+    async with started() as service:
         await service.subscribe("c1", ("#", 2))
         with service.failing_disk():
             written = unit(publication("t", qos=2))
@@ -437,11 +385,9 @@ def test_what_exists_for_clean_sessions_only_needs_no_disk(run):
         assert written.failure == cmqc.MQRC_NONE
         assert len(service.transmissions) == 1
 
-    run(work)
 
-
-def test_a_direct_message_of_an_application_comes_as_a_transmission(run):
-    async def work(service):
+async def test_a_direct_message_of_an_application_comes_as_a_transmission(started):
+    async with started() as service:
         connection = EmbeddedConnection(service.queue_manager)
         od = MQOD(ObjectName="alarms/7", ObjectQMgrName="c7")
         await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1), b"direct"))
@@ -450,11 +396,9 @@ def test_a_direct_message_of_an_application_comes_as_a_transmission(run):
         assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("c7", "alarms/7", None, None)
         assert found.message.data == b"direct"
 
-    run(work)
 
-
-def test_dead_letters(run):
-    async def work(service):
+async def test_dead_letters(started):
+    async with started() as service:
         connection = EmbeddedConnection(service.queue_manager)
         od = MQOD(ObjectName="alarms/7", ObjectQMgrName="nobody")
         put = await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1, Format=b"MQSTR"), b"direct"))
@@ -473,22 +417,18 @@ def test_dead_letters(run):
         assert got.data[172:] == b"direct"
         assert (got.md.Format, got.md.MsgId) == (cmqc.MQFMT_DEAD_LETTER_HEADER, put.MsgId)
 
-    run(work)
 
-
-def test_a_dead_letter_without_a_dead_letter_queue_stays_where_it_is(run):
-    async def work(service):
+async def test_a_dead_letter_without_a_dead_letter_queue_stays_where_it_is(started):
+    async with started(script=f"ALTER QLOCAL({DEAD_LETTER_QUEUE}) PUT(DISABLED)") as service:
         await service.subscribe("c1", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
         service.backend.dead_letter(service.transmissions[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
         await service.flush()
         assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 1
 
-    run(work, script=f"ALTER QLOCAL({DEAD_LETTER_QUEUE}) PUT(DISABLED)")
 
-
-def test_the_transmission_queue_is_taken_for_exclusive_input(run):
-    async def work(service):
+async def test_the_transmission_queue_is_taken_for_exclusive_input(started):
+    async with started() as service:
         connection = EmbeddedConnection(service.queue_manager)
         with pytest.raises(MQError) as error:
             connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_SHARED)
@@ -500,29 +440,24 @@ def test_the_transmission_queue_is_taken_for_exclusive_input(run):
         assert decode_mqxqh(got.data).RemoteQMgrName == b"c1"
         assert int.from_bytes(got.md.MsgId[-8:], "big") == service.transmissions[0].msg_number
 
-    run(work)
-
 
 @pytest.mark.parametrize(
     ("queue", "reason"),
     [("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_OBJECT_NAME), (DEAD_LETTER_QUEUE, cmqc.MQRC_XMIT_Q_USAGE_ERROR)],
 )
-def test_a_wrong_transmission_queue(tmp_path, queue, reason):
-    async def start(queue_manager):
-        backend = EmbeddedBackend(queue_manager, queue, asyncio.get_running_loop())
-        with pytest.raises(MQError) as error:
-            await backend.open()
-        assert error.value.reason == reason
-
+async def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
-    asyncio.run(start(queue_manager))
+    backend = EmbeddedBackend(queue_manager, queue, asyncio.get_running_loop())
+    with pytest.raises(MQError) as error:
+        await backend.open()
+    assert error.value.reason == reason
     queue_manager.journal.dispatch = lambda call: call()
     queue_manager.close()
 
 
-def test_after_stop_another_may_have_the_queue(run):
-    async def work(service):
+async def test_after_stop_another_may_have_the_queue(started):
+    async with started() as service:
         await service.stop()
         await service.subscribe("c1", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
@@ -531,5 +466,3 @@ def test_after_stop_another_may_have_the_queue(run):
         connection.close(connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_EXCLUSIVE))
         await service.start()
         assert [one.topic for one in service.transmissions] == ["t"]
-
-    run(work)

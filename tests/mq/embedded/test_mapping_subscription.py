@@ -89,23 +89,19 @@ def test_the_subscription_stays_so_when_it_is_altered(manager):
     assert take(intake_of(manager.connection)) == [(b"1", True)]
 
 
-def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
+async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
     """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
     intake = intake_of(manager.connection)
-
-    async def publish() -> None:
-        backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
-        done = asyncio.Event()
-        unit = UnitOfWork(lambda _unit: done.set())
-        for payload in (b"state", b""):
-            unit.publications.append(
-                (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
-            )
-        backend.execute(unit)
-        await done.wait()
-        assert not unit.refusals
-
-    asyncio.run(publish())
+    backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
+    done = asyncio.Event()
+    unit = UnitOfWork(lambda _unit: done.set())
+    for payload in (b"state", b""):
+        unit.publications.append(
+            (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
+        )
+    backend.execute(unit)
+    await done.wait()
+    assert not unit.refusals
     assert take(intake) == [(b"state", True), (b"", True)]
     assert not manager.itself.retained
 

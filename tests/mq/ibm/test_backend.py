@@ -219,22 +219,22 @@ async def publish_all(manager: QueueManager, fault: Fault) -> dict[StateKey, byt
     return recovered.states
 
 
-def calls_without_fault(manager: QueueManager, purpose: str, run: Callable[[QueueManager, Fault], Any]) -> int:
+async def calls_without_fault(manager: QueueManager, purpose: str, run: Callable[[QueueManager, Fault], Any]) -> int:
     fault = Fault(purpose, 0, after=False)
-    asyncio.run(run(manager, fault))
+    await run(manager, fault)
     return fault.calls
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_publications_are_there_once_wherever_the_connection_breaks(queue_manager: QueueManager, after: bool) -> None:
-    total = calls_without_fault(queue_manager, "publisher", publish_all)
+async def test_publications_are_there_once_wherever_the_connection_breaks(queue_manager: QueueManager, after: bool) -> None:
+    total = await calls_without_fault(queue_manager, "publisher", publish_all)
     drain(queue_manager, "OUT")
     assert total > 20
     expected = {client_id: list(range(8)) for client_id in "abc"}
     struck = set()
     for number in range(1, total + 1):
         fault = Fault("publisher", number, after=after)
-        states = asyncio.run(publish_all(queue_manager, fault))
+        states = await publish_all(queue_manager, fault)
         assert payloads(queue_manager) == expected, f"verb {number} ({fault.struck})"
         records = {key.client_id: record for key, record in states.items() if key.side is Side.RECEIVED}
         assert records == dict.fromkeys("abc", b'{"round": 3}'), f"verb {number} ({fault.struck})"
@@ -282,92 +282,77 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, after: bool) -> None:
-    total = calls_without_fault(queue_manager, "poller", acknowledge_all)
+async def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, after: bool) -> None:
+    total = await calls_without_fault(queue_manager, "poller", acknowledge_all)
     assert total > 20
     for number in range(1, total + 1):
-        asyncio.run(acknowledge_all(queue_manager, Fault("poller", number, after=after)))
+        await acknowledge_all(queue_manager, Fault("poller", number, after=after))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
-def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
+async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
     connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
+    backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
+    await backend.open()
 
-    async def run() -> UnitOfWork:
-        backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
-        await backend.open()
+    def fill(unit: UnitOfWork) -> None:
+        shut = publication("shut", 0)
+        unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
 
-        def fill(unit: UnitOfWork) -> None:
-            shut = publication("shut", 0)
-            unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
-
-        unit = await ended(backend, fill)
-        await stop(backend)
-        return unit
-
-    unit = asyncio.run(run())
+    unit = await ended(backend, fill)
+    await stop(backend)
+    unit = unit
     assert unit.failure == cmqc.MQRC_NONE
     assert unit.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
     assert payloads(queue_manager) == {"a": [0, 1]}
 
 
-def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
-    async def run() -> None:
-        none = Fault("none", 0, after=False)
-        first, second = backend_of(queue_manager, none), backend_of(queue_manager, none)
-        await asyncio.wait_for(first.open(), PATIENCE)
-        waiting = asyncio.ensure_future(second.open())
-        done, _ = await asyncio.wait((waiting,), timeout=0.3)
-        assert not done
-        await stop(first)
-        await asyncio.wait_for(waiting, PATIENCE)
-        await stop(second)
-
-    asyncio.run(run())
+async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
+    none = Fault("none", 0, after=False)
+    first, second = backend_of(queue_manager, none), backend_of(queue_manager, none)
+    await asyncio.wait_for(first.open(), PATIENCE)
+    waiting = asyncio.ensure_future(second.open())
+    done, _ = await asyncio.wait((waiting,), timeout=0.3)
+    assert not done
+    await stop(first)
+    await asyncio.wait_for(waiting, PATIENCE)
+    await stop(second)
 
 
-def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
+async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
     connection = EmbeddedConnection(queue_manager)
     connection.command("ALTER QMGR DEFXMITQ(' ')")
     assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
     connection.disconnect()
-
-    async def run() -> None:
-        backend = backend_of(queue_manager, Fault("none", 0, after=False))
-        with pytest.raises(MQError) as caught:
-            await asyncio.wait_for(backend.open(), PATIENCE)
-        assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
-        assert TRANSMIT in str(caught.value)
-        await stop(backend)
-
-    asyncio.run(run())
+    backend = backend_of(queue_manager, Fault("none", 0, after=False))
+    with pytest.raises(MQError) as caught:
+        await asyncio.wait_for(backend.open(), PATIENCE)
+    assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    assert TRANSMIT in str(caught.value)
+    await stop(backend)
 
 
-def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_manager: QueueManager) -> None:
+async def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_manager: QueueManager) -> None:
     connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
     key = StateKey(Side.RECEIVED, "a")
+    backend = backend_of(queue_manager, Fault("none", 0, after=False))
+    await backend.open()
 
-    async def run() -> dict[StateKey, bytes]:
-        backend = backend_of(queue_manager, Fault("none", 0, after=False))
-        await backend.open()
+    def fill(unit: UnitOfWork) -> None:
+        unit.publications = [(publication("a", 0), False), (publication("shut", 0), False)]
+        unit.states[key] = b"both"
+        unit.amend = lambda unit, refusals: {key: b"without %d" % next(iter(refusals))}
 
-        def fill(unit: UnitOfWork) -> None:
-            unit.publications = [(publication("a", 0), False), (publication("shut", 0), False)]
-            unit.states[key] = b"both"
-            unit.amend = lambda unit, refusals: {key: b"without %d" % next(iter(refusals))}
-
-        await ended(backend, fill)
-        await stop(backend)
-        after = backend_of(queue_manager, Fault("none", 0, after=False))
-        recovered = await after.open()
-        await stop(after)
-        return recovered.states
-
-    assert asyncio.run(run()) == {key: b"without 1"}
+    await ended(backend, fill)
+    await stop(backend)
+    after = backend_of(queue_manager, Fault("none", 0, after=False))
+    recovered = await after.open()
+    await stop(after)
+    assert recovered.states == {key: b"without 1"}
 
 
 # What somebody else does to the state queue ---------------------------------------------------------------------------
@@ -381,30 +366,26 @@ class LostCommit(Fault):
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller"])
-def test_a_receipt_that_somebody_took_away(
+async def test_a_receipt_that_somebody_took_away(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
     """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
     monkeypatch.setattr(persistent_state, "LONGEST_DOUBT", 0.05)
+    fault = LostCommit(purpose, 4, after=False)
+    backend = backend_of(queue_manager, fault)
+    await backend.open()
+    failures = []
+    for number in range(4):
 
-    async def run() -> list[int]:
-        fault = LostCommit(purpose, 4, after=False)
-        backend = backend_of(queue_manager, fault)
-        await backend.open()
-        failures = []
-        for number in range(4):
+        def fill(unit: UnitOfWork, number: int = number) -> None:
+            unit.publications = [(publication("a", number), False)]
+            unit.states[StateKey(Side.SENT, "a")] = b"%d" % number
 
-            def fill(unit: UnitOfWork, number: int = number) -> None:
-                unit.publications = [(publication("a", number), False)]
-                unit.states[StateKey(Side.SENT, "a")] = b"%d" % number
-
-            failures.append((await ended(backend, fill)).failure)
-            drain(queue_manager, persistent_state.STATE_QUEUE)
-        assert fault.struck == "commit"
-        await stop(backend)
-        return failures
-
-    assert asyncio.run(run()) == [0, 0, 0, 0]
+        failures.append((await ended(backend, fill)).failure)
+        drain(queue_manager, persistent_state.STATE_QUEUE)
+    assert fault.struck == "commit"
+    await stop(backend)
+    assert failures == [0, 0, 0, 0]
     assert payloads(queue_manager) == {"a": [0, 1, 2, 3]}
 
 
@@ -427,33 +408,29 @@ def enforced(queue_manager: QueueManager) -> QueueManager:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_authority_is_asked_for_the_client(
+async def test_authority_is_asked_for_the_client(
     enforced: QueueManager, caplog: pytest.LogCaptureFixture, asynchronous: bool
 ) -> None:
     """As an alternate user: whether it is admitted, may subscribe, may publish. A blank user is the bridge itself."""
     refused = cmqc.MQRC_NOT_AUTHORIZED
+    backend = backend_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
+    await backend.open()
+    loop = asyncio.get_running_loop()
+    found = {}
+    for user in ("alice", "bob", "carol", ""):
+        admitted: asyncio.Future[int] = loop.create_future()
+        backend.admit("c", user, admitted.set_result)
+        subscribed: asyncio.Future[list[int]] = loop.create_future()
+        backend.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
 
-    async def run() -> dict[str, tuple[int, int, int]]:
-        backend = backend_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
-        await backend.open()
-        loop = asyncio.get_running_loop()
-        found = {}
-        for user in ("alice", "bob", "carol", ""):
-            admitted: asyncio.Future[int] = loop.create_future()
-            backend.admit("c", user, admitted.set_result)
-            subscribed: asyncio.Future[list[int]] = loop.create_future()
-            backend.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
+        def fill(unit: UnitOfWork, user: str = user) -> None:
+            identity = ClientIdentity("c", user.encode())
+            unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
 
-            def fill(unit: UnitOfWork, user: str = user) -> None:
-                identity = ClientIdentity("c", user.encode())
-                unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
-
-            reasons = await asyncio.wait_for(admitted, PATIENCE), (await asyncio.wait_for(subscribed, PATIENCE))[0]
-            found[user] = (*reasons, (await ended(backend, fill)).refusals.get(0, 0))
-        await stop(backend)
-        return found
-
-    assert asyncio.run(run()) == {
+        reasons = await asyncio.wait_for(admitted, PATIENCE), (await asyncio.wait_for(subscribed, PATIENCE))[0]
+        found[user] = (*reasons, (await ended(backend, fill)).refusals.get(0, 0))
+    await stop(backend)
+    assert found == {
         "alice": (0, 0, 0),
         "bob": (0, refused, refused),
         "carol": (refused, refused, refused),
@@ -467,41 +444,35 @@ def test_authority_is_asked_for_the_client(
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", range(1, 4))
-def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
+async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
     enforced: QueueManager, number: int, after: bool
 ) -> None:
-    async def run() -> list[tuple[str, int]]:
-        backend = backend_of(enforced, Fault("subscriptions", number, after=after))
-        await backend.open()
-        answers: list[tuple[str, int]] = []
-        last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        for user in ("alice", "carol", "bob"):
-            backend.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
-        backend.admit("c", "", last.set_result)
-        await asyncio.wait_for(last, PATIENCE)
-        await stop(backend)
-        return answers
-
-    assert asyncio.run(run()) == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
+    backend = backend_of(enforced, Fault("subscriptions", number, after=after))
+    await backend.open()
+    answers: list[tuple[str, int]] = []
+    last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    for user in ("alice", "carol", "bob"):
+        backend.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
+    backend.admit("c", "", last.set_result)
+    await asyncio.wait_for(last, PATIENCE)
+    await stop(backend)
+    assert answers == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
 
 
-def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
-    async def run() -> int:
-        opened = Fault("subscriptions", 0, after=False)
-        backend = backend_of(enforced, opened)
-        await backend.open()
-        before = opened.calls
-        answers: list[int] = []
-        last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        for number in range(100):
-            backend.admit(f"c{number}", "alice", answers.append)
-        backend.admit("last", "alice", last.set_result)
-        await asyncio.wait_for(last, PATIENCE)
-        await stop(backend)
-        assert answers == [0] * 100
-        return opened.calls - before
-
-    assert asyncio.run(run()) < 100
+async def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
+    opened = Fault("subscriptions", 0, after=False)
+    backend = backend_of(enforced, opened)
+    await backend.open()
+    before = opened.calls
+    answers: list[int] = []
+    last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    for number in range(100):
+        backend.admit(f"c{number}", "alice", answers.append)
+    backend.admit("last", "alice", last.set_result)
+    await asyncio.wait_for(last, PATIENCE)
+    await stop(backend)
+    assert answers == [0] * 100
+    assert opened.calls - before < 100
 
 
 # Idle, and two bridges ---------------------------------------------------------------------------------------------------
@@ -529,198 +500,171 @@ async def published(backend: IbmBackend, client_id: str, number: int) -> UnitOfW
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
-def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
+async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
     queue_manager: QueueManager, purpose: str
 ) -> None:
     """And a clean session's subscriber gets what is published then (findings, A)."""
-
-    async def run() -> None:
-        made: list[tuple[str, BreakableConnection]] = []
-        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
-        await asyncio.wait_for(backend.open(), PATIENCE)
-        came: list[Any] = []
-        backend.start(came.extend)
-        await subscribed(backend, "dev", "t/#")
-        before = [connection for kind, connection in made if kind == purpose]
-        for connection in before:
-            connection.die()
-        await eventually(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
-        await eventually(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
-        await published(backend, "a", 1)
-        await eventually(lambda: len(came) == 1)
-        await stop(backend)
-
-    asyncio.run(run())
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    came: list[Any] = []
+    backend.start(came.extend)
+    await subscribed(backend, "dev", "t/#")
+    before = [connection for kind, connection in made if kind == purpose]
+    for connection in before:
+        connection.die()
+    await eventually(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
+    await eventually(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
+    await published(backend, "a", 1)
+    await eventually(lambda: len(came) == 1)
+    await stop(backend)
 
 
-def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
+async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
     """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
+    made: list[tuple[str, BreakableConnection]] = []
+    gate = threading.Event()
+    backend = backend_of(queue_manager, NONE, made=made)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    came: list[Any] = []
+    backend.start(came.extend)
+    await subscribed(backend, "dev", "t/#")
+    connect = backend._subscriber._connect
 
-    async def run() -> None:
-        made: list[tuple[str, BreakableConnection]] = []
-        gate = threading.Event()
-        backend = backend_of(queue_manager, NONE, made=made)
-        await asyncio.wait_for(backend.open(), PATIENCE)
-        came: list[Any] = []
-        backend.start(came.extend)
-        await subscribed(backend, "dev", "t/#")
-        connect = backend._subscriber._connect
+    def slow() -> Any:
+        assert gate.wait(PATIENCE)
+        return connect()
 
-        def slow() -> Any:
-            assert gate.wait(PATIENCE)
-            return connect()
-
-        backend._subscriber._connect = slow  # type: ignore[method-assign]
-        for _, connection in made:
-            connection.die()
-        publishing = asyncio.ensure_future(published(backend, "a", 1))
-        await eventually(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
-        assert "dev:t/#" not in queue_manager.topics.subscriptions
-        assert not publishing.done()
-        gate.set()
-        assert (await publishing).failure == 0
-        await eventually(lambda: len(came) == 1)
-        await stop(backend)
-
-    asyncio.run(run())
+    backend._subscriber._connect = slow  # type: ignore[method-assign]
+    for _, connection in made:
+        connection.die()
+    publishing = asyncio.ensure_future(published(backend, "a", 1))
+    await eventually(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
+    assert "dev:t/#" not in queue_manager.topics.subscriptions
+    assert not publishing.done()
+    gate.set()
+    assert (await publishing).failure == 0
+    await eventually(lambda: len(came) == 1)
+    await stop(backend)
 
 
-def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(queue_manager: QueueManager) -> None:
+async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(queue_manager: QueueManager) -> None:
     """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
-
-    async def run() -> None:
-        made: list[tuple[str, BreakableConnection]] = []
-        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
-        await asyncio.wait_for(backend.open(), PATIENCE)
-        await subscribed(backend, "dev", "t/#")
-        (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
-        ghost.cut()
-        await eventually(lambda: bool(backend._subscriber._to_make))
-        ghost.die()
-        await eventually(lambda: not backend._subscriber._to_make)
-        assert "dev:t/#" in queue_manager.topics.subscriptions
-        await stop(backend)
-
-    asyncio.run(run())
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await subscribed(backend, "dev", "t/#")
+    (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
+    ghost.cut()
+    await eventually(lambda: bool(backend._subscriber._to_make))
+    ghost.die()
+    await eventually(lambda: not backend._subscriber._to_make)
+    assert "dev:t/#" in queue_manager.topics.subscriptions
+    await stop(backend)
 
 
-def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
-    async def run() -> None:
-        made: list[tuple[str, BreakableConnection]] = []
-        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
-        dropped: list[tuple[str, str, int]] = []
-        backend.on_dropped = lambda *what: dropped.append(what)
-        await asyncio.wait_for(backend.open(), PATIENCE)
-        await subscribed(backend, "dev", "shut/x")
-        connection = EmbeddedConnection(queue_manager)
-        assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
-        for kind, one in made:
-            if kind == "subscriptions":
-                one.die()
-        await eventually(lambda: bool(dropped))
-        assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
-        await stop(backend)
-
-    asyncio.run(run())
+async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    dropped: list[tuple[str, str, int]] = []
+    backend.on_dropped = lambda *what: dropped.append(what)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await subscribed(backend, "dev", "shut/x")
+    connection = EmbeddedConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
+    for kind, one in made:
+        if kind == "subscriptions":
+            one.die()
+    await eventually(lambda: bool(dropped))
+    assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
+    await stop(backend)
 
 
-def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueManager) -> None:
+async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueManager) -> None:
     """The first bridge loses its fence and does not know: it commits nothing any more, answers nobody, and hears of it."""
-
-    async def run() -> None:
-        made: list[tuple[str, BreakableConnection]] = []
-        first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
-        fenced: list[str] = []
-        first.on_fenced = fenced.append
-        await asyncio.wait_for(first.open(), PATIENCE)
-        await published(first, "a", 1)
-        second = backend_of(queue_manager, NONE)
-        waiting = asyncio.ensure_future(second.open())
-        await eventually(lambda: first._remover.connection is not None)
-        remover = first._remover.connection
-        assert isinstance(remover, BreakableConnection)
-        remover.die()
-        await asyncio.wait_for(waiting, PATIENCE)
-        late = asyncio.ensure_future(published(first, "a", 2))
-        await eventually(lambda: bool(fenced))
-        assert not late.done()
-        await published(second, "a", 3)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        first.abandon(lambda: gone.set_result(None))
-        await asyncio.wait_for(gone, PATIENCE)
-        late.cancel()
-        await stop(second)
-
-    asyncio.run(run())
+    made: list[tuple[str, BreakableConnection]] = []
+    first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
+    fenced: list[str] = []
+    first.on_fenced = fenced.append
+    await asyncio.wait_for(first.open(), PATIENCE)
+    await published(first, "a", 1)
+    second = backend_of(queue_manager, NONE)
+    waiting = asyncio.ensure_future(second.open())
+    await eventually(lambda: first._remover.connection is not None)
+    remover = first._remover.connection
+    assert isinstance(remover, BreakableConnection)
+    remover.die()
+    await asyncio.wait_for(waiting, PATIENCE)
+    late = asyncio.ensure_future(published(first, "a", 2))
+    await eventually(lambda: bool(fenced))
+    assert not late.done()
+    await published(second, "a", 3)
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    first.abandon(lambda: gone.set_result(None))
+    await asyncio.wait_for(gone, PATIENCE)
+    late.cancel()
+    await stop(second)
     assert payloads(queue_manager) == {"a": [1, 3]}
 
 
-def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(queue_manager: QueueManager) -> None:
+async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(queue_manager: QueueManager) -> None:
     """MQRC_OBJECT_IN_USE, and no other bridge: its own connection is not missed yet."""
-
-    async def run() -> None:
-        made: list[tuple[str, BreakableConnection]] = []
-        backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
-        fenced: list[str] = []
-        backend.on_fenced = fenced.append
-        await asyncio.wait_for(backend.open(), PATIENCE)
-        await eventually(lambda: backend._remover.connection is not None)
-        ghost = backend._remover.connection
-        assert isinstance(ghost, BreakableConnection)
-        ghost.cut()
-        await eventually(lambda: backend._remover._standing_by)
-        await published(backend, "a", 1)
-        ghost.die()
-        await eventually(lambda: backend._remover.connection is not None and not backend._remover._standing_by)
-        assert not fenced
-        await stop(backend)
-
-    asyncio.run(run())
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    fenced: list[str] = []
+    backend.on_fenced = fenced.append
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await eventually(lambda: backend._remover.connection is not None)
+    ghost = backend._remover.connection
+    assert isinstance(ghost, BreakableConnection)
+    ghost.cut()
+    await eventually(lambda: backend._remover._standing_by)
+    await published(backend, "a", 1)
+    ghost.die()
+    await eventually(lambda: backend._remover.connection is not None and not backend._remover._standing_by)
+    assert not fenced
+    await stop(backend)
     assert payloads(queue_manager) == {"a": [1]}
 
 
-def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
+async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
     """It is committed: the record that belongs to it is among what the next bridge reads."""
     key = StateKey(Side.RECEIVED, "a")
+    made: list[tuple[str, BreakableConnection]] = []
+    first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
+    await asyncio.wait_for(first.open(), PATIENCE)
+    (publisher,) = (connection for kind, connection in made if kind == "publisher")
+    gate = publisher.gates["commit"] = threading.Event()
 
-    async def run() -> dict[StateKey, bytes]:
-        made: list[tuple[str, BreakableConnection]] = []
-        first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
-        await asyncio.wait_for(first.open(), PATIENCE)
-        (publisher,) = (connection for kind, connection in made if kind == "publisher")
-        gate = publisher.gates["commit"] = threading.Event()
+    def fill(unit: UnitOfWork) -> None:
+        unit.publications = [(publication("a", 1), False)]
+        unit.states[key] = b"received 1"
 
-        def fill(unit: UnitOfWork) -> None:
-            unit.publications = [(publication("a", 1), False)]
-            unit.states[key] = b"received 1"
-
-        committing = asyncio.ensure_future(ended(first, fill))
-        # The receipt before is taken, the new one is not committed yet.
-        await eventually(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
-        state_queue = queue_manager.queues[persistent_state.STATE_QUEUE]
-        await eventually(lambda: sum(1 for _ in state_queue.messages()) < 3)
-        second = backend_of(queue_manager, NONE)
-        waiting = asyncio.ensure_future(second.open())
-        await eventually(lambda: first._remover.connection is not None)
-        remover = first._remover.connection
-        assert isinstance(remover, BreakableConnection)
-        remover.die()
-        done, _ = await asyncio.wait((waiting,), timeout=0.3)
-        assert not done
-        gate.set()
-        assert (await committing).failure == 0
-        recovered = await asyncio.wait_for(waiting, PATIENCE)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        first.abandon(lambda: gone.set_result(None))
-        await asyncio.wait_for(gone, PATIENCE)
-        await stop(second)
-        return recovered.states
-
-    assert asyncio.run(run()) == {key: b"received 1"}
+    committing = asyncio.ensure_future(ended(first, fill))
+    # The receipt before is taken, the new one is not committed yet.
+    await eventually(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
+    state_queue = queue_manager.queues[persistent_state.STATE_QUEUE]
+    await eventually(lambda: sum(1 for _ in state_queue.messages()) < 3)
+    second = backend_of(queue_manager, NONE)
+    waiting = asyncio.ensure_future(second.open())
+    await eventually(lambda: first._remover.connection is not None)
+    remover = first._remover.connection
+    assert isinstance(remover, BreakableConnection)
+    remover.die()
+    done, _ = await asyncio.wait((waiting,), timeout=0.3)
+    assert not done
+    gate.set()
+    assert (await committing).failure == 0
+    recovered = await asyncio.wait_for(waiting, PATIENCE)
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    first.abandon(lambda: gone.set_result(None))
+    await asyncio.wait_for(gone, PATIENCE)
+    await stop(second)
+    assert recovered.states == {key: b"received 1"}
     assert payloads(queue_manager) == {"a": [1]}
 
 
-def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
+async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
     """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
     key = StateKey(Side.RECEIVED, "a")
     connection = EmbeddedConnection(queue_manager)
@@ -732,24 +676,20 @@ def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_man
             if struck:
                 assert connection.command("ALTER TOPIC(SHUT) PUB(ENABLED)")[0].ok
             return struck
+    backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
+    await asyncio.wait_for(backend.open(), PATIENCE)
 
-    async def run() -> tuple[UnitOfWork, dict[StateKey, bytes]]:
-        backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
-        await asyncio.wait_for(backend.open(), PATIENCE)
+    def fill(unit: UnitOfWork) -> None:
+        unit.publications = [(publication("a", 1), False)]
+        unit.states[key] = b"with"
+        unit.amend = lambda unit, refusals: {key: b"without"}
 
-        def fill(unit: UnitOfWork) -> None:
-            unit.publications = [(publication("a", 1), False)]
-            unit.states[key] = b"with"
-            unit.amend = lambda unit, refusals: {key: b"without"}
-
-        unit = await ended(backend, fill)
-        await stop(backend)
-        after = backend_of(queue_manager, NONE)
-        recovered = await asyncio.wait_for(after.open(), PATIENCE)
-        await stop(after)
-        return unit, recovered.states
-
-    unit, states = asyncio.run(run())
+    unit = await ended(backend, fill)
+    await stop(backend)
+    after = backend_of(queue_manager, NONE)
+    recovered = await asyncio.wait_for(after.open(), PATIENCE)
+    await stop(after)
+    unit, states = unit, recovered.states
     assert unit.refusals == {}
     assert states == {key: b"with"}
     assert payloads(queue_manager) == {"a": [1]}
