@@ -147,7 +147,8 @@ class RemoteBridgeProcess(BridgeProcess):
         super().__init__(data_directory, config=text, **options)
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory
-        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / library)}
+        # The bridge of this directory, whichever is installed.
+        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{BUILD / library}"}
         self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | dict(env or {})
 
     def data_options(self) -> list[str | Path]:

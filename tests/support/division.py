@@ -46,13 +46,17 @@ TOGETHER = {
 LONGEST = (
     "spark",
     "tests/acceptance/test_lost_queue_manager.py",
-    "tests/acceptance/test_crash.py embedded",
-    "bridge embedded",
     "bridge ibmmq",
+    "tests/acceptance/test_crash.py ibmmq",
+    "bridge embedded",
+    "tests/acceptance/test_crash.py embedded",
+    "tests/acceptance/test_life_cycle.py ibmmq",
+    "tests/acceptance/test_life_cycle.py embedded",
+    "bridge pymqi",
+    "tests/acceptance/test_mapping_examples.py embedded",
+    "tests/acceptance/test_many_clients.py ibmmq",
+    "tests/mqi/test_reconnect.py",
     "tests/acceptance/test_faulty_disk.py embedded",
-    "tests/mq/contract/test_queues.py",
-    "tests/mq/contract/test_publish_subscribe.py",
-    "tests/mq/contract/test_batches.py",
 )
 
 _KIND = re.compile(r"\[(embedded|ibmmq|pymqi)\b")
