@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.pipeline.session import session
-from tests.acceptance import remote_bridge
-from tests.acceptance.bridge_process import BridgeProcess
 from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of
-from tests.acceptance.remote_bridge import RemoteBridgeProcess
-from tests.pipeline.settings import SETTINGS
+from tests.support import remote_bridge
+from tests.support.bridge_process import BridgeProcess
+from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.support.spark import SETTINGS
 
 _numbers = itertools.count(1)
 

@@ -21,7 +21,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, decode_chain
-from tests.archive.made import NOON, Story, write
+from tests.support.archive import NOON, Story, write
 
 COUNT = 25
 Replay = Callable[..., Result]

@@ -19,8 +19,8 @@ from bridge.pipeline.session import session
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.conftest import served
-from tests.patience import until
-from tests.pipeline.settings import SETTINGS
+from tests.support.patience import until
+from tests.support.spark import SETTINGS
 
 ROOT = str(Path(__file__).resolve().parents[2])
 _numbers = itertools.count(1)

@@ -13,7 +13,7 @@ from bridge.archive.recorder import Recorder
 from bridge.config.archive import ArchiveConfig
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
-from tests.archive.made import read
+from tests.support.archive import read
 
 Archived = Callable[..., Any]
 

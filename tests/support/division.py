@@ -119,7 +119,7 @@ class Progress:
             minutes, seconds = divmod(int(now - self._began), 60)
             long = [each for each, began in dict(self._running).items() if now - began >= INTERVAL]
             since = f", at work since half a minute: {' '.join(long)}" if long else ""
-            self._terminal.write_line(f"{minutes}:{seconds:02} {self._done} of {self._number} tests{since}")
+            self._terminal.write_line(f"\n{minutes}:{seconds:02} {self._done} of {self._number} tests{since}")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

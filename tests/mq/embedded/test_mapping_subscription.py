@@ -19,7 +19,7 @@ from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.outlet import Outlet
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 

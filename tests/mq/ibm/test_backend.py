@@ -30,83 +30,10 @@ from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.breakable_connection import BreakableConnection, Fault
+from tests.support.patience import PATIENCE, happens
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
-VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
-
-
-class Fault:
-    """Breaks one connection of one purpose, at the n-th verb called for that purpose."""
-
-    def __init__(self, purpose: str, number: int, *, after: bool) -> None:
-        self.purpose, self.number, self.after = purpose, number, after
-        self.calls = 0
-        self.struck = ""
-        self._lock = threading.Lock()
-
-    def strikes(self, purpose: str, verb: str) -> bool:
-        with self._lock:
-            if purpose != self.purpose:
-                return False
-            self.calls += 1
-            if self.calls == self.number:
-                self.struck = verb
-                return True
-            return False
-
-
-class BreakableConnection:
-    """A connection that fails with MQRC_CONNECTION_BROKEN when its fault strikes, and is dead from then on."""
-
-    def __init__(self, queue_manager: QueueManager, purpose: str, fault: Fault) -> None:
-        self._queue_manager = queue_manager
-        #: what each verb waits for before it is called, by name
-        self.gates: dict[str, threading.Event] = {}
-        # Where authorities are enforced, it needs what any application needs (see `enforced`).
-        user = "bridge" if queue_manager.authorization is not None else ""
-        self._inner = EmbeddedConnection(queue_manager, "mqbridge", user)
-        self._purpose, self._fault = purpose, fault
-        self._dead = False
-
-    def cut(self) -> None:
-        """Break it, for a reason that only this side knows: the queue manager still has the connection."""
-        self._dead = True
-
-    def die(self) -> None:
-        """Break it on both sides."""
-        self._dead = True
-        with self._queue_manager.lock:
-            for unit in self._inner._application.disconnect(commit=False):
-                self._queue_manager.journal.submit(unit)
-
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._inner, name)
-        if name not in VERBS:
-            return verb
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            if self._dead:
-                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
-            if name in self.gates:
-                assert self.gates[name].wait(PATIENCE)
-            struck = self._fault.strikes(self._purpose, name)
-            if struck and not self._fault.after:
-                self.die()
-                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
-            try:
-                return verb(*arguments, **options)
-            finally:
-                if struck:
-                    self.die()
-                    raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
-
-        return call
-
-    def disconnect(self) -> None:
-        if self._dead:
-            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "disconnect")
-        self._inner.disconnect()
 
 
 @pytest.fixture
@@ -480,12 +407,6 @@ async def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> 
 NONE = Fault("none", 0, after=False)
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - threads bring it about
-            await asyncio.sleep(0.005)
-
-
 async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
     answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
     backend.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
@@ -513,10 +434,10 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
     before = [connection for kind, connection in made if kind == purpose]
     for connection in before:
         connection.die()
-    await eventually(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
-    await eventually(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
+    await happens(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
+    await happens(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
     await published(backend, "a", 1)
-    await eventually(lambda: len(came) == 1)
+    await happens(lambda: len(came) == 1)
     await stop(backend)
 
 
@@ -539,12 +460,12 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
     for _, connection in made:
         connection.die()
     publishing = asyncio.ensure_future(published(backend, "a", 1))
-    await eventually(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
+    await happens(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
     assert "dev:t/#" not in queue_manager.topics.subscriptions
     assert not publishing.done()
     gate.set()
     assert (await publishing).failure == 0
-    await eventually(lambda: len(came) == 1)
+    await happens(lambda: len(came) == 1)
     await stop(backend)
 
 
@@ -556,9 +477,9 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
     await subscribed(backend, "dev", "t/#")
     (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
     ghost.cut()
-    await eventually(lambda: bool(backend._subscriber._to_make))
+    await happens(lambda: bool(backend._subscriber._to_make))
     ghost.die()
-    await eventually(lambda: not backend._subscriber._to_make)
+    await happens(lambda: not backend._subscriber._to_make)
     assert "dev:t/#" in queue_manager.topics.subscriptions
     await stop(backend)
 
@@ -575,7 +496,7 @@ async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_conn
     for kind, one in made:
         if kind == "subscriptions":
             one.die()
-    await eventually(lambda: bool(dropped))
+    await happens(lambda: bool(dropped))
     assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
     await stop(backend)
 
@@ -590,13 +511,13 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
     await published(first, "a", 1)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    await eventually(lambda: first._remover.connection is not None)
+    await happens(lambda: first._remover.connection is not None)
     remover = first._remover.connection
     assert isinstance(remover, BreakableConnection)
     remover.die()
     await asyncio.wait_for(waiting, PATIENCE)
     late = asyncio.ensure_future(published(first, "a", 2))
-    await eventually(lambda: bool(fenced))
+    await happens(lambda: bool(fenced))
     assert not late.done()
     await published(second, "a", 3)
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -614,14 +535,14 @@ async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_conne
     fenced: list[str] = []
     backend.on_fenced = fenced.append
     await asyncio.wait_for(backend.open(), PATIENCE)
-    await eventually(lambda: backend._remover.connection is not None)
+    await happens(lambda: backend._remover.connection is not None)
     ghost = backend._remover.connection
     assert isinstance(ghost, BreakableConnection)
     ghost.cut()
-    await eventually(lambda: backend._remover._standing_by)
+    await happens(lambda: backend._remover._standing_by)
     await published(backend, "a", 1)
     ghost.die()
-    await eventually(lambda: backend._remover.connection is not None and not backend._remover._standing_by)
+    await happens(lambda: backend._remover.connection is not None and not backend._remover._standing_by)
     assert not fenced
     await stop(backend)
     assert payloads(queue_manager) == {"a": [1]}
@@ -642,12 +563,12 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
 
     committing = asyncio.ensure_future(ended(first, fill))
     # The receipt before is taken, the new one is not committed yet.
-    await eventually(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
+    await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
     state_queue = queue_manager.queues[persistent_state.STATE_QUEUE]
-    await eventually(lambda: sum(1 for _ in state_queue.messages()) < 3)
+    await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    await eventually(lambda: first._remover.connection is not None)
+    await happens(lambda: first._remover.connection is not None)
     remover = first._remover.connection
     assert isinstance(remover, BreakableConnection)
     remover.die()

@@ -13,9 +13,9 @@ import pytest
 from bridge.config.link import LinkConfig
 from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState, Received
 from bridge.mqtt.link import network as link_network
-from tests.mqtt.link.fake_broker import FakeBroker
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
+from tests.support.fake_broker import FakeBroker
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 
 class TestedLink(LinkConnection):

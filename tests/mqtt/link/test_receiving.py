@@ -9,7 +9,7 @@ from bridge.mqtt.link import LinkPhase
 from bridge.mqtt.link import network as link_network
 from bridge.mqtt.link.properties import encode_properties
 from tests.mqtt.link.conftest import LinkFactory
-from tests.mqtt.link.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
+from tests.support.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
 
 ACKNOWLEDGEMENT = {1: PUBACK, 2: PUBREC}
 

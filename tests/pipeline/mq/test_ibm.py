@@ -17,8 +17,8 @@ from bridge.pipeline.mq.stretch import browse_messages
 from bridge.pipeline.mq.target import Target
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.task import Identity
-from tests.mq.contract.client_packages import connecting
 from tests.pipeline.conftest import Queues
+from tests.support.client_packages import connecting
 
 
 class IbmPlace(Place, frozen=True):

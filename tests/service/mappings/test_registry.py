@@ -20,8 +20,8 @@ from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.site import Site
 from bridge.service.mappings.status import State
 from bridge.service.reload import ConfigurationSource, Reload
-from tests.patience import until
 from tests.service.mappings.scene import LINK, OWNER, Scene, mapping_config
+from tests.support.patience import happens
 
 LINKS = {"L": LINK}
 A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})
@@ -35,10 +35,6 @@ def disabled(config: Any) -> Any:
 
 def threads(mappings: Mappings) -> dict[str, object]:
     return {name: entry.runner for name, entry in mappings._entries.items()}
-
-
-async def happens(condition: Any) -> None:
-    await asyncio.to_thread(until, condition)
 
 
 def running(mappings: Mappings, *names: str) -> bool:
@@ -190,7 +186,7 @@ async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene
         await mappings.start({"b": config}, LINKS)
         scene.broker.send(b"1", topic="b/1/2")
         await happens(lambda: scene.broker.quiet and running(mappings, "b"))
-        await asyncio.to_thread(until, lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
+        await happens(lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
         await mappings.stop()
 
     for config in (B, B, finer, finer):

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.line_process import LineProcess
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.client_packages import BUILD
+from tests.support.line_process import LineProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "mqi"
 NAME = "MQB1"
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
