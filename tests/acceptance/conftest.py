@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
-ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from bridge.pipeline.session import session  # noqa: E402
-from tests.acceptance import remote_bridge  # noqa: E402
-from tests.acceptance.bridge_process import BridgeProcess  # noqa: E402
-from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of  # noqa: E402
-from tests.acceptance.remote_bridge import RemoteBridgeProcess  # noqa: E402
-from tests.pipeline.settings import SETTINGS  # noqa: E402
+from bridge.pipeline.session import session
+from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of
+from tests.support import remote_bridge
+from tests.support.bridge_process import BridgeProcess
+from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.support.spark import SETTINGS
 
 _numbers = itertools.count(1)
 

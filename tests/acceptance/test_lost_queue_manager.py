@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,14 @@ import psutil
 import pytest
 
 from bridge.wire.mqtt import Puback, Publish, encode
-from tests.acceptance.bridge_process import MQBRIDGE
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher
-from tests.acceptance.line_process import LineProcess
-from tests.acceptance.mqtt_raw import RawClient
-from tests.acceptance.relay import Relay
-from tests.acceptance.remote_bridge import RemoteBridgeProcess
 from tests.acceptance.test_crash import TOPICS, verify
-from tests.patience import PATIENCE, until
+from tests.support.bridge_process import MQBRIDGE
+from tests.support.exactly_once import DurableSubscriber, Publisher
+from tests.support.line_process import LineProcess
+from tests.support.patience import PATIENCE, until
+from tests.support.raw_client import RawClient
+from tests.support.relay import Relay
+from tests.support.remote_bridge import RemoteBridgeProcess
 
 COUNT = 2_000
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -74,11 +73,12 @@ class Traffic:
 
     def wait_for(self, acknowledged: int) -> None:
         """Return when the publisher has got so far."""
-        deadline = time.monotonic() + PATIENCE
-        while len(self.publisher.acknowledged) < acknowledged:
+
+        def reached() -> bool:
             self.check()
-            assert time.monotonic() < deadline, f"{len(self.publisher.acknowledged)} of {acknowledged} are acknowledged"
-            time.sleep(0.002)
+            return len(self.publisher.acknowledged) >= acknowledged
+
+        until(reached, lambda: f"{len(self.publisher.acknowledged)} of {acknowledged} are acknowledged")
 
     def check(self) -> None:
         for failure in self._failures:

@@ -26,8 +26,8 @@ from bridge.wire.mqtt import (
     Will,
     encode,
 )
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.mqtt_raw import RawClient
+from tests.support.bridge_process import BridgeProcess
+from tests.support.raw_client import RawClient
 
 LEVELS = pytest.mark.parametrize("level", [3, 4], ids=["mqtt31", "mqtt311"])
 

@@ -39,7 +39,7 @@ from bridge.wire.mqtt import (
     Unsubscribe,
     encode,
 )
-from tests.mqtt.connected import connected
+from tests.support.connected import connected
 
 PACKETS: dict[PacketType, Packet] = {
     PacketType.CONNECT: Connect("c"),

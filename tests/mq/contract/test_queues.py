@@ -12,7 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 BROWSE_FIRST, BROWSE_NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR

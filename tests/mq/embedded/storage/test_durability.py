@@ -29,7 +29,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 PERSISTENT = MQMD(Persistence=1)
 SYNC = cmqc.MQPMO_SYNCPOINT

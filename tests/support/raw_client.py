@@ -27,7 +27,7 @@ from bridge.wire.mqtt import (
     Will,
     encode,
 )
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 P = TypeVar("P", bound=Packet)
 
