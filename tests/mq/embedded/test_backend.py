@@ -1,4 +1,4 @@
-"""The backend of the embedded queue manager: whole units of work for the telemetry service, on the event loop."""
+"""What is the embedded backend's own: the disk that fails, turns of the loop, what needs no disk. See tests/mq/contract."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, Side, StateKey, decode
-from bridge.mq.backend import ClientSubscription
-from bridge.mq.embedded import backend as backend_module
-from bridge.mq.embedded.backend import PUBLICATION_QUEUE, EmbeddedBackend
+from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, decode
+from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh
-from tests.support.units import Unit, Units
+from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE
+from tests.support.units import Unit, Units
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -161,29 +156,6 @@ def received(client_id: str) -> StateKey:
     return StateKey(Side.RECEIVED, client_id)
 
 
-def test_a_publication_reaches_the_client_that_subscribed(run):
-    async def work(service):
-        assert await service.subscribe("c1", ("a/+", 2)) == [cmqc.MQRC_NONE]
-        await service.execute(unit(publication("a/b", b"data"), publication("b", b"nobody's")))
-        (found,) = service.transmissions
-        assert (found.client_id, found.remote_queue, found.topic) == ("c1", PUBLICATION_QUEUE, "a/b")
-        assert (found.user_data, found.retained, found.persistent, found.expired) == ("2", False, True, False)
-        assert found.message.payload == b"data"
-        assert found.msg_number & 0xFFFF
-
-    run(work)
-
-
-def test_units_end_in_the_order_given_with_and_without_the_disk(run):
-    async def work(service):
-        await service.subscribe("c1", ("#", 2), durable=True)
-        units = [unit(publication(f"t/{number}", qos=number % 3)) for number in range(30)]
-        await service.execute(*units)
-        assert [one.topic for one in service.transmissions] == [f"t/{number}" for number in range(30)]
-
-    run(work)
-
-
 def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(run):
     async def work(service):
         await service.subscribe("c1", ("#", 1), durable=True)
@@ -196,21 +168,6 @@ def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(run):
         assert [one.message.payload for one in service.transmissions] == [b"kept"]
 
     run(work)
-
-
-def test_removed_transmissions_are_gone_and_others_wait_for_the_next_start(run):
-    async def first(service):
-        await service.subscribe("c1", ("#", 1), durable=True)
-        await service.execute(unit(*(publication("t", bytes([n])) for n in range(5))))
-        await service.execute(unit(removals=service.transmissions[1:4]))
-        await service.execute(unit(removals=service.transmissions[1:4]))  # once more is no error
-        assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 2
-
-    async def second(service):
-        assert [one.message.payload for one in service.transmissions] == [b"\0", b"\4"]
-
-    run(first)
-    run(second)
 
 
 def test_a_failed_removal_leaves_the_message_on_the_queue(run):
@@ -229,35 +186,15 @@ def test_a_failed_removal_leaves_the_message_on_the_queue(run):
     run(work)
 
 
-def test_the_latest_state_wins_and_none_removes(run):
-    async def first(service):
-        await service.execute(
-            unit(records=[ReceivedRecord("a", [1]), ReceivedRecord("b", [1])]),
-            unit(records=[ReceivedRecord("a", [2]), SentRecord("a", sent=[7])]),
-            unit(records=[ReceivedRecord("a", [3])], ended=[received("b"), received("c")]),
-        )
-
-    async def second(service):
-        assert sorted(service.recovered.records, key=repr) == [ReceivedRecord("a", [3]), SentRecord("a", sent=[7])]
-        await service.execute(unit(records=[ReceivedRecord("a", [4])]), unit(ended=[received("a")]))
-
-    async def third(service):
-        assert service.recovered.records == [SentRecord("a", sent=[7])]
-        assert service.queue_manager.queues["SYSTEM.MQTT.PERSISTENT.STATE"].depth == 1
-
-    for work in (first, second, third):
-        run(work)
-
-
 def test_a_state_stays_when_its_successors_cannot_be_written(run):
     async def first(service):
         await service.execute(unit(records=[ReceivedRecord("a", [9])]))
         with service.failing_disk():
             await service.execute(*(unit(records=[ReceivedRecord("a", [n])]) for n in range(4)))
-        assert decode(service.queue_manager.states["received:a"].message.data) == ReceivedRecord("a", [9])
+        assert decode(service.queue_manager.states["received:a"].message.data) == ReceivedRecord("a", [9], 1)
 
     async def second(service):
-        assert service.recovered.records == [ReceivedRecord("a", [9])]
+        assert service.recovered.records == [ReceivedRecord("a", [9], 1)]
 
     run(first)
     run(second)
@@ -278,23 +215,6 @@ def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmissio
         assert (kept.queue.name, kept.message.payload) == ("SYSTEM.RETAINED.PUB.QUEUE", b"state")
         await service.execute(unit(publication("t", b"next"), retain=True))
         assert service.queue_manager.queues["SYSTEM.RETAINED.PUB.QUEUE"].depth == 1
-
-    run(work)
-
-
-def test_an_empty_retained_publication_clears_and_is_delivered(run):
-    """MQTT-3.3.1-10."""
-
-    async def work(service):
-        await service.execute(unit(publication("t", b"state"), retain=True))
-        await service.subscribe("c1", ("t", 1))
-        await service.execute(unit(publication("t", b""), retain=True))
-        assert [(one.message.payload, one.retained) for one in service.transmissions] == [
-            (b"state", True),
-            (b"", False),
-        ]
-        await service.subscribe("c2", ("t", 1))
-        assert len(service.transmissions) == 2
 
     run(work)
 
@@ -354,69 +274,6 @@ def test_only_retained_publications_that_persist_survive(run):
     run(second)
 
 
-def test_refusals_name_the_publication_and_the_reason(run):
-    async def work(service):
-        await service.subscribe("c1", ("#", 1))
-        mixed = unit(
-            publication("open/1", qos=2, message_id=1),
-            publication("closed/1", qos=2, message_id=2),
-            publication("x" * 10_241, qos=2, message_id=3),
-            publication("open/2", qos=2, message_id=4),
-            records=[ReceivedRecord("dev", [1, 2, 3, 4, 5])],
-        )
-        await service.execute(mixed)
-        assert mixed.refusals == {1: cmqc.MQRC_PUT_INHIBITED, 2: cmqc.MQRC_TOPIC_STRING_ERROR}
-        assert mixed.failure == cmqc.MQRC_NONE
-        assert [one.topic for one in service.transmissions] == ["open/1", "open/2"]
-        # The record does not say that what was refused was received.
-        assert decode(service.queue_manager.states["received:dev"].message.data) == ReceivedRecord("dev", [1, 4, 5])
-
-    run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
-
-
-def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked_for(run):
-    async def work(service):
-        mixed = unit(publication("closed/1"), publication("x" * 10_241), publication("open"))
-        mixed.dead_letters = frozenset({cmqc.MQRC_PUT_INHIBITED})
-        await service.execute(mixed)
-        assert mixed.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
-        assert mixed.refusals == {1: cmqc.MQRC_TOPIC_STRING_ERROR}
-        (stored,) = service.queue_manager.queues[DEAD_LETTER_QUEUE].messages()
-        header = decode_mqdlh(stored.message.data)
-        assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, b"closed/1")
-
-    run(work, script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
-
-
-def test_subscriptions_are_refused_one_by_one(run):
-    async def work(service):
-        reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
-        assert reasons == [cmqc.MQRC_NONE, cmqc.MQRC_SUB_INHIBITED, cmqc.MQRC_DURABILITY_NOT_ALLOWED]
-        assert set(service.queue_manager.topics.subscriptions) == {"c1:a"}
-        assert await service.subscribe("c1", ("brief", 1)) == [cmqc.MQRC_NONE]
-
-    script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
-    run(work, script=script)
-
-
-def test_subscriptions_after_a_restart(run):
-    async def first(service):
-        await service.subscribe("c1", ("a/#", 0), ("b:c", 2), durable=True)
-        await service.subscribe("c2", ("a/#", 1))
-        await service.subscribe("c1", ("a/#", 1), durable=True)
-        await service.subscribe("c3", ("gone", 1), durable=True)
-        await service.unsubscribe("c3", "gone", "never/there")
-        await service.execute(unit(publication("a/x", b"waits")))
-
-    async def second(service):
-        found = sorted(service.recovered.subscriptions, key=lambda one: one.topic_filter)
-        assert found == [ClientSubscription("c1", "a/#", "1", True), ClientSubscription("c1", "b:c", "2", True)]
-        assert [(one.client_id, one.user_data) for one in service.transmissions] == [("c1", "1")]
-
-    run(first)
-    run(second)
-
-
 def test_a_subscription_that_becomes_non_durable_does_not_survive(run):
     async def first(service):
         await service.subscribe("c1", ("a", 1), durable=True)
@@ -441,69 +298,6 @@ def test_what_exists_for_clean_sessions_only_needs_no_disk(run):
     run(work)
 
 
-def test_a_direct_message_of_an_application_comes_as_a_transmission(run):
-    async def work(service):
-        connection = EmbeddedConnection(service.queue_manager)
-        od = MQOD(ObjectName="alarms/7", ObjectQMgrName="c7")
-        await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1), b"direct"))
-        await service.flush()
-        (found,) = service.transmissions
-        assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("c7", "alarms/7", None, None)
-        assert found.message.data == b"direct"
-
-    run(work)
-
-
-def test_dead_letters(run):
-    async def work(service):
-        connection = EmbeddedConnection(service.queue_manager)
-        od = MQOD(ObjectName="alarms/7", ObjectQMgrName="nobody")
-        put = await asyncio.to_thread(connection.put1, od, Message(MQMD(Persistence=1, Format=b"MQSTR"), b"direct"))
-        await service.flush()
-        (found,) = service.transmissions
-        service.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-        service.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)  # once more is no error
-        await service.flush()
-        assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 0
-        assert service.queue_manager.queues[DEAD_LETTER_QUEUE].depth == 1
-        handle = connection.open(MQOD(ObjectName=DEAD_LETTER_QUEUE), cmqc.MQOO_INPUT_SHARED)
-        got = await asyncio.to_thread(connection.get, handle, GetOptions())
-        header = decode_mqdlh(got.data)
-        assert header.Reason == cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR
-        assert (header.DestQName, header.DestQMgrName, header.Format) == (b"alarms/7", b"nobody", b"MQSTR")
-        assert got.data[172:] == b"direct"
-        assert (got.md.Format, got.md.MsgId) == (cmqc.MQFMT_DEAD_LETTER_HEADER, put.MsgId)
-
-    run(work)
-
-
-def test_a_dead_letter_without_a_dead_letter_queue_stays_where_it_is(run):
-    async def work(service):
-        await service.subscribe("c1", ("t", 1), durable=True)
-        await service.execute(unit(publication("t")))
-        service.backend.dead_letter(service.transmissions[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-        await service.flush()
-        assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 1
-
-    run(work, script=f"ALTER QLOCAL({DEAD_LETTER_QUEUE}) PUT(DISABLED)")
-
-
-def test_the_transmission_queue_is_taken_for_exclusive_input(run):
-    async def work(service):
-        connection = EmbeddedConnection(service.queue_manager)
-        with pytest.raises(MQError) as error:
-            connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_SHARED)
-        assert error.value.reason == cmqc.MQRC_OBJECT_IN_USE
-        await service.subscribe("c1", ("t", 1), durable=True)
-        await service.execute(unit(publication("t", b"data")))
-        handle = connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_BROWSE)
-        got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
-        assert decode_mqxqh(got.data).RemoteQMgrName == b"c1"
-        assert int.from_bytes(got.md.MsgId[-8:], "big") == service.transmissions[0].msg_number
-
-    run(work)
-
-
 @pytest.mark.parametrize(
     ("queue", "reason"),
     [("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_OBJECT_NAME), (DEAD_LETTER_QUEUE, cmqc.MQRC_XMIT_Q_USAGE_ERROR)],
@@ -521,79 +315,3 @@ def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     queue_manager.journal.dispatch = lambda call: call()
     queue_manager.close()
 
-
-def test_after_stop_another_may_have_the_queue(run):
-    async def work(service):
-        await service.stop()
-        await service.subscribe("c1", ("t", 1), durable=True)
-        await service.execute(unit(publication("t")))
-        assert service.transmissions == []
-        connection = EmbeddedConnection(service.queue_manager)
-        connection.close(connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_EXCLUSIVE))
-        await service.start()
-        assert [one.topic for one in service.transmissions] == ["t"]
-
-    run(work)
-
-
-# Records of sessions --------------------------------------------------------------------------------------------------
-
-
-def put_state(service: Service, data: bytes) -> None:
-    connection = EmbeddedConnection(service.queue_manager)
-    connection.put1(MQOD(ObjectName=STATE_QUEUE), Message(MQMD(), data), cmqc.MQPMO_NONE)
-    connection.disconnect()
-
-
-def test_a_message_that_is_no_record_ends_the_start_in_words(run):
-    async def first(service):
-        await asyncio.to_thread(put_state, service, b"MQXR")
-
-    async def second(service):
-        raise AssertionError("it starts")
-
-    run(first)
-    with pytest.raises(MQError, match="MQXR uses a queue of that name") as end:
-        run(second)
-    assert end.value.reason == cmqc.MQRC_FORMAT_ERROR
-
-
-@pytest.mark.parametrize(
-    ("written", "why"),
-    [
-        (b'{"side":"received","clientIdentifier":"a","version":3}', "a newer bridge has written it"),
-        (b"rubbish", "it holds no record of a session"),
-    ],
-)
-def test_a_record_that_cannot_be_read_ends_the_start_in_words(run, monkeypatch, written, why):
-    async def first(service):
-        monkeypatch.setattr(backend_module, "encode", lambda record: written)
-        await service.execute(unit(records=[ReceivedRecord("a", [1])]))
-
-    async def second(service):
-        raise AssertionError("it starts")
-
-    run(first)
-    with pytest.raises(MQError, match=why):
-        run(second)
-
-
-def test_records_of_version_1_are_read(run, monkeypatch):
-    async def first(service):
-        monkeypatch.setattr(
-            backend_module,
-            "encode",
-            lambda record: b'{"clientIdentifier":"a","received":[5]}'
-            if isinstance(record, ReceivedRecord)
-            else b'{"clientIdentifier":"a","sent":[6],"connected":true}',
-        )
-        await service.execute(unit(records=[ReceivedRecord("a", [1]), SentRecord("a")]))
-
-    async def second(service):
-        assert sorted(service.recovered.records, key=repr) == [
-            ReceivedRecord("a", [5]),
-            SentRecord("a", sent=[6], connected=True),
-        ]
-
-    run(first)
-    run(second)

@@ -1,7 +1,8 @@
 """The backend of threads, on a queue manager whose connections break before or after any verb.
 
 Whatever breaks when: after the reconnect every publication that was reported done is there, each once and in its client's
-order; what a client acknowledged is gone from the transmission queue; records are the last ones written.
+order; what a client acknowledged is gone from the transmission queue; records are the last ones written. What it does like
+any other backend, tests/mq/contract says.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.support.units import Unit, Units
 from tests.support.patience import PATIENCE
+from tests.support.units import Unit, Units
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
@@ -300,30 +301,6 @@ def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, 
         asyncio.run(acknowledge_all(queue_manager, Fault("poller", number, after=after)))
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
-def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
-    connection = EmbeddedConnection(queue_manager)
-    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
-    connection.disconnect()
-
-    async def run() -> Unit:
-        backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
-        await backend.open()
-
-        def fill(unit: Unit) -> None:
-            shut = publication("shut", 0)
-            unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
-
-        unit = await ended(backend, fill)
-        await stop(backend)
-        return unit
-
-    unit = asyncio.run(run())
-    assert unit.failure == cmqc.MQRC_NONE
-    assert unit.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
-    assert payloads(queue_manager) == {"a": [0, 1]}
-
-
 def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
     async def run() -> None:
         none = Fault("none", 0, after=False)
@@ -354,30 +331,6 @@ def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
         await stop(backend)
 
     asyncio.run(run())
-
-
-def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_manager: QueueManager) -> None:
-    connection = EmbeddedConnection(queue_manager)
-    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
-    connection.disconnect()
-
-    async def run() -> list[SessionRecord]:
-        backend = backend_of(queue_manager, Fault("none", 0, after=False))
-        await backend.open()
-
-        def fill(unit: Unit) -> None:
-            unit.publications = [(publication("a", 0), False), (publication("shut", 1), False)]
-            keep(unit, ReceivedRecord("a", [1, 2, 7]))
-
-        await ended(backend, fill)
-        await stop(backend)
-        after = backend_of(queue_manager, Fault("none", 0, after=False))
-        recovered = await after.open()
-        await stop(after)
-        return recovered.records
-
-    (record,) = asyncio.run(run())
-    assert isinstance(record, ReceivedRecord) and record.received == [1, 7]
 
 
 # What somebody else does to the state queue ---------------------------------------------------------------------------
