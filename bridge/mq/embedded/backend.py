@@ -65,7 +65,7 @@ class EmbeddedBackend:
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
         self._timer: asyncio.TimerHandle | None = None
-        #: how often each record was written, in all its lives
+        #: how often each record was written
         self._sequences: dict[str, int] = {}
         self._beginnings = Beginnings(queue_manager, loop)
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
@@ -107,12 +107,15 @@ class EmbeddedBackend:
             queue.consumer(waiting)
 
     def _hand_over(self, batch: Sequence[StoredMessage]) -> None:
-        fences = self._fences
-        if fences:
-            late = [one for one in batch if one.user_data is not None and one.msg_number < fences.get(one.client_id, 0)]
+        if self._fences:
+            wanted: list[StoredMessage] = []
+            late: list[StoredMessage] = []
+            for one in batch:
+                behind = one.user_data is None or one.msg_number > self._fences.get(one.client_id, 0)
+                (wanted if behind else late).append(one)
             if late:
                 self._remove(late)
-                batch = [one for one in batch if one not in late]
+            batch = wanted
         if batch:
             self._consumer(batch)
 
@@ -121,8 +124,9 @@ class EmbeddedBackend:
         with self._queue_manager.lock:
             work = Unit()
             for stored in late:
-                stored.queue.take(stored)
-                work.gets.append(stored)
+                if stored.linked:
+                    stored.queue.take(stored)
+                    work.gets.append(stored)
             self._queue_manager.journal.submit(work)
 
     async def caught_up(self) -> None:
@@ -253,6 +257,7 @@ class EmbeddedBackend:
     def _save(self, work: Unit, key: str, record: SessionRecord | None) -> None:
         queue_manager = self._queue_manager
         if record is None:
+            self._sequences.pop(key, None)
             work.latest.append((queue_manager.states, key, None))
             return
         queue = queue_manager.queues[STATE_QUEUE]
