@@ -30,8 +30,8 @@ from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.support.units import Unit, Units
 from tests.support.patience import PATIENCE
+from tests.support.units import Unit, Units
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
