@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from pathlib import Path
 
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.backend import ClientSubscription, Side, StateKey, UnitOfWork
+from bridge.mq.backend import Side, StateKey, UnitOfWork
 from bridge.mq.embedded.backend import PUBLICATION_QUEUE, EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -21,128 +16,9 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh
-from tests.support.patience import PATIENCE
+from tests.mq.embedded.service import TRANSMISSION_QUEUE, publication, unit
 
-TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
-
-
-class Service:
-    """What the backend works for: it collects transmissions and runs units of work to their end."""
-
-    def __init__(self, queue_manager: QueueManager) -> None:
-        self.queue_manager = queue_manager
-        self.backend = EmbeddedBackend(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
-        self.batches: list[list] = []
-        #: what happened, in order
-        self.events: list[tuple] = []
-
-    async def start(self) -> Service:
-        self.recovered = await self.backend.open()
-        self.backend.start(self.consume)
-        return self
-
-    def consume(self, transmissions) -> None:
-        self.batches.append(list(transmissions))
-        self.events += [("transmission", one.topic) for one in transmissions]
-
-    @property
-    def transmissions(self) -> list:
-        return [one for batch in self.batches for one in batch]
-
-    async def flush(self) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self.backend.flush(lambda: ended.set_result(None))
-        await asyncio.wait_for(ended, PATIENCE)
-
-    async def turn(self) -> None:
-        """One turn of the event loop, and of whatever waits for the disk."""
-        await asyncio.sleep(0)
-        await self.flush()
-
-    async def execute(self, *units: UnitOfWork) -> None:
-        """Run units of work, all given at once."""
-        for unit in units:
-            unit.done = lambda unit: self.events.append(("done", unit))
-            self.backend.execute(unit)
-        await self.flush()
-        assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
-
-    async def subscribe(self, client_id: str, *filters: tuple[str, int], durable: bool = False) -> list[int]:
-        ended = asyncio.get_running_loop().create_future()
-
-        def done(reasons: list[int]) -> None:
-            self.events.append(("subscribed", client_id))
-            ended.set_result(reasons)
-
-        self.backend.subscribe(client_id, filters, done, durable=durable, user="")
-        reasons = await asyncio.wait_for(ended, PATIENCE)
-        await self.flush()
-        return reasons
-
-    async def unsubscribe(self, client_id: str, *filters: str) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self.backend.unsubscribe(client_id, filters, lambda: ended.set_result(None))
-        await asyncio.wait_for(ended, PATIENCE)
-
-    async def stop(self) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self.backend.stop(lambda: ended.set_result(None))
-        await asyncio.wait_for(ended, PATIENCE)
-
-    @contextmanager
-    def failing_disk(self):
-        store = self.queue_manager.journal._store
-        real = store.write
-
-        def write(*_arguments):
-            raise sqlite3.OperationalError("database or disk is full")
-
-        store.write = write
-        try:
-            yield
-        finally:
-            store.write = real
-
-
-Started = Callable[..., AbstractAsyncContextManager[Service]]
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Started:
-    """Starts a service on a queue manager; each call is a start on the same data."""
-
-    @asynccontextmanager
-    async def once(*, script: str = "") -> AsyncIterator[Service]:
-        queue_manager = QueueManager("MQB1", tmp_path)
-        try:
-            prepare(queue_manager)
-            if script:
-                for response in EmbeddedConnection(queue_manager).command(script):
-                    assert response.ok, response.message
-            service = await Service(queue_manager).start()
-            yield service
-            await service.flush()
-            await service.stop()
-        finally:
-            # The loop does not wait for the journal any more: what it still has to say is said on its own thread.
-            queue_manager.journal.dispatch = lambda call: call()
-            queue_manager.close()
-
-    return once
-
-
-def publication(topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev") -> PublicationMessage:
-    md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Persistence=int(qos > 0))
-    return PublicationMessage(md, client_id, topic, payload, qos, 1 if qos else 0)
-
-
-def unit(*publications: PublicationMessage, retain: bool = False, removals=(), states=None) -> UnitOfWork:
-    made = UnitOfWork()
-    made.publications = [(one, retain) for one in publications]
-    made.removals = list(removals)
-    made.states = states or {}
-    return made
 
 
 def received(client_id: str) -> StateKey:
@@ -246,66 +122,6 @@ async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_trans
         assert service.queue_manager.queues["SYSTEM.RETAINED.PUB.QUEUE"].depth == 1
 
 
-async def test_an_empty_retained_publication_clears_and_is_delivered(started):
-    """MQTT-3.3.1-10."""
-    async with started() as service:
-        await service.execute(unit(publication("t", b"state"), retain=True))
-        await service.subscribe("c1", ("t", 1))
-        await service.execute(unit(publication("t", b""), retain=True))
-        assert [(one.message.payload, one.retained) for one in service.transmissions] == [
-            (b"state", True),
-            (b"", False),
-        ]
-        await service.subscribe("c2", ("t", 1))
-        assert len(service.transmissions) == 2
-
-
-async def test_retained_publications_come_after_the_subscription_is_answered(started):
-    async with started() as service:
-        await service.execute(unit(publication("a"), publication("b"), retain=True))
-        for durable in (False, True):
-            service.events.clear()
-            await service.subscribe("c1", ("#", 1), durable=durable)
-            assert service.events == [("subscribed", "c1"), ("transmission", "a"), ("transmission", "b")]
-
-
-async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(started, monkeypatch):
-    """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
-    monkeypatch.setattr("bridge.mq.embedded.beginnings.LOOKS_AT_A_TURN", 100)
-    monkeypatch.setattr("bridge.mq.embedded.beginnings.LOOKS_OF_A_CLIENT", 50)
-    async with started() as service:
-        for number in range(1_000):
-            await service.execute(unit(publication(f"r/{number}/x"), retain=True))
-        await service.execute(unit(publication("last"), retain=True))
-        loop = asyncio.get_running_loop()
-        turns = 0
-
-        def turn() -> None:
-            nonlocal turns
-            turns += 1
-            if len(service.transmissions) < 1_002:
-                loop.call_soon(turn)
-
-        turn()
-        await service.subscribe("many", *(("+/" * n + "nothing", 0) for n in range(2, 7)), ("#", 0))
-        # Another one's subscription does not wait for them.
-        await service.subscribe("one", ("r/999/x", 0))
-        while not service.transmissions:
-            await service.turn()
-        assert service.transmissions[0].client_id == "one"
-        while len(service.transmissions) < 1_002:
-            await service.turn()
-        assert turns > 20
-
-
-async def test_only_retained_publications_that_persist_survive(started):
-    async with started() as service:
-        await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
-    async with started() as service:
-        await service.subscribe("c1", ("#", 0))
-        assert [one.topic for one in service.transmissions] == ["hard"]
-
-
 async def test_refusals_name_the_publication_and_the_reason(started):
     async with started(script="DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)") as service:
         await service.subscribe("c1", ("#", 1))
@@ -343,47 +159,6 @@ async def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is
         (stored,) = service.queue_manager.queues[DEAD_LETTER_QUEUE].messages()
         header = decode_mqdlh(stored.message.data)
         assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, b"closed/1")
-
-
-async def test_subscriptions_are_refused_one_by_one(started):
-    script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
-    async with started(script=script) as service:
-        reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
-        assert reasons == [cmqc.MQRC_NONE, cmqc.MQRC_SUB_INHIBITED, cmqc.MQRC_DURABILITY_NOT_ALLOWED]
-        assert set(service.queue_manager.topics.subscriptions) == {"c1:a"}
-        assert await service.subscribe("c1", ("brief", 1)) == [cmqc.MQRC_NONE]
-
-
-async def test_subscriptions_after_a_restart(started):
-    async with started() as service:
-        await service.subscribe("c1", ("a/#", 0), ("b:c", 2), durable=True)
-        await service.subscribe("c2", ("a/#", 1))
-        await service.subscribe("c1", ("a/#", 1), durable=True)
-        await service.subscribe("c3", ("gone", 1), durable=True)
-        await service.unsubscribe("c3", "gone", "never/there")
-        await service.execute(unit(publication("a/x", b"waits")))
-    async with started() as service:
-        found = sorted(service.recovered.subscriptions, key=lambda one: one.topic_filter)
-        assert found == [ClientSubscription("c1", "a/#", "1", True), ClientSubscription("c1", "b:c", "2", True)]
-        assert [(one.client_id, one.user_data) for one in service.transmissions] == [("c1", "1")]
-
-
-async def test_a_subscription_that_becomes_non_durable_does_not_survive(started):
-    async with started() as service:
-        await service.subscribe("c1", ("a", 1), durable=True)
-        await service.subscribe("c1", ("a", 1), durable=False)
-    async with started() as service:
-        assert service.recovered.subscriptions == []
-
-
-async def test_what_exists_for_clean_sessions_only_needs_no_disk(started):
-    async with started() as service:
-        await service.subscribe("c1", ("#", 2))
-        with service.failing_disk():
-            written = unit(publication("t", qos=2))
-            await service.execute(written)
-        assert written.failure == cmqc.MQRC_NONE
-        assert len(service.transmissions) == 1
 
 
 async def test_a_direct_message_of_an_application_comes_as_a_transmission(started):

@@ -1,0 +1,108 @@
+"""A backend of threads on breakable connections, and what tests have it do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mq.backend import UnitOfWork
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.errors import MQError
+from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.publisher import BatchLimits
+from bridge.mq.mqi import MQOD, GetOptions
+from bridge.wire import cmqc
+from tests.support.breakable_connection import BreakableConnection, Fault
+from tests.support.patience import PATIENCE
+
+TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+def backend_of(
+    manager: QueueManager,
+    fault: Fault,
+    *,
+    publishers: int = 1,
+    asynchronous: bool = False,
+    made: list[tuple[str, BreakableConnection]] | None = None,
+    probe_interval: float = 10.0,
+) -> IbmBackend:
+    """`made` gets each connection with its purpose."""
+
+    def connect(purpose: str) -> BreakableConnection:
+        connection = BreakableConnection(manager, purpose, fault)
+        if made is not None:
+            made.append((purpose, connection))
+        return connection
+
+    return IbmBackend(
+        connect,  # type: ignore[arg-type,return-value]
+        asyncio.get_running_loop(),
+        probe_interval=probe_interval,
+        transmission_queue=TRANSMIT,
+        dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+        publishers=publishers,
+        limits=BatchLimits(messages=4),
+        asynchronous=asynchronous,
+    )
+
+
+def publication(client_id: str, number: int) -> PublicationMessage:
+    identity = ClientIdentity(client_id, b"")
+    return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
+
+
+async def ended(backend: IbmBackend, fill: Callable[[UnitOfWork], None]) -> UnitOfWork:
+    done: asyncio.Future[UnitOfWork] = asyncio.get_running_loop().create_future()
+    unit = UnitOfWork(done.set_result)
+    fill(unit)
+    backend.execute(unit)
+    return await asyncio.wait_for(done, PATIENCE)
+
+
+async def stop(backend: IbmBackend) -> None:
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    backend.stop(lambda: stopped.set_result(None))
+    await asyncio.wait_for(stopped, PATIENCE)
+
+
+def drain(manager: QueueManager, queue: str) -> list[Message]:
+    connection = EmbeddedConnection(manager)
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    messages = []
+    while True:
+        try:
+            got = connection.get(handle, GetOptions())
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+            connection.disconnect()
+            return messages
+        messages.append(Message(got.md, got.data))
+
+
+def payloads(manager: QueueManager) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for message in drain(manager, "OUT"):
+        client_id = message.data.split(b"<clientId>")[1].split(b"</clientId>")[0].decode()
+        found.setdefault(client_id, []).append(int(message.data.rsplit(b" ", 1)[-1].rsplit(b">", 1)[-1]))
+    return found
+
+
+NONE = Fault("none", 0, after=False)
+
+
+async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
+    answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    backend.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
+    assert await asyncio.wait_for(answered, PATIENCE) == [0]
+
+
+async def published(backend: IbmBackend, client_id: str, number: int) -> UnitOfWork:
+    def fill(unit: UnitOfWork) -> None:
+        unit.publications = [(publication(client_id, number), False)]
+
+    return await ended(backend, fill)
