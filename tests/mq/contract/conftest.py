@@ -252,3 +252,9 @@ def refused() -> Callable[[int], AbstractContextManager[None]]:
         assert error.value.reason == reason, f"{error.value}, expected {cmqc.reason_name(reason)}"
 
     return expected
+
+
+@pytest.fixture
+def root(mq):
+    """A topic string that no other test uses."""
+    return mq.name("news")
