@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import load
-from tests.config.mapping_mistakes import ONE, OTHER
+from tests.config.mapping_mistakes import ONE, OTHER, mistakes_of
 
 KEY_VALUE = "a mapping (lines of 'key: value')"
 NO_DEFAULT = "this key, which has no default"
