@@ -93,7 +93,8 @@ class Bridge:
                 self.announce(line)
         except (HostError, MQError) as error:
             raise StartError(str(error)) from error
-        self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, self.archive))
+        observer = [] if self.archive is None else [self.archive.mapping]
+        self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))
         self.reload = Reload(self._source, self.mappings)
         await self._listen()
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
