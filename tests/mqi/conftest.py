@@ -22,11 +22,12 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.capi import frames
+from bridge.mq.capi.conversation import MqiConversation
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.mqi import MQOD, CommandResponse
@@ -79,7 +80,7 @@ class Manager:
         self._thread.start()
         self.itself.journal.dispatch = self._loop.call_soon_threadsafe
         CommandServer(self.itself).start()
-        self._server = ApplicationServer(self.itself, admission)
+        self._server = ApplicationServer(self.itself, admission, MqiConversation)
         asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(PATIENCE)
         self.port = self._server.port
         self._connection = EmbeddedConnection(self.itself, "tests")

@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.capi import frames
+from bridge.mq.capi.conversation import MqiConversation
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.server import ApplicationServer
@@ -64,7 +65,7 @@ def served(directory: Path, *, commands: bool = False) -> Iterator[None]:
     queue_manager.journal.dispatch = loop.call_soon_threadsafe
     if commands:
         CommandServer(queue_manager).start()
-    server = ApplicationServer(queue_manager)
+    server = ApplicationServer(queue_manager, language=MqiConversation)
     try:
         asyncio.run_coroutine_threadsafe(server.listen(), loop).result(PATIENCE)
         yield
