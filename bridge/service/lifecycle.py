@@ -287,8 +287,11 @@ class Bridge:
 def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
     """Return the host of the queue manager that a configuration names. Raises HostError."""
     if configuration.queue_manager.type == "embedded":
-        from bridge.mq.capi.conversation import MqiConversation
         from bridge.mq.embedded.host import EmbeddedHost
+
+        if not configuration.queue_manager.c_programs:
+            return EmbeddedHost(configuration, loop)
+        from bridge.mq.capi.conversation import MqiConversation
 
         return EmbeddedHost(configuration, loop, MqiConversation)
     from bridge.mq.ibm.host import IbmHost

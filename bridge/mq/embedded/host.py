@@ -94,6 +94,8 @@ class EmbeddedHost:
                 if self.queue_manager.authorization is None
                 else " with the authorities of `nobody`",
             )
+        if listener is not None and listener.channels and not self._settings.c_programs:
+            log.warning("queue_manager.listener.channels are for programs in C, which c_programs: true lets in")
         try:
             return await self._server.listen((listener.address, listener.port) if listener else None)
         except OSError as error:
