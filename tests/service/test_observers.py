@@ -46,6 +46,7 @@ for _name in EVENTS:
 
 
 async def life_of_a_client(running: Any) -> None:
+    before = len(running.backend.removed)
     client = await running.connect("c")
     client.send(Subscribe(1, (("t", 1),)))
     assert await client.receive() == Suback(1, (1,))
@@ -54,7 +55,7 @@ async def life_of_a_client(running: Any) -> None:
     running.backend.deliver(running.backend.publication(7, 1), running.backend.publication(8, 0))
     assert [(await client.receive()).payload for _ in range(2)] == [b"7", b"8"]
     client.send(Puback(7))
-    await running.backend.until(lambda: len(running.backend.removed) == 2)
+    await running.backend.until(lambda: len(running.backend.removed) == before + 2)
     client.send(Unsubscribe(3, ("t",)))
     assert await client.receive() == Unsuback(3)
     client.send(Disconnect())
