@@ -58,7 +58,7 @@ def _several(options: int, mask: int) -> bool:
     return (options & mask).bit_count() > 1
 
 
-def check_open_options(options: int) -> None:
+def _check_options(options: int) -> None:
     """Raise MQError with MQRC_OPTIONS_ERROR for options that no object takes together."""
     if (
         options & ~_KNOWN
@@ -78,7 +78,7 @@ def check_open_options(options: int) -> None:
 def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:
     """Open an object; return its Hobj. The results are filled in to `od`. Raises MQError."""
     hconn.check_room()
-    check_open_options(options)
+    _check_options(options)
     hconn.check_quiescing(options)
     if od.ObjectType == cmqc.MQOT_TOPIC:
         return hconn.keep(_open_topic(hconn, od, options))

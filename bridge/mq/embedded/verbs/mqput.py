@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -73,7 +74,8 @@ _MAX_PUB_LEVEL = 9
 Result: TypeAlias = tuple[MQMD, Unit | None]
 
 
-def check_put_options(options: int) -> None:
+@lru_cache(maxsize=256)
+def _check_options(options: int) -> None:
     """Raise MQError with MQRC_OPTIONS_ERROR for MQPMO options that are unknown or exclude each other."""
     if options & ~_KNOWN or any((options & mask).bit_count() > 1 for mask in _EXCLUSIVE):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQPMO options 0x{options:x}")
@@ -85,7 +87,7 @@ def mqput(hconn: Hconn, hobj: int, message: Message, options: int | MQPMO, prope
     if not isinstance(handle, (QueueHandle, TopicHandle)):
         raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are put to queues and topics")
     pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
-    check_put_options(pmo.Options)
+    _check_options(pmo.Options)
     if not handle.options & cmqc.MQOO_OUTPUT:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_OUTPUT, "open it with MQOO_OUTPUT")
     needed, reason = _ALLOWED.get(pmo.Options & CONTEXTS, (-1, 0))
@@ -102,7 +104,7 @@ def mqput1(hconn: Hconn, od: MQOD, message: Message, options: int | MQPMO, prope
     """Put a message to an object that is not open; the results are filled in to `od` and an MQPMO. Raises MQError."""
     queue_manager = hconn.queue_manager
     pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
-    check_put_options(pmo.Options)
+    _check_options(pmo.Options)
     if pmo.Options & cmqc.MQPMO_LOGICAL_ORDER:
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, "MQPMO_LOGICAL_ORDER is for MQPUT")
     if od.ObjectType == cmqc.MQOT_TOPIC:

@@ -57,7 +57,7 @@ _USER_DATA_LENGTH = 10_240
 _DESTINATION_OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE
 
 
-def check_subscribe(sd: MQSD) -> None:
+def _check_descriptor(sd: MQSD) -> None:
     """Raise MQError for options and values that no subscription has."""
     options = sd.Options
     on_request = options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST
@@ -83,7 +83,7 @@ def mqsub(hconn: Hconn, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Un
     The results are filled in to `sd`. Raises MQError.
     """
     hconn.check_room()
-    check_subscribe(sd)
+    _check_descriptor(sd)
     hconn.check_quiescing(sd.Options)
     selection = selection_of(hconn.queue_manager.appearance, sd.SelectionString)
     existing = hconn.queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
