@@ -31,13 +31,15 @@ lock:
 run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
+# In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it. The tests' processes are as a
+# user's: what one has compiled, the next one loads.
 test: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/ruff check bridge tests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@sh tests/run.sh $(BIN)/python $(ARGS)
+	@env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(or $(ARGS),-n 5)
 
 # What needs no lock: the newest releases that pyproject.toml allows, in an environment of its own.
 test-newest:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 
+import uvloop
 from hypothesis import HealthCheck, settings
+
+#: Plug-ins of pytest.
+pytest_plugins = ["tests.support.division", "tests.support.leftovers"]
 
 #: Of each property that says no number of its own; `make test-slow` takes more.
 EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
@@ -16,3 +22,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("tests")
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The event loop that the bridge runs on."""
+    return {"uvloop": uvloop.new_event_loop}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bridge.archive.schema import Row
 from bridge.wire.mqtt import Publish
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher
-from tests.archive.made import Story, write
+from tests.support.archive import Story, write
+from tests.support.exactly_once import DurableSubscriber, Publisher
 
 
 class PlainPublisher(Publisher):

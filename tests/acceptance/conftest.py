@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
-ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from bridge.pipeline.session import session  # noqa: E402
-from tests.acceptance import remote_bridge  # noqa: E402
-from tests.acceptance.bridge_process import BridgeProcess  # noqa: E402
-from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of  # noqa: E402
-from tests.acceptance.remote_bridge import RemoteBridgeProcess  # noqa: E402
-from tests.pipeline.settings import SETTINGS  # noqa: E402
+from bridge.pipeline.session import session
+from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of
+from tests.support import remote_bridge
+from tests.support.bridge_process import BridgeProcess
+from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.support.spark import SETTINGS
 
 _numbers = itertools.count(1)
 
@@ -108,3 +102,19 @@ def unique(request: pytest.FixtureRequest) -> str:
 def spark() -> SparkSession:
     """The Spark session that tests/pipeline uses and ends: a process has one."""
     return session("tests", master="local[2]", settings=SETTINGS)
+
+
+@pytest.fixture
+def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteBridgeProcess]]:
+    """Makes bridges on a queue manager elsewhere."""
+    made: list[RemoteBridgeProcess] = []
+
+    def make(name: str = "data", **options: Any) -> RemoteBridgeProcess:
+        made.append(RemoteBridgeProcess(tmp_path / name, **options))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.discard()
+    for process in made:
+        assert "Traceback" not in process.log, process.log

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,12 +13,11 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from bridge.service.control import Request, ask
 from bridge.service.mappings.status import State
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.mosquitto import publish
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.acceptance.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
+from tests.support.bridge_process import BridgeProcess
+from tests.support.mosquitto import Mosquitto, publish
+from tests.support.patience import PATIENCE, eventually
+from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
 
@@ -75,13 +73,6 @@ class MappingSite:
         self.broker.stop()
         assert status == 0, self.bridge.log
         assert "Traceback" not in self.bridge.log, self.bridge.log
-
-
-def eventually(look: Callable[[], object], expected: object) -> None:
-    """Return when what is seen is what is expected."""
-    until = time.monotonic() + PATIENCE
-    while (seen := look()) != expected:
-        assert time.monotonic() < until, f"still {seen!r}, and not {expected!r}"
 
 
 def folders(message: Any) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from bridge.wire.mqtt import Publish, Will
-from tests.acceptance import mosquitto
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.line_process import LineProcess
-from tests.acceptance.mqtt_raw import RawClient
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.acceptance.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
+from tests.support import mosquitto
+from tests.support.bridge_process import BridgeProcess
+from tests.support.line_process import LineProcess
+from tests.support.raw_client import RawClient
+from tests.support.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 NOT_AUTHORIZED = 5

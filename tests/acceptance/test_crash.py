@@ -12,7 +12,6 @@ import json
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,13 +21,13 @@ from typer.testing import CliRunner
 
 from bridge.cli.program import program
 from bridge.pipeline.audit.audit import audit
-from tests.acceptance.bridge_process import BridgeProcess
 from tests.acceptance.client_records import ClientRecords, PlainPublisher
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
-from tests.acceptance.mqtt_raw import ConnectionClosed
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
-from tests.archive.made import read, write
-from tests.patience import PATIENCE
+from tests.support.archive import read, write
+from tests.support.bridge_process import BridgeProcess
+from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
+from tests.support.patience import PATIENCE, until, until_at_last
+from tests.support.raw_client import ConnectionClosed
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
 COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 2_000, PYMQI: 1_000}, {EMBEDDED: 4, IBMMQ: 2, PYMQI: 1}
@@ -187,9 +186,7 @@ def test_the_audit_is_the_judge(
         one = subscriber if last.finished else last
         one.step()
     bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
-    deadline = time.monotonic() + PATIENCE
-    while [one["topic"] for one in read(archive) if one["outcome"] == "acknowledged"].count("crash/last") < 100:
-        assert time.monotonic() < deadline, "what is delivered is not in the archive"
+    until(lambda: [one["topic"] for one in read(archive) if one["outcome"] == "acknowledged"].count("crash/last") >= 100)
     bridge.kill()
     assert bridge.start().stop() == 0, bridge.log
 
@@ -268,11 +265,12 @@ def test_kill_while_both_are_at_work(
 
     try:
         for mark in marks:
-            wait_until(lambda mark=mark: reached(mark), subscriber)
+            until_at_last(lambda mark=mark: reached(mark), lambda: len(subscriber.received))
             bridge.kill()
             bridge.start()
-        wait_until(
-            lambda: (publisher.finished and len(subscriber.numbers) == count) or reached(count * 9), subscriber
+        until_at_last(
+            lambda: (publisher.finished and len(subscriber.numbers) == count) or reached(count * 9),
+            lambda: len(subscriber.received),
         )
     finally:
         end.set()
@@ -286,13 +284,3 @@ def test_kill_while_both_are_at_work(
     report(f"QoS {qos}, both", bridge, publisher, subscriber.received)
     verify(subscriber.received, publisher, qos)
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
-
-
-def wait_until(condition: Callable[[], bool], subscriber: DurableSubscriber) -> None:
-    """Wait until a condition holds, as long as there is progress."""
-    seen, since = -1, time.monotonic()
-    while not condition():
-        if len(subscriber.received) != seen:
-            seen, since = len(subscriber.received), time.monotonic()
-        assert time.monotonic() - since < PATIENCE, f"no progress behind {seen} messages"
-        time.sleep(0.002)

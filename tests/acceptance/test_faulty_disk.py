@@ -23,12 +23,12 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.acceptance.bridge_process import BridgeFailed, BridgeProcess
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher
-from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
 from tests.acceptance.test_crash import verify
-from tests.faulty_disk import compiled
-from tests.patience import until
+from tests.support.bridge_process import BridgeFailed, BridgeProcess
+from tests.support.exactly_once import DurableSubscriber, Publisher
+from tests.support.faulty_disk import compiled
+from tests.support.patience import until
+from tests.support.raw_client import ConnectionClosed, RawClient
 
 #: Messages of the publisher, and how many are on their way at once.
 COUNT, WINDOW = 100, 4

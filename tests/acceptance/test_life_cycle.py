@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from bridge.wire.mqtt import Publish
-from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
-from tests.acceptance.mosquitto import Subscriber
-from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.patience import PATIENCE
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.support.mosquitto import Subscriber
+from tests.support.patience import PATIENCE
+from tests.support.raw_client import ConnectionClosed, RawClient
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bridge.wire.mqtt import Connack, Pingreq, Pingresp, Puback, Publish, Subscribe, encode
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
+from tests.support.bridge_process import BridgeProcess
+from tests.support.raw_client import ConnectionClosed, RawClient
 
 IDLE_CLIENTS = 1_000
 

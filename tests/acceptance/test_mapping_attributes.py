@@ -16,8 +16,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
-from tests.acceptance.mosquitto import Subscriber
-from tests.acceptance.paho_subscriber import PahoSubscriber, publish_all
+from tests.support.mosquitto import Subscriber
+from tests.support.paho_clients import PahoSubscriber, publish_all
 
 OWN = "-own"
 

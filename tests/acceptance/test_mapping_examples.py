@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
-from tests.acceptance.mosquitto import Subscriber, publish
-from tests.acceptance.paho_subscriber import PahoSubscriber
 from tests.acceptance.transcript import HOST, Transcript, matches
+from tests.support.mosquitto import Subscriber, publish
+from tests.support.paho_clients import PahoSubscriber
 
 SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
 EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -23,14 +22,13 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
-from tests.acceptance.mosquitto import Subscriber
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.acceptance.remote_bridge import RemoteBridgeProcess
 from tests.acceptance.test_crash import Restless
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
+from tests.support.bridge_process import BridgeProcess
+from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
+from tests.support.mosquitto import Mosquitto, Subscriber
+from tests.support.patience import PATIENCE, until_at_last
+from tests.support.remote_bridge import RemoteBridgeProcess
 
 COUNT = {EMBEDDED: 2_000, "ibmmq": 500}
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
@@ -79,16 +77,6 @@ class PacedPublisher(Publisher):
     @property
     def finished(self) -> bool:
         return len(self.acknowledged) == self.total and not self._released
-
-
-def waiting_for(condition: Callable[[], bool], progress: Callable[[], object], what: str) -> None:
-    """Return when it holds, as long as there is progress."""
-    seen, since = object(), time.monotonic()
-    while not condition():
-        if (now := progress()) != seen:
-            seen, since = now, time.monotonic()
-        assert time.monotonic() - since < PATIENCE, f"{what}: nothing happens behind {seen}"
-        time.sleep(0.005)
 
 
 def connected(bridge: BridgeProcess) -> RemoteConnection:
@@ -171,7 +159,7 @@ def test_guarantees_under_load(
     bridge = new_bridge(config=config_of(mosquitto.port)).start()
     bridge.mqsc("\n".join(f"DEFINE QLOCAL('{queue}') MAXDEPTH(999999)" for queue in QUEUES))
     # The mappings have subscribed at mosquitto before anything is published.
-    waiting_for(lambda: bridge.log.count("connected to") >= 6, lambda: bridge.log, "links")
+    until_at_last(lambda: bridge.log.count("connected to") >= 6, lambda: bridge.log)
 
     topics = [f"in/{number}" for number in range(4)]
     publisher = PacedPublisher("publisher", topics, count)
@@ -206,12 +194,10 @@ def test_guarantees_under_load(
             publisher.allowed = local.allowed = share.stop
             # Some of each way, of which each has its share, is through.
             mark = 4 * share.start + len(share)
-            waiting_for(lambda mark=mark: progress() >= mark, progress, f"fault {number}")
+            until_at_last(lambda mark=mark: progress() >= mark, progress)
             fault()
             print(f"{getattr(fault, '__name__', fault)} at {progress()} of {whole}")
-        waiting_for(
-            lambda: publisher.finished and local.finished and progress() >= whole, progress, "the rest"
-        )
+        until_at_last(lambda: publisher.finished and local.finished and progress() >= whole, progress)
     finally:
         end.set()
         for thread in threads:
@@ -223,7 +209,7 @@ def test_guarantees_under_load(
             queues[queue] = int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
         return dict(queues)
 
-    waiting_for(lambda: all(depth >= count for queue, depth in depths().items() if queue != "in0"), depths, "queues")
+    until_at_last(lambda: all(depth >= count for queue, depth in depths().items() if queue != "in0"), depths)
     # What may still come twice has come once the mappings are through with the broker, and end in order.
     assert bridge.restart().running
     for queue in queues:

@@ -12,12 +12,12 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
-from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.mapping_site import eventually, hops
-from tests.acceptance.mosquitto import publish
-from tests.acceptance.paho_subscriber import PahoSubscriber
-from tests.mqtt.link.certificates import make, tls_settings
-from tests.mqtt.link.mosquitto_broker import Mosquitto
+from tests.acceptance.mapping_site import hops
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.certificates import make, tls_settings
+from tests.support.mosquitto import Mosquitto, publish
+from tests.support.paho_clients import PahoSubscriber
+from tests.support.patience import eventually
 
 USER, PASSWORD = "bridge", "correct horse"
 MANY = 40

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.mqtt_raw import RawClient
-from tests.patience import PATIENCE
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.patience import PATIENCE, until
+from tests.support.raw_client import RawClient
 
 BEFORE = """
 mappings:
@@ -35,12 +34,6 @@ def statuses(bridge: BridgeProcess) -> dict[str, Any]:
     done = command(bridge, "mappings", "--json")
     assert done.returncode == 0, done.stderr
     return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
-
-
-def until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    before = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < before, what()
 
 
 def configure(bridge: BridgeProcess, text: str) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.mapping_site import MappingSite, eventually, folders
-from tests.acceptance.mosquitto import Subscriber, publish
-from tests.acceptance.paho_subscriber import PahoSubscriber
+from tests.acceptance.mapping_site import MappingSite, folders
+from tests.support.mosquitto import Subscriber, publish
+from tests.support.paho_clients import PahoSubscriber
+from tests.support.patience import eventually
 
 MODES = ("as-published", "never", "always")
 #: How it is published, and what of it is retained.

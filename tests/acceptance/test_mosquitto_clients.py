@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.mosquitto import Subscriber, publish
-from tests.acceptance.mqtt_raw import RawClient
+from tests.support.bridge_process import BridgeProcess
+from tests.support.mosquitto import Subscriber, publish
+from tests.support.raw_client import RawClient
 
 VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311"])
 

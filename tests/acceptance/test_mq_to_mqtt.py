@@ -8,10 +8,10 @@ import time
 import pytest
 
 from bridge.wire.mqtt import Publish
-from tests.acceptance import mosquitto
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.mapping_site import eventually
-from tests.acceptance.mqtt_raw import RawClient
+from tests.support import mosquitto
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import eventually
+from tests.support.raw_client import RawClient
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 import paho.mqtt.client as paho
 import pytest
 
-from tests.acceptance.bridge_process import BridgeProcess
-from tests.acceptance.mqtt_raw import RawClient
-from tests.patience import PATIENCE
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import PATIENCE
+from tests.support.raw_client import RawClient
 
 
 class PahoClient:

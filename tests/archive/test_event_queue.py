@@ -27,8 +27,8 @@ from bridge.archive.events import (
 )
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.archive import ArchiveConfig, RollConfig
-from tests.archive.made import read
-from tests.patience import PATIENCE, until
+from tests.support.archive import read
+from tests.support.patience import PATIENCE, until
 
 _PUBLISHED = Published.__struct_config__.tag
 

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.archive.history import NEVER, History, Interval
 from bridge.archive.schema import NAMES, Outcome
-from tests.archive.made import Story, at
+from tests.support.archive import Story, at
 
 S, U = Outcome.SUBSCRIBED, Outcome.UNSUBSCRIBED
 

@@ -11,7 +11,7 @@ import pytest
 from bridge.archive.reading import Selection
 from bridge.archive.replay import COLUMNS
 from bridge.archive.schema import Outcome
-from tests.archive.made import NOON, Story, write
+from tests.support.archive import NOON, Story, write
 
 
 @pytest.fixture

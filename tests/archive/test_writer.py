@@ -17,7 +17,7 @@ from bridge.archive.directory import files
 from bridge.archive.events import Connected, Ended, Event, Gap, Published, Started, Stopped, Subscribed
 from bridge.archive.writer import ArchiveError, ArchiveWriter
 from bridge.config.archive import ArchiveConfig, RollConfig
-from tests.archive.made import at, read
+from tests.support.archive import at, read
 
 #: Settings under which nothing is due before a test says so.
 LATER = {"time": 3600}

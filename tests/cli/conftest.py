@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import uvloop
 from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
-from bridge.mq.embedded.mqsc.script import prepare
-from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.mqi import MQOD
-from tests.patience import PATIENCE, until
+from tests.support.patience import until
+from tests.support.served_queue_manager import ServedQueueManager
 
 
-class RunningQueueManager:
-    """An embedded queue manager on a thread and event loop of its own, as the bridge runs it."""
+class RunningQueueManager(ServedQueueManager):
+    """A queue manager with an MQ connection of the test's own."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        super().__init__(directory, "QM1")
         self._names = itertools.count(1)
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="queue manager")
-        self._thread.start()
-        self._queue_manager = QueueManager("QM1", directory)
-        prepare(self._queue_manager)
-        self._queue_manager.journal.dispatch = self._loop.call_soon_threadsafe
-        CommandServer(self._queue_manager).start()
-        self._server = ApplicationServer(self._queue_manager)
-        self._wait_for(self._server.listen())
-        #: the test's own MQ connection
         self.connection = RemoteConnection(directory, application="test")
 
-    def _wait_for(self, coroutine: object) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE)  # type: ignore[arg-type]
-
-    def stop(self) -> None:
+    def close(self) -> None:
         self.connection.disconnect()
-        self._wait_for(self._server.close())
-        self._queue_manager.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        super().close()
 
     def command(self, text: str) -> list[dict[str, str | int]]:
         """The objects that an MQSC command shows; none when it is refused."""
@@ -81,9 +59,8 @@ class RunningQueueManager:
 
 @pytest.fixture(scope="session")
 def queue_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-    running = RunningQueueManager(tmp_path_factory.mktemp("data"))
-    yield running
-    running.stop()
+    with RunningQueueManager(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 import bridge.config
 from bridge.mapping.message import Message
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 #: What only some mappings, an archive, Spark or a queue manager of IBM MQ need.
 FOR_FEW = (

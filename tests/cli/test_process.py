@@ -14,7 +14,7 @@ import pytest
 import bridge
 from bridge.mapping.message import Message
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 
 def ended(process: Any, given: bytes = b"") -> tuple[int, str, str]:

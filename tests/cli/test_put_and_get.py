@@ -12,7 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 NO_MESSAGE = "MQRC_NO_MSG_AVAILABLE (2033)"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -14,20 +13,15 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from bridge.archive import replay as replay_module
+from bridge.archive.replay import ReplayDestination
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, decode_chain
-
-ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from bridge.archive import replay as replay_module  # noqa: E402
-from bridge.archive.replay import ReplayDestination  # noqa: E402
-from tests.archive.made import NOON, Story, write  # noqa: E402
+from tests.support.archive import NOON, Story, write
 
 COUNT = 25
 Replay = Callable[..., Result]
@@ -122,11 +116,11 @@ def test_it_goes_on_where_it_was_interrupted(
     real = replay_module.message_of
     made = []
 
-    def interrupted(row: Any, run: str, destination: ReplayDestination) -> Any:
+    def interrupted(row: Any, run: str, target: ReplayDestination) -> Any:
         made.append(row)
         if len(made) == 11:  # in the third unit of work
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "cut")
-        return real(row, run, destination)
+        return real(row, run, target)
 
     monkeypatch.setattr(replay_module, "message_of", interrupted)
     interrupted_result = replay("--to-queue", queue)

@@ -14,7 +14,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
-from tests.patience import PATIENCE, until
+from tests.support.patience import PATIENCE, until
 
 
 class FakeConnection:

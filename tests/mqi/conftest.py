@@ -6,7 +6,6 @@ by PYTHONPATH and the queue manager by MQI_STANDIN.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -14,26 +13,21 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.mqsc.script import prepare
-from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.client_packages import BUILD
+from tests.support.patience import PATIENCE, until
+from tests.support.served_queue_manager import ServedQueueManager
 
-BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
 PACKAGES = ("pymqi", "ibmmq")
 
 #: What programs of both packages begin with. `found` is what they hand back to the test.
@@ -59,35 +53,12 @@ def environment(package: str, **variables: str) -> dict[str, str]:
     return os.environ | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / package)} | variables
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.005)
-
-
-class Manager:
+class Manager(ServedQueueManager):
     """The embedded queue manager, served to other processes."""
 
     def __init__(self, directory: Path, admission: Admission | None = None, name: str = "MQB1") -> None:
-        self.directory = directory
-        self.itself = QueueManager(name, directory)
-        prepare(self.itself)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="server")
-        self._thread.start()
-        self.itself.journal.dispatch = self._loop.call_soon_threadsafe
-        CommandServer(self.itself).start()
-        self._server = ApplicationServer(self.itself, admission)
-        asyncio.run_coroutine_threadsafe(self._server.listen(("127.0.0.1", 0)), self._loop).result(PATIENCE)
-        self.port = self._server.port
+        super().__init__(directory, name, admission=admission, tcp=True)
         self._connection = EmbeddedConnection(self.itself, "tests")
-
-    @property
-    def place(self) -> str:
-        """What MQI_STANDIN says."""
-        return f"unix:{self.directory / frames.SOCKET_NAME}"
 
     def command(self, text: str) -> CommandResponse:
         (response,) = self._connection.command(text)
@@ -140,13 +111,6 @@ class Manager:
         assert not done.stderr, done.stderr
         result: dict[str, Any] = json.loads(done.stdout)
         return result
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(PATIENCE)
-        self.itself.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
-        self._loop.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
-from tests.mqi.conftest import Manager, until
+from tests.mqi.conftest import Manager
+from tests.support.patience import until
 
 BATCH = """
 queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)

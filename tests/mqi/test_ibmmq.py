@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mqi.conftest import BUILD, Manager
+from tests.mqi.conftest import Manager
+from tests.support.client_packages import BUILD
 
 CONSUMER = """
 calls = []

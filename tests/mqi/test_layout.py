@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bridge.mq.embedded.server.capi import structures
 from bridge.wire import cmqc
-from tests.mqi.conftest import BUILD, environment
+from tests.mqi.conftest import environment
 from tests.mqi.layout import of_headers
+from tests.support.client_packages import BUILD
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Behind the end of pymqi's structures the headers know newer versions, which a caller's Version keeps out of reach.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mqi.conftest import BUILD, Manager
-from tests.patience import PATIENCE
+from tests.mqi.conftest import Manager
+from tests.support.client_packages import BUILD
+from tests.support.patience import PATIENCE
 
 INCLUDES = Path(__file__).parent / "inc"
 PROGRAM = """

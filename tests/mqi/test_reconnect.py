@@ -18,7 +18,8 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD
 from bridge.wire.mq import MQMD
-from tests.mqi.conftest import Manager, until
+from tests.mqi.conftest import Manager
+from tests.support.patience import until
 
 CONNECT = """
 cd = mq.CD(ChannelName=b'CHANNEL', ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2)

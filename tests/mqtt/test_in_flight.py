@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.in_flight import STEPS, InFlight, Outgoing, Phase, Step, WrongAcknowledgement
-from tests.mqtt.connected import connected
+from tests.support.connected import connected
 
 NOTHING, PUBREL = Step.NOTHING, Step.PUBREL
 #: what MQTT 3.1.1 says; "4.3.2" and the like are the sections that the packet breaks

@@ -9,7 +9,7 @@ import pytest
 from bridge.mqtt.in_flight import Phase
 from bridge.mqtt.outbox import Outbox
 from bridge.wire.mqtt import Publish, Pubrel
-from tests.mqtt.connected import connected
+from tests.support.connected import connected
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:

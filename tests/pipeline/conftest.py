@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,19 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
+from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got
+from bridge.pipeline.session import session
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.mq.contract.conftest import served
+from tests.support.patience import until
+from tests.support.spark import SETTINGS
+
 ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from bridge.config.queues import MAPPING_STATE_QUEUE  # noqa: E402
-from bridge.mapping.message import Message  # noqa: E402
-from bridge.mq.embedded.server.client import RemoteConnection  # noqa: E402
-from bridge.mq.errors import MQError  # noqa: E402
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got  # noqa: E402
-from bridge.pipeline.session import session  # noqa: E402
-from bridge.wire import cmqc  # noqa: E402
-from bridge.wire.mq import MQMD  # noqa: E402
-from tests.mq.contract.conftest import served  # noqa: E402
-from tests.patience import until  # noqa: E402
-from tests.pipeline.settings import SETTINGS  # noqa: E402
-
 _numbers = itertools.count(1)
 
 

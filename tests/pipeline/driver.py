@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from bridge.pipeline.session import session
-from tests.pipeline.settings import SETTINGS
+from tests.support.spark import SETTINGS
 
 #: One core on each of two workers, and no task before both are there.
 CLUSTER = {

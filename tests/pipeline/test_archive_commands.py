@@ -17,7 +17,7 @@ from bridge.pipeline.audit.audit import Audit
 from bridge.pipeline.audit.mapped import MappingCounts
 from bridge.pipeline.audit.verdict import Counts
 from bridge.pipeline.errors import SparkMissing
-from tests.archive.made import NOON, Story
+from tests.support.archive import NOON, Story
 
 Command = Callable[..., Result]
 

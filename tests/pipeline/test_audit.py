@@ -14,7 +14,7 @@ from bridge.pipeline.archive import NoRows
 from bridge.pipeline.audit.audit import Audit, audit
 from bridge.pipeline.audit.mapped import MappingCounts
 from bridge.pipeline.audit.verdict import Counts
-from tests.archive.made import NOON, Story, write
+from tests.support.archive import NOON, Story, write
 
 Tell = Callable[[Story, str], object]
 

@@ -109,7 +109,7 @@ SCHEMA = pa.schema([*(field for field in MQTT_ARROW_SCHEMA if field.name not in 
 
 
 def publication(row: dict[str, Any]) -> Publication:
-    """What the service would have of a row (`bridge.mqtt.link.publication`, `bridge.mqtt.channel`). Raises Unmappable."""
+    """What the service would have of a row (`bridge.mqtt.link.publication`, `bridge.mqtt.protocol`). Raises Unmappable."""
     if row["topic"] is None or row["payload"] is None or row["qos"] == 3 or (row["message_id"] or 0) not in range(65_536):
         raise Unmappable(-1, "")
     own = dict(row["properties"] or ())

@@ -15,7 +15,7 @@ from bridge.pipeline.archive import NoRows
 from bridge.pipeline.report.charts import number
 from bridge.pipeline.report.page import page
 from bridge.pipeline.report.report import Report, Section, report
-from tests.archive.made import NOON, Story, write
+from tests.support.archive import NOON, Story, write
 
 WRONG = "MQRC_RFH_ERROR (2334)"
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from bridge.pipeline.errors import SparkMissing
 from bridge.pipeline.registration import ADDED_BY_SPARK, register
 from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 
 def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:

@@ -7,14 +7,12 @@ connection, or for the queue manager to be asked. "Nothing was sent" is proved b
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import pytest
-import uvloop
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.message import Message
@@ -30,23 +28,6 @@ from bridge.service.observers import Observer
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Pingreq, Pingresp, Publish, encode
-
-TIME_LIMIT = 10.0
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-
-    async def limited() -> None:
-        async with asyncio.timeout(TIME_LIMIT):
-            await pyfuncitem.obj(**arguments)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(limited())
-    return True
 
 
 @dataclass(eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,12 +14,7 @@ from bridge.config.archive import ArchiveConfig
 from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
-
-ROOT = str(Path(__file__).resolve().parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from tests.archive.made import read  # noqa: E402
+from tests.support.archive import read
 
 Archived = Callable[..., Any]
 

@@ -24,13 +24,10 @@ def put_and_get(host: Host) -> bytes:
     return data
 
 
-def test_threads_have_connections_of_their_own_while_the_loop_goes_on(tmp_path):
-    async def run() -> list[bytes]:
-        configuration = Configuration(queue_manager=EmbeddedQueueManagerConfig(data_directory=tmp_path))
-        host = host_of(configuration, asyncio.get_running_loop())
-        try:
-            return await asyncio.gather(*(asyncio.to_thread(put_and_get, host) for _ in range(3)))
-        finally:
-            await host.stop()
-
-    assert asyncio.run(run()) == [b"1"] * 3
+async def test_threads_have_connections_of_their_own_while_the_loop_goes_on(tmp_path):
+    configuration = Configuration(queue_manager=EmbeddedQueueManagerConfig(data_directory=tmp_path))
+    host = host_of(configuration, asyncio.get_running_loop())
+    try:
+        assert await asyncio.gather(*(asyncio.to_thread(put_and_get, host) for _ in range(3))) == [b"1"] * 3
+    finally:
+        await host.stop()

@@ -1,7 +1,7 @@
 """The backend on a queue manager that is reached by connections of threads: IBM MQ.
 
 The event loop hands whole units of work to threads and hears of whole batches. Which thread: publications go by client
-identifier, so that a client's order holds; removals go to the transmit-queue poller, subscriptions to the subscriber.
+identifier, so that a client's order holds; removals go to the remover, subscriptions to the subscriber.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKe
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import NONE_REFUSED, ClientSubscription, Completion, Consumer, Recovered, UnitOfWork
 from bridge.mq.errors import MQError
+from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.persistent_state import Identifiers
-from bridge.mq.ibm.poller import Browser, QueuedMessage, Removal, Remover
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
+from bridge.mq.ibm.remover import Removal, Remover
 from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.worker import PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
@@ -209,14 +211,14 @@ class IbmBackend:
         if fences:
             late = [one.msg_id for one in batch if one.user_data is not None and one.client_id in fences]
             if late:
-                self._remover.submit(Removal(late, {}, _told("removing messages of a session that has ended")))
+                self._remover.submit(Removal(late, {}, log_failure("removing messages of a session that has ended")))
                 batch = [one for one in batch if one.msg_id not in late]
         if self._consumer is not None and batch:
             self._call(self._consumer, batch)
 
     def _reject(self, got: Got, reason: int) -> None:
         letter = (got, got.md, got.data, "", "", reason)
-        self._remover.submit(Removal([], {}, _told("dead-lettering a message"), [letter]))
+        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     # Units of work ---------------------------------------------------------------------------------------------------
 
@@ -333,7 +335,7 @@ class IbmBackend:
         queued = cast(QueuedMessage, transmission)
         md, data = queued.undelivered
         letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)
-        self._remover.submit(Removal([], {}, _told("dead-lettering a message"), [letter]))
+        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     def flush(self, done: Callable[[], None]) -> None:
         self._waiting_for_flush = done
@@ -370,7 +372,7 @@ class IbmBackend:
         threading.Thread(target=end, name="end of the workers", daemon=True).start()
 
 
-def _told(what: str) -> Callable[[int], None]:
+def log_failure(what: str) -> Callable[[int], None]:
     def done(reason: int) -> None:
         if reason:
             log.error("%s failed, it stays where it is: %s (%d)", what, cmqc.reason_name(reason), reason)

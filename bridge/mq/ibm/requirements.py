@@ -16,7 +16,7 @@ from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mapping.rules.template import Template
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.embedded.authority.authorization import NOBODY
-from bridge.mq.ibm.poller import REMOVALS
+from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 

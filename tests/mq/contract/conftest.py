@@ -6,12 +6,10 @@ afterwards. A queue manager joins the suite by a function in `QUEUE_MANAGERS`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -21,18 +19,15 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.mq.contract.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
-from tests.patience import PATIENCE
+from tests.support.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
+from tests.support.served_queue_manager import ServedQueueManager
 
 Connect = Callable[[], Connection]
 
@@ -53,27 +48,9 @@ def local(directory: Path) -> Iterator[Connect]:
         queue_manager.close()
 
 
-@contextlib.contextmanager
-def served(directory: Path, *, commands: bool = False) -> Iterator[None]:
-    """The embedded queue manager, with its sockets in `directory`; with its command server on request."""
-    queue_manager = QueueManager("MQB1", directory)
-    queue_manager.enforce_authorities()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="server")
-    thread.start()
-    queue_manager.journal.dispatch = loop.call_soon_threadsafe
-    if commands:
-        CommandServer(queue_manager).start()
-    server = ApplicationServer(queue_manager)
-    try:
-        asyncio.run_coroutine_threadsafe(server.listen(), loop).result(PATIENCE)
-        yield
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(PATIENCE)
-    finally:
-        queue_manager.close()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE)
-        loop.close()
+def served(directory: Path, *, commands: bool = False) -> ServedQueueManager:
+    """The embedded queue manager, for other processes; with its command server on request."""
+    return ServedQueueManager(directory, authorities=True, objects=False, commands=commands)
 
 
 @contextlib.contextmanager
@@ -86,7 +63,7 @@ def remote(directory: Path) -> Iterator[Connect]:
 @contextlib.contextmanager
 def client_package(name: str, directory: Path) -> Iterator[Connect]:
     """The embedded queue manager, through the real pymqi or ibmmq on the stand-in for IBM's client library."""
-    with served(directory, commands=True), connecting(name, f"unix:{directory / frames.SOCKET_NAME}") as connect:
+    with served(directory, commands=True) as manager, connecting(name, manager.place) as connect:
         yield connect
 
 
@@ -275,3 +252,9 @@ def refused() -> Callable[[int], AbstractContextManager[None]]:
         assert error.value.reason == reason, f"{error.value}, expected {cmqc.reason_name(reason)}"
 
     return expected
+
+
+@pytest.fixture
+def root(mq):
+    """A topic string that no other test uses."""
+    return mq.name("news")

@@ -17,7 +17,7 @@ from bridge.mq.mqi import MQPMO, GetOptions, Got, TruncatedMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.mq.contract.conftest import INPUT, Application, Workplace
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 Refused = Callable[[int], AbstractContextManager[None]]
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT

@@ -24,8 +24,8 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_mqxqh
-from tests.mq.units import Unit, Units
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.units import Unit, Units
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"

@@ -86,59 +86,52 @@ def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> 
     assert len(manager.topics.route(DEEPEST).subscriptions) == 4
 
 
-def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None:
+async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None:
     """Depths, retained publications and the units beside it are as if it had never been."""
-
-    async def work() -> None:
-        manager = QueueManager("MQB1", tmp_path)
-        prepare(manager)
-        try:
-            backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
-            await backend.open()
-            came: list[StoredMessage] = []
-            backend.start(came.extend)
-            backend.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
-            route = manager.topics.route("n")
-            route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
-            ended: list[Completion] = []
-            backend.on_completed = ended.extend
-            unit = UnitOfWork()
-            unit.publications = [(_publication("n"), True), (_publication("fine"), False), (_publication("n"), False)]
-            backend.submit(unit)
-            (completion,) = ended
-            assert not completion.failure
-            assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
-            assert [one.topic for one in came] == ["fine"]
-            assert manager.queues[XMITQ].depth == 1
-            assert not manager.retained
-        finally:
-            manager.close()
-
-    asyncio.run(work())
+    manager = QueueManager("MQB1", tmp_path)
+    prepare(manager)
+    try:
+        backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+        await backend.open()
+        came: list[StoredMessage] = []
+        backend.start(came.extend)
+        backend.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
+        route = manager.topics.route("n")
+        route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
+        ended: list[Completion] = []
+        backend.on_completed = ended.extend
+        unit = UnitOfWork()
+        unit.publications = [(_publication("n"), True), (_publication("fine"), False), (_publication("n"), False)]
+        backend.submit(unit)
+        (completion,) = ended
+        assert not completion.failure
+        assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
+        assert [one.topic for one in came] == ["fine"]
+        assert manager.queues[XMITQ].depth == 1
+        assert not manager.retained
+    finally:
+        manager.close()
 
 
-def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> None:
-    async def work() -> None:
-        manager = QueueManager("MQB1", tmp_path)
-        prepare(manager)
-        try:
-            backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
-            unit = UnitOfWork()
-            unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
-            refusals = backend.submit(unit)
-            assert len(manager.retained) == 6
-            assert set(refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
-            for payload in (b"new", b""):  # what takes no more is taken, and room that is made is there
-                again = UnitOfWork()
-                again.publications = [(_publication("t/0", payload), True)]
-                assert not backend.submit(again)
-            more = UnitOfWork()
-            more.publications = [(_publication("t/99", b""), True), (_publication("t/99", bytes(500)), True)]
-            assert not backend.submit(more)
-        finally:
-            manager.close()
-
-    asyncio.run(work())
+async def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path) -> None:
+    manager = QueueManager("MQB1", tmp_path)
+    prepare(manager)
+    try:
+        backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
+        unit = UnitOfWork()
+        unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
+        refusals = backend.submit(unit)
+        assert len(manager.retained) == 6
+        assert set(refusals.values()) == {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
+        for payload in (b"new", b""):  # what takes no more is taken, and room that is made is there
+            again = UnitOfWork()
+            again.publications = [(_publication("t/0", payload), True)]
+            assert not backend.submit(again)
+        more = UnitOfWork()
+        more.publications = [(_publication("t/99", b""), True), (_publication("t/99", bytes(500)), True)]
+        assert not backend.submit(more)
+    finally:
+        manager.close()
 
 
 def _publication(topic: str, payload: bytes = b"x") -> PublicationMessage:

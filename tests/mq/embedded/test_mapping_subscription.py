@@ -19,7 +19,7 @@ from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 
@@ -89,23 +89,19 @@ def test_the_subscription_stays_so_when_it_is_altered(manager):
     assert take(consumer_of(manager.connection)) == [(b"1", True)]
 
 
-def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
+async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
     """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
     consumer = consumer_of(manager.connection)
-
-    async def publish() -> None:
-        backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
-        done = asyncio.Event()
-        backend.on_completed = lambda _completions: done.set()
-        unit = UnitOfWork()
-        for payload in (b"state", b""):
-            unit.publications.append(
-                (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
-            )
-        assert not backend.submit(unit)
-        await done.wait()
-
-    asyncio.run(publish())
+    backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
+    done = asyncio.Event()
+    backend.on_completed = lambda _completions: done.set()
+    unit = UnitOfWork()
+    for payload in (b"state", b""):
+        unit.publications.append(
+            (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
+        )
+    assert not backend.submit(unit)
+    await done.wait()
     assert take(consumer) == [(b"state", True), (b"", True)]
     assert not manager.itself.retained
 

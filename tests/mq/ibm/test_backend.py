@@ -23,15 +23,15 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.ibm import persistent_state, poller
+from bridge.mq.ibm import browser, persistent_state
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.mq.units import Unit, Units
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.units import Unit, Units
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
@@ -114,7 +114,7 @@ class BreakableConnection:
 def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueManager]:
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.005)
     monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(poller, "BROWSE_WAIT", 20)
+    monkeypatch.setattr(browser, "BROWSE_WAIT", 20)
     monkeypatch.setattr(Subscriber, "_inquire", staticmethod(lambda _connection: []))
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,15 +13,9 @@ import pytest
 from bridge.config.link import LinkConfig
 from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState, Received
 from bridge.mqtt.link import network as link_network
-
-# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
-ROOT = str(Path(__file__).resolve().parents[3])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from tests.mqtt.link.fake_broker import FakeBroker  # noqa: E402
-from tests.mqtt.link.mosquitto_broker import Mosquitto  # noqa: E402
-from tests.patience import PATIENCE  # noqa: E402
+from tests.support.fake_broker import FakeBroker
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 
 class TestedLink(LinkConnection):

@@ -14,7 +14,7 @@ from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkPhase
 from bridge.mqtt.link import network as link_network
 from tests.mqtt.link.conftest import LinkFactory
-from tests.mqtt.link.fake_broker import (
+from tests.support.fake_broker import (
     DISCONNECT,
     PINGREQ,
     PUBACK,
@@ -25,8 +25,8 @@ from tests.mqtt.link.fake_broker import (
     packet,
     properties_of,
 )
-from tests.mqtt.link.mosquitto_broker import free_port
-from tests.patience import PATIENCE
+from tests.support.mosquitto import free_port
+from tests.support.patience import PATIENCE
 
 CLEAN, PASSWORD, USER = 0x02, 0x40, 0x80
 

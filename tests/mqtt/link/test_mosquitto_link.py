@@ -14,12 +14,11 @@ from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase
 from bridge.mqtt.link import network as link_network
 from bridge.mqtt.link.outbox import Outbox as LinkOutbox
-from tests.acceptance.mosquitto import Subscriber, publish
-from tests.mqtt.link.certificates import make, tls_settings
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
-from tests.mqtt.link.fake_broker import FakeBroker, answer
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
+from tests.support.certificates import make, tls_settings
+from tests.support.fake_broker import FakeBroker, answer
+from tests.support.mosquitto import Mosquitto, Subscriber, publish
+from tests.support.patience import PATIENCE
 
 MosquittoFactory = Callable[..., Mosquitto]
 

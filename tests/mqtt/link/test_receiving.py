@@ -11,7 +11,7 @@ from bridge.mqtt.link.publication import to_properties
 from bridge.mqtt.link.stream import Stream
 from bridge.wire.mqtt import PacketType, encode_properties
 from tests.mqtt.link.conftest import LinkFactory
-from tests.mqtt.link.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
+from tests.support.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
 
 ACKNOWLEDGEMENT = {1: PUBACK, 2: PUBREC}
 

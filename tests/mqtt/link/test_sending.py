@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkLost, LinkPhase
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
-from tests.mqtt.link.fake_broker import (
+from tests.support.fake_broker import (
     PUBACK,
     PUBCOMP,
     PUBREC,
@@ -22,7 +22,7 @@ from tests.mqtt.link.fake_broker import (
     answer,
     properties_of,
 )
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 
 def publications(number: int, qos: int) -> list[Publication]:

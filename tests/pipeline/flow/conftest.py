@@ -16,9 +16,9 @@ from bridge.pipeline.flow.environment import environment_of
 from bridge.pipeline.flow.plan import Plan, plan, register
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import Runner
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
 from tests.pipeline.conftest import Queues
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 
 class Bench:

@@ -21,9 +21,9 @@ from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Got
 from bridge.mqtt.link import LinkConnection
 from bridge.wire.mq import MQMD
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
 from tests.pipeline.flow.conftest import Bench
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 SHIPPED = Path(__file__).parents[3] / "mappings" / "pipelines"
 

@@ -11,11 +11,11 @@ import pytest
 
 from bridge.mq.embedded.server.capi import frames
 from bridge.pipeline.mq.browsing import managed_queue
-from tests.mq.contract.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
 from tests.pipeline.cluster import cluster
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.faults import kill_driver
 from tests.pipeline.flow.conftest import Bench
+from tests.support.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
 
 #: A driver and a cluster are started, on what may be a busy machine.
 PATIENCE = 600

@@ -18,9 +18,9 @@ from bridge.pipeline.mapping.columns import QUEUE_MESSAGE_COLUMNS, TOPIC_MESSAGE
 from bridge.pipeline.schema import Column
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, RFH2, Folder, decode_chain, encode_rfh2
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
 from tests.pipeline.flow.conftest import Bench
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 
 def objects(bodies: list[bytes]) -> list[Any]:

@@ -10,9 +10,9 @@ import pytest
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, decode_chain
-from tests.mqtt.link.mosquitto_broker import Mosquitto
 from tests.pipeline.faults import Fault, fault
 from tests.pipeline.flow.conftest import Bench
+from tests.support.mosquitto import Mosquitto
 
 
 def letters_on(bench: Bench, queue: str) -> list[tuple[MQDLH, bytes]]:

@@ -18,11 +18,11 @@ from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import LOCK, Runner
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.faults import Fault, fault, is_marker, kill_driver
 from tests.pipeline.flow.conftest import Bench
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 MOVE = """
     queue_manager: {data_directory: $data}

@@ -17,8 +17,8 @@ from bridge.pipeline.mq.queue_manager import QueueManagerOptions
 from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.task import Identity
-from tests.mq.contract.client_packages import connecting
 from tests.pipeline.conftest import Queues
+from tests.support.client_packages import connecting
 
 
 class IbmOptions(QueueManagerOptions, frozen=True):

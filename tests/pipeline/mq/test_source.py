@@ -17,9 +17,9 @@ from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, encode_chain
-from tests.patience import PATIENCE
 from tests.pipeline.conftest import Queues, column
 from tests.pipeline.faults import Fault, fault, is_marker, is_read, is_removal
+from tests.support.patience import PATIENCE
 
 Read = Callable[..., DataFrame]
 

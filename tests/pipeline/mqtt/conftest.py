@@ -13,8 +13,8 @@ from pyspark.sql.streaming import StreamingQuery
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mqtt.link import LinkConnection
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture(scope="session")

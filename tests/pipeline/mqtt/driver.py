@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from bridge.pipeline.session import session
 from tests.pipeline.mqtt.conftest import stream
-from tests.pipeline.settings import SETTINGS
+from tests.support.spark import SETTINGS
 
 
 def drain(spark: SparkSession, port: int, directory: Path, queue: str, home: Path) -> None:

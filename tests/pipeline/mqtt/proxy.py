@@ -2,58 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import BinaryIO, Self
+from typing import BinaryIO
+
+from tests.support.relay import Pair, Relay
 
 PUBLISH, PUBACK, PUBREC, PUBCOMP, SUBSCRIBE = 3, 4, 5, 7, 8
 
 
-class Proxy:
-    """Listens at `port` and hands on to a broker; `at` says when what happens, once."""
+class Proxy(Relay):
+    """Hands on to a broker; `at` says when what happens, once."""
 
     def __init__(self, broker: int) -> None:
-        self._broker = broker
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
-        self._sockets: list[socket.socket] = []
         self._fault: tuple[int, bool, Callable[[], None]] | None = None
         self._left = 0
         self.happened = False
         self._unacknowledged: set[int] = set()
         #: publications of QoS 1 that the broker had sent and got no PUBACK for, at one time, over all connections
         self.most_unacknowledged = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(broker)
 
     def at(self, packet: int, action: Callable[[], None], *, number: int = 1, after: bool = False) -> None:
         """When the client sends a packet of a type for the `number`-th time: before, or after, the broker gets it."""
         with self._lock:
             self._fault, self._left, self.happened = (packet, after, action), number, False
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                try:
-                    broker = socket.create_connection(("127.0.0.1", self._broker))
-                except OSError:
-                    client.close()  # as a broker that is away does
-                    continue
-                self._sockets += [client, broker]
-                threading.Thread(target=self._watched, args=(client, broker, self._to_broker), daemon=True).start()
-                threading.Thread(target=self._watched, args=(broker, client, self._to_client), daemon=True).start()
-
-    def _watched(
-        self, source: socket.socket, target: socket.socket, hand_on: Callable[[int, bytes, bytes, socket.socket], None]
-    ) -> None:
-        with contextlib.suppress(OSError, EOFError, IndexError), source.makefile("rb") as packets:
+    def hand_on(self, pair: Pair, source: socket.socket, target: socket.socket) -> None:
+        hand_on = self._to_broker if source is pair.client else self._to_client
+        with source.makefile("rb") as packets:
             while first := packets.read(1):
                 header, length = _remaining_length(packets)
                 hand_on(first[0], first + header, packets.read(length), target)
-        _hang_up(source, target)
 
     def _to_client(self, first: int, header: bytes, body: bytes, client: socket.socket) -> None:
         if first >> 4 == PUBLISH and first >> 1 & 3 == 1:
@@ -79,25 +61,13 @@ class Proxy:
             action()
             raise EOFError
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        for one in self._sockets:
-            one.close()
-
 
 def _remaining_length(packets: BinaryIO) -> tuple[bytes, int]:
     header, length = b"", 0
     while not header or header[-1] >= 0x80:
         byte = packets.read(1)
+        if not byte:
+            raise EOFError
         length |= (byte[0] & 0x7F) << 7 * len(header)
         header += byte
     return header, length
-
-
-def _hang_up(*both: socket.socket) -> None:
-    for one in both:
-        with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)

@@ -13,7 +13,7 @@ from bridge.config.link import LinkConfig
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.subscriber import Subscriber
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 #: Publications that the broker has unacknowledged at once: after so many it is seen how it numbers them.
 IN_FLIGHT: Final = 20

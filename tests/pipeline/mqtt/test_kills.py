@@ -17,14 +17,14 @@ from bridge.mapping.publication import Publication
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.mqtt.frame import read
 from bridge.pipeline.mqtt.spool import Spool
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver
 from tests.pipeline.mqtt.conftest import Clients
 from tests.pipeline.mqtt.driver import drain
 from tests.pipeline.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
 from tests.pipeline.mqtt.spooler import IN_FLIGHT, session_made, spooling, subscribed
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 DRIVER_PATIENCE = 150
 

@@ -23,10 +23,10 @@ from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.pipeline.mqtt.source import MqttDataSource
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
-from tests.mqtt.link.mosquitto_broker import Mosquitto
-from tests.patience import PATIENCE
 from tests.pipeline.mqtt.conftest import Clients, run, stream
 from tests.pipeline.mqtt.spooler import session_made
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 #: An observer with QoS 0: CONNECT of MQTT 3.1.1, client identifier "o"; SUBSCRIBE to "stops".
 CONNECT_AND_SUBSCRIBE = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01o\x82\x0a\0\x01\0\x05stops\0"

@@ -21,9 +21,9 @@ from bridge.pipeline.mqtt.source_options import SourceOptions
 from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.stream import MqttStreamReader, NotConnected
 from bridge.pipeline.mqtt.subscriber import Subscriber
-from tests.mqtt.link.mosquitto_broker import Mosquitto, free_port
-from tests.patience import PATIENCE
 from tests.pipeline.mqtt.conftest import Clients
+from tests.support.mosquitto import Mosquitto, free_port
+from tests.support.patience import PATIENCE
 
 Readers = Callable[..., MqttStreamReader]
 ALL = ReadAllAvailable()

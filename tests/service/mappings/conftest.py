@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +12,7 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.service.mappings import exactly_once, from_link, runner, to_link, transfer
-
-# `pytest` itself, unlike `python -m pytest`, does not put the working directory on the path.
-ROOT = str(Path(__file__).resolve().parents[3])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from tests.service.mappings.scene import Scene  # noqa: E402
+from tests.service.mappings.scene import Scene
 
 QUEUES = ("IN", "OUT")
 

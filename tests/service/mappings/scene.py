@@ -24,10 +24,10 @@ from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.status import Status
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
-from tests.mq.ibm.test_backend import BreakableConnection
-from tests.mq.ibm.test_backend import Fault as OneFault
-from tests.patience import PATIENCE
 from tests.service.mappings.broker import Broker, FakeLink, Killed, LinkFault
+from tests.support.breakable_connection import BreakableConnection
+from tests.support.breakable_connection import Fault as OneFault
+from tests.support.patience import PATIENCE
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 #: The bridge, as its queue manager knows it.

@@ -11,9 +11,9 @@ from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
 from bridge.wire import cmqc
-from tests.patience import until
 from tests.service.mappings.broker import LinkFault
 from tests.service.mappings.scene import DEAD_LETTERS, LINK, Fault, Scene, mapping_config
+from tests.support.patience import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bridge.mapping.rules.loops import LoopGuard
-from tests.patience import until
 from tests.service.mappings.scene import LINK, Scene, mapping_config
+from tests.support.patience import until
 
 #: Mappings that mirror topics in both directions, by name.
 MIRRORS: dict[str, dict[str, Any]] = {

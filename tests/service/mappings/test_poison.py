@@ -13,8 +13,8 @@ from bridge.mqtt.link.state import Limits
 from bridge.service.mappings.status import State
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.patience import until
 from tests.service.mappings.scene import DEAD_LETTERS, Scene, mapping_config
+from tests.support.patience import until
 
 POISON = b"poison: long, and no JSON"
 BODIES = [b'{"n":1}', b'{"n":2}', POISON, b'{"n":4}', POISON, b'{"n":6}']

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.status import State
 from bridge.service.reload import ConfigurationSource, Reload
-from tests.patience import until
 from tests.service.mappings.scene import LINK, OWNER, Scene, mapping_config
+from tests.support.patience import happens
 
 LINKS = {"L": LINK}
 A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})
@@ -36,14 +35,6 @@ def disabled(config: Any) -> Any:
 
 def threads(mappings: Mappings) -> dict[str, object]:
     return {name: entry.runner for name, entry in mappings._entries.items()}
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
-
-
-async def happens(condition: Any) -> None:
-    await asyncio.to_thread(until, condition)
 
 
 def running(mappings: Mappings, *names: str) -> bool:
@@ -63,106 +54,89 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]) -> None:
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        await mappings.start({"a": A, "b": B}, LINKS)
-        before = threads(mappings)
-        assert await mappings.apply({**now, "b": B}, LINKS) == lines
-        after = threads(mappings)
-        assert {name for name in before if after.get(name) is before[name] is not None} == {*kept, "b"}
-        enabled = [name for name, config in {**now, "b": B}.items() if config.enabled]
-        await happens(lambda: running(mappings, *enabled))
-        assert [status.name for status in mappings.statuses() if status.state is State.DISABLED] == [
-            name for name, config in now.items() if not config.enabled
-        ]
-        await mappings.stop()
-        assert all(status.state in (State.STOPPED, State.DISABLED) for status in mappings.statuses())
-
-    run(test())
+async def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]) -> None:
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    before = threads(mappings)
+    assert await mappings.apply({**now, "b": B}, LINKS) == lines
+    after = threads(mappings)
+    assert {name for name in before if after.get(name) is before[name] is not None} == {*kept, "b"}
+    enabled = [name for name, config in {**now, "b": B}.items() if config.enabled]
+    await happens(lambda: running(mappings, *enabled))
+    assert [status.name for status in mappings.statuses() if status.state is State.DISABLED] == [
+        name for name, config in now.items() if not config.enabled
+    ]
+    await mappings.stop()
+    assert all(status.state in (State.STOPPED, State.DISABLED) for status in mappings.statuses())
 
 
-def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        await mappings.start({"a": A}, {})
-        await happens(lambda: running(mappings, "a"))
-        scene.publish("a/1", b"1", Persistence=1)
-        await happens(lambda: scene.depth("OUT") == 1)
-        await mappings.apply({"a": disabled(A)}, {})
-        scene.publish("a/1", b"2", b"3", Persistence=1)
-        assert scene.depth("OUT") == 1
-        await mappings.apply({"a": A}, {})
-        await happens(lambda: scene.depth("OUT") == 3)
-        # Its counts go on.
-        await happens(lambda: mappings.statuses()[0].moved == 3)
-        await mappings.stop()
-        # And over a restart of the bridge.
-        scene.publish("a/1", b"4", Persistence=1)
-        again = Mappings(scene.environment)
-        await again.start({"a": disabled(A)}, {})
-        await again.apply({"a": A}, {})
-        await happens(lambda: scene.depth("OUT") == 4)
-        await again.stop()
-        assert scene.bodies("OUT") == [b"1", b"2", b"3", b"4"]
-
-    run(test())
+async def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, {})
+    await happens(lambda: running(mappings, "a"))
+    scene.publish("a/1", b"1", Persistence=1)
+    await happens(lambda: scene.depth("OUT") == 1)
+    await mappings.apply({"a": disabled(A)}, {})
+    scene.publish("a/1", b"2", b"3", Persistence=1)
+    assert scene.depth("OUT") == 1
+    await mappings.apply({"a": A}, {})
+    await happens(lambda: scene.depth("OUT") == 3)
+    # Its counts go on.
+    await happens(lambda: mappings.statuses()[0].moved == 3)
+    await mappings.stop()
+    # And over a restart of the bridge.
+    scene.publish("a/1", b"4", Persistence=1)
+    again = Mappings(scene.environment)
+    await again.start({"a": disabled(A)}, {})
+    await again.apply({"a": A}, {})
+    await happens(lambda: scene.depth("OUT") == 4)
+    await again.stop()
+    assert scene.bodies("OUT") == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
+async def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
     """Under load: neither lost nor doubled, and in order."""
     numbers = [b"%d" % number for number in range(200)]
-
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        await mappings.start({"a": A}, {})
-        await happens(lambda: running(mappings, "a"))
-        publishing = asyncio.create_task(asyncio.to_thread(scene.publish, "a/1", *numbers, Persistence=1))
-        for backouts in range(5):
-            await mappings.apply({"a": A.model_copy(update={"backouts": backouts})}, {})
-        await publishing
-        await happens(lambda: scene.depth("OUT") >= len(numbers))
-        await mappings.stop()
-        assert scene.bodies("OUT") == numbers
-
-    run(test())
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, {})
+    await happens(lambda: running(mappings, "a"))
+    publishing = asyncio.create_task(asyncio.to_thread(scene.publish, "a/1", *numbers, Persistence=1))
+    for backouts in range(5):
+        await mappings.apply({"a": A.model_copy(update={"backouts": backouts})}, {})
+    await publishing
+    await happens(lambda: scene.depth("OUT") >= len(numbers))
+    await mappings.stop()
+    assert scene.bodies("OUT") == numbers
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
-def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
-    async def test() -> None:
+async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(lambda: running(mappings, "a", "b"))
+    assert mapping_subscriptions(scene.application, OWNER) == {"a"}
+    assert scene.depth(MAPPING_STATE_QUEUE) > 0
+    if at_once:
+        assert await mappings.apply({}, LINKS) == ["mapping a removed", "mapping b removed"]
+        assert scene.depth(MAPPING_STATE_QUEUE) == 0
+    await mappings.stop()
+    if not at_once:
         mappings = Mappings(scene.environment)
-        await mappings.start({"a": A, "b": B}, LINKS)
-        await happens(lambda: running(mappings, "a", "b"))
-        assert mapping_subscriptions(scene.application, OWNER) == {"a"}
-        assert scene.depth(MAPPING_STATE_QUEUE) > 0
-        if at_once:
-            assert await mappings.apply({}, LINKS) == ["mapping a removed", "mapping b removed"]
-            assert scene.depth(MAPPING_STATE_QUEUE) == 0
-        await mappings.stop()
-        if not at_once:
-            mappings = Mappings(scene.environment)
-            await mappings.start({}, LINKS)
-        assert mapping_subscriptions(scene.application, OWNER) == set()
-        assert mappings.statuses() == []
-
-    run(test())
+        await mappings.start({}, LINKS)
+    assert mapping_subscriptions(scene.application, OWNER) == set()
+    assert mappings.statuses() == []
 
 
-def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
+async def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
     other = MappingEnvironment(scene, "OTHER.XMITQ")  # type: ignore[arg-type]
-
-    async def test() -> None:
-        for environment in (other, scene.environment):
-            mappings = Mappings(environment)
-            await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
-            await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))
-            # Stopped, it has nothing open: only its name says whose a subscription is.
-            await mappings.stop()
-        assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
-        assert mapping_subscriptions(scene.application, OWNER) == {"c"}
-
-    run(test())
+    for environment in (other, scene.environment):
+        mappings = Mappings(environment)
+        await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
+        await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))
+        # Stopped, it has nothing open: only its name says whose a subscription is.
+        await mappings.stop()
+    assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
+    assert mapping_subscriptions(scene.application, OWNER) == {"c"}
 
 
 # Moved, and renamed -----------------------------------------------------------------------------------------------------
@@ -171,47 +145,39 @@ ELSEWHERE = LINK.model_copy(update={"port": 1884})
 
 
 @pytest.mark.parametrize("first", ["link", "local"])
-def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: str) -> None:
+async def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: str) -> None:
     """Its link points elsewhere now: the subscription, and what came for it meanwhile, are the mapping's still."""
     from_local = mapping_config({"topic": "a/#"}, {"mqtt": "b"})
     to_link = mapping_config({"topic": "a/#"}, {"mqtt": "b", "link": "L"})
     before, links = (to_link, LINKS) if first == "link" else (from_local, {"L": ELSEWHERE})
-
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        await mappings.start({"a": before}, links)
-        await happens(lambda: running(mappings, "a"))
-        await mappings.apply({"a": disabled(before)}, links)
-        scene.publish("a/1", b"1", b"2", b"3", Persistence=1)
-        await mappings.apply({"a": to_link}, {"L": ELSEWHERE})
-        await happens(lambda: scene.broker.arrived == [b"1", b"2", b"3"])
-        await mappings.stop()
-
-    run(test())
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": before}, links)
+    await happens(lambda: running(mappings, "a"))
+    await mappings.apply({"a": disabled(before)}, links)
+    scene.publish("a/1", b"1", b"2", b"3", Persistence=1)
+    await mappings.apply({"a": to_link}, {"L": ELSEWHERE})
+    await happens(lambda: scene.broker.arrived == [b"1", b"2", b"3"])
+    await mappings.stop()
 
 
-def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another name of the same broker, as may be: what waits in the session is not thrown away."""
     ended: list[object] = []
     monkeypatch.setattr(from_link, "end_session", lambda *what: bool(ended.append(what)) or True)
-
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        await mappings.start({"b": B}, LINKS)
-        await happens(lambda: running(mappings, "b"))
-        await mappings.apply({"b": disabled(B)}, LINKS)
-        scene.broker.send(b"1", b"2", topic="b/1")
-        await mappings.apply({"b": B}, {"L": ELSEWHERE})
-        await happens(lambda: scene.depth("IN") == 2)
-        assert not ended
-        await mappings.apply({}, {"L": ELSEWHERE})
-        assert len(ended) == 1
-        await mappings.stop()
-
-    run(test())
+    mappings = Mappings(scene.environment)
+    await mappings.start({"b": B}, LINKS)
+    await happens(lambda: running(mappings, "b"))
+    await mappings.apply({"b": disabled(B)}, LINKS)
+    scene.broker.send(b"1", b"2", topic="b/1")
+    await mappings.apply({"b": B}, {"L": ELSEWHERE})
+    await happens(lambda: scene.depth("IN") == 2)
+    assert not ended
+    await mappings.apply({}, {"L": ELSEWHERE})
+    assert len(ended) == 1
+    await mappings.stop()
 
 
-def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> None:
+async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> None:
     """Both in one durable session, a broker delivers once for each. What is on record outlives the bridge."""
     finer = mapping_config({"mqtt": "b/{x}/{rest...}", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
 
@@ -220,15 +186,15 @@ def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> N
         await mappings.start({"b": config}, LINKS)
         scene.broker.send(b"1", topic="b/1/2")
         await happens(lambda: scene.broker.quiet and running(mappings, "b"))
-        await asyncio.to_thread(until, lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
+        await happens(lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
         await mappings.stop()
 
     for config in (B, B, finer, finer):
-        run(life(config))
+        await life(config)
     assert scene.broker.resumed == [([], False), ([], True), (["b/#"], False), ([], True)]
 
 
-def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
+async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bridge.service.mappings import link_session
@@ -243,7 +209,7 @@ def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_
         await mappings.stop()
 
     for mappings_of in ({"b": B}, {"a": A}, {"a": A}):
-        run(life(mappings_of))
+        await life(mappings_of)
     assert [(mapping, link) for mapping, link, _ in ended] == [("b", "L")]
 
 
@@ -286,74 +252,62 @@ def source_of(path: Path) -> ConfigurationSource:
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: Path, wrong: str) -> None:
+async def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "bridge.yaml"
     path.write_text(FILE)
-
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        reload = Reload(source_of(path), mappings)
-        await mappings.start(load(path).mappings, {})
-        before = threads(mappings)
-        text, place = WRONG[wrong]
-        path.write_text(text)
-        ok, lines = await reload()
-        assert not ok
-        assert place in lines[0]
-        assert lines[-1] == "nothing has changed"
-        assert threads(mappings) == before
-        path.write_text(FILE.replace("  a:", "  b:"))
-        assert await reload() == (True, ["mapping a removed", "mapping b added"])
-        await mappings.stop()
-
-    run(test())
+    mappings = Mappings(scene.environment)
+    reload = Reload(source_of(path), mappings)
+    await mappings.start(load(path).mappings, {})
+    before = threads(mappings)
+    text, place = WRONG[wrong]
+    path.write_text(text)
+    ok, lines = await reload()
+    assert not ok
+    assert place in lines[0]
+    assert lines[-1] == "nothing has changed"
+    assert threads(mappings) == before
+    path.write_text(FILE.replace("  a:", "  b:"))
+    assert await reload() == (True, ["mapping a removed", "mapping b added"])
+    await mappings.stop()
 
 
-def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
+async def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
     path = tmp_path / "bridge.yaml"
     path.write_text(FILE)
-
-    async def test() -> None:
-        mappings = Mappings(scene.environment)
-        reload = Reload(source_of(path), mappings)
-        path.write_text(FILE + "log: {level: debug}\n")
-        ok, lines = await reload()
-        assert ok
-        restart = f"log in {path} has changed, too: that takes a restart of the bridge"
-        assert lines == ["mapping a added", restart]
-        # What runs is still as the file said at the start.
-        assert (await reload())[1] == ["no mapping has changed", restart]
-        path.write_text(FILE)
-        assert (await reload())[1] == ["no mapping has changed"]
-        await mappings.stop()
-        assert await Reload(None, mappings)() == (
-            False,
-            ["the bridge was started without a configuration file; nothing is reloaded"],
-        )
-
-    run(test())
+    mappings = Mappings(scene.environment)
+    reload = Reload(source_of(path), mappings)
+    path.write_text(FILE + "log: {level: debug}\n")
+    ok, lines = await reload()
+    assert ok
+    restart = f"log in {path} has changed, too: that takes a restart of the bridge"
+    assert lines == ["mapping a added", restart]
+    # What runs is still as the file said at the start.
+    assert (await reload())[1] == ["no mapping has changed", restart]
+    path.write_text(FILE)
+    assert (await reload())[1] == ["no mapping has changed"]
+    await mappings.stop()
+    assert await Reload(None, mappings)() == (
+        False,
+        ["the bridge was started without a configuration file; nothing is reloaded"],
+    )
 
 
-def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
+async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
     async def handler(request: Request) -> Answer:
         return Answer(ok=request.command == "reload", lines=[request.command])
-
-    async def test() -> None:
-        path.write_text("left by a bridge that was killed")
-        server = ControlServer(path, handler)
-        await server.start()
-        assert path.stat().st_mode & 0o777 == 0o660
-        answer = await asyncio.to_thread(ask, path, Request("reload"))
-        assert (answer.ok, answer.lines) == (True, ["reload"])
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b'{"command": "format"}\n')
-        assert b'"ok":false' in await reader.readline()
-        writer.close()
-        await server.stop()
-        assert not path.exists()
-        with pytest.raises(NoBridge, match="no bridge answers"):
-            await asyncio.to_thread(ask, path, Request("reload"))
-
-    run(test())
+    path.write_text("left by a bridge that was killed")
+    server = ControlServer(path, handler)
+    await server.start()
+    assert path.stat().st_mode & 0o777 == 0o660
+    answer = await asyncio.to_thread(ask, path, Request("reload"))
+    assert (answer.ok, answer.lines) == (True, ["reload"])
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b'{"command": "format"}\n')
+    assert b'"ok":false' in await reader.readline()
+    writer.close()
+    await server.stop()
+    assert not path.exists()
+    with pytest.raises(NoBridge, match="no bridge answers"):
+        await asyncio.to_thread(ask, path, Request("reload"))

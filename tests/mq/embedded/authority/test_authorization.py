@@ -280,7 +280,7 @@ def publication(topic: str, user: str, qos: int = 1) -> UnitOfWork:
 
 
 @pytest.mark.parametrize("enforced", [False, True], ids=["ignored", "enforced"])
-def test_the_backend(manager: Manager, enforced: bool) -> None:
+async def test_the_backend(manager: Manager, enforced: bool) -> None:
     """Who is not admitted, whose subscription and whose publication is refused."""
     prepare(manager.itself)
     manager.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
@@ -288,24 +288,19 @@ def test_the_backend(manager: Manager, enforced: bool) -> None:
     grant(manager, "PRINCIPAL('alice','bob')", XMITQ, "PUT")
     if enforced:
         manager.itself.enforce_authorities()
-
-    async def run() -> tuple[dict[str, int], dict[str, list[int]], dict[str, int]]:
-        backend = EmbeddedBackend(manager.itself, XMITQ, asyncio.get_running_loop())
-        admitted: dict[str, int] = {}
-        subscribed: dict[str, list[int]] = {}
-        published: dict[str, int] = {}
-        for user in ("alice", "bob", "carol", ""):
-            backend.admit("c", user, lambda reason, user=user: admitted.update({user: reason}))  # type: ignore[misc]
-            assert user in admitted, "there is nothing to wait for"
-            done = asyncio.get_running_loop().create_future()
-            backend.subscribe("c", [("plant/#", 1), ("x", 0)], done.set_result, durable=False, user=user)
-            subscribed[user] = await done
-            unit = publication("plant/a", user)
-            published[user] = backend.submit(unit).get(0, 0)
-        return admitted, subscribed, published
-
+    backend = EmbeddedBackend(manager.itself, XMITQ, asyncio.get_running_loop())
+    admitted: dict[str, int] = {}
+    subscribed: dict[str, list[int]] = {}
+    published: dict[str, int] = {}
+    for user in ("alice", "bob", "carol", ""):
+        backend.admit("c", user, lambda reason, user=user: admitted.update({user: reason}))  # type: ignore[misc]
+        assert user in admitted, "there is nothing to wait for"
+        done = asyncio.get_running_loop().create_future()
+        backend.subscribe("c", [("plant/#", 1), ("x", 0)], done.set_result, durable=False, user=user)
+        subscribed[user] = await done
+        unit = publication("plant/a", user)
+        published[user] = backend.submit(unit).get(0, 0)
     no = cmqc.MQRC_NOT_AUTHORIZED if enforced else 0
-    admitted, subscribed, published = asyncio.run(run())
     assert admitted == {"alice": 0, "bob": 0, "carol": no, "": no}
     assert subscribed == {"alice": [0, no], "bob": [no, no], "carol": [no, no], "": [no, no]}
     assert published == {"alice": 0, "bob": no, "carol": no, "": no}

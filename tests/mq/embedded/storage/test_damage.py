@@ -25,8 +25,8 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.faulty_disk import compiled
-from tests.patience import PATIENCE
+from tests.support.faulty_disk import compiled
+from tests.support.patience import PATIENCE
 
 QUEUE = "KEPT"
 BODIES = [b"message %d %s" % (number, bytes([number % 256]) * 900) for number in range(200)]

@@ -29,7 +29,7 @@ from bridge.mq.embedded.storage.batch import Batch
 from bridge.mq.embedded.unit import Unit
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 QUEUES = ("A", "B", "C")
 TOPICS = ("t/1", "t/2")

@@ -6,6 +6,7 @@ queue manager without channels, in another process, which goes on when the bridg
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -13,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.acceptance.bridge_process import MQBRIDGE, BridgeProcess
-from tests.acceptance.line_process import LineProcess
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.client_packages import BUILD
+from tests.support.line_process import LineProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "mqi"
 NAME = "MQB1"
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
@@ -44,9 +45,12 @@ def built() -> bool:
 
 
 def build() -> None:
-    """Build what is missing of it."""
+    """Build what is missing of it; one process of tests at a time."""
     script = ROOT / "tests" / "mqi" / "environments.sh"
-    done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
     assert done.returncode == 0, f"{script} failed:\n{done.stdout}{done.stderr}"
 
 
@@ -143,7 +147,8 @@ class RemoteBridgeProcess(BridgeProcess):
         super().__init__(data_directory, config=text, **options)
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory
-        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / library)}
+        # The bridge of this directory, whichever is installed.
+        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{BUILD / library}"}
         self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | dict(env or {})
 
     def data_options(self) -> list[str | Path]:

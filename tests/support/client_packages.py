@@ -23,7 +23,7 @@ from bridge.mq.ibm.connection import IbmConnection
 from bridge.mq.ibm.connection_parameters import ConnectionParameters
 from bridge.mq.mqi import Connection
 
-BUILD = Path(__file__).resolve().parents[3] / "build" / "mqi"
+BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
 QUEUE_MANAGER_VARIABLE = "MQBRIDGE_TEST_QMGR"
 _FIELDS = ("channel", "connections", "user", "password")
 LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}

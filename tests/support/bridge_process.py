@@ -17,8 +17,8 @@ from typing import Any, Self
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from tests.acceptance.line_process import LineProcess
-from tests.patience import PATIENCE
+from tests.support.line_process import LineProcess
+from tests.support.patience import PATIENCE, eventually
 
 #: The command as it is installed beside the Python that runs the tests.
 MQBRIDGE = Path(sys.executable).with_name("mqbridge")
@@ -192,10 +192,7 @@ class BridgeProcess:
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
         """Return when a queue has so many messages: what clients acknowledged is removed a moment later."""
-        deadline = time.monotonic() + PATIENCE
-        while (found := self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"]) != depth:
-            assert time.monotonic() < deadline, f"{queue} has {found} messages, not {depth}"
-            time.sleep(0.02)
+        eventually(lambda: self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"], depth)
 
     def mq_subscriber(self, *words: str) -> LineProcess:
         """`mqbridge mq sub`, running; returned when it has subscribed."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 
 class LineProcess:

@@ -10,8 +10,8 @@ import contextlib
 from collections import Counter, deque
 
 from bridge.wire.mqtt import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
-from tests.acceptance.mqtt_raw import ConnectionClosed, RawClient
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.raw_client import ConnectionClosed, RawClient
 
 #: Message ids are taken in turn from so many, so that each is used again and again.
 MESSAGE_IDS = 1_000

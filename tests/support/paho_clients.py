@@ -12,7 +12,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 
 class PahoSubscriber:

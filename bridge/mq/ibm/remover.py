@@ -1,22 +1,16 @@
-"""The transmit-queue poller: one thread browses SYSTEM.MQTT.TRANSMIT.QUEUE, another removes what clients have taken.
+"""The thread that takes off SYSTEM.MQTT.TRANSMIT.QUEUE what clients have taken, and what is a dead letter.
 
-Browsing waits in MQGET; removing must not wait behind it, so each has a connection of its own. The removing one has the
-queue open for exclusive input: a second bridge on the queue manager cannot, and stands by.
+It has the queue open for exclusive input: a second bridge on the queue manager cannot, and stands by.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import Properties, properties_of
-from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
@@ -25,181 +19,12 @@ from bridge.mq.ibm.publisher import Records
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
+from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds that a browse waits for a message: how long a stop may take.
-BROWSE_WAIT = 250
-#: Messages and bytes handed over at a time.
-BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
 #: Removals in one unit of work.
 REMOVALS = 500
-#: Length of an MQXQH.
-_MQXQH = 428
-_BROWSE = (
-    cmqc.MQGMO_BROWSE_FIRST
-    | cmqc.MQGMO_UNMARKED_BROWSE_MSG
-    | cmqc.MQGMO_MARK_BROWSE_HANDLE
-    | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
-    | cmqc.MQGMO_FAIL_IF_QUIESCING
-)
-
-
-#: The same from the cursor on.
-_BROWSE_ON = _BROWSE & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-
-
-class QueuedMessage(msgspec.Struct, eq=False):
-    """A message on the transmission queue: `bridge.mq.backend.Transmission` of a queue manager elsewhere."""
-
-    msg_id: bytes
-    client_id: str
-    remote_queue: str
-    message: AnyMessage
-    topic: str | None
-    user_data: str | None
-    retained: bool
-    persistent: bool
-    msg_number: int
-    #: as it lies there, for the dead-letter queue
-    got: Got
-    #: time.monotonic() when its MQMD.Expiry runs down: from then on the queue manager takes it away
-    expires: float = math.inf
-
-    @property
-    def expired(self) -> bool:
-        """Return whether the message has expired: it was browsed in time, but may have waited for its client since."""
-        return time.monotonic() >= self.expires
-
-    @property
-    def undelivered(self) -> tuple[MQMD, bytes]:
-        """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
-        header = decode_mqxqh(self.got.data)
-        return header.MsgDesc, self.got.data[_MQXQH:]
-
-
-def read_transmission(got: Got) -> QueuedMessage:
-    """Read a message of the transmission queue and its headers. Raises MalformedHeader when there is no MQXQH in front."""
-    if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
-        raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
-    header = decode_mqxqh(got.data)
-    embedded = header.MsgDesc
-    raw = Message(embedded, got.data[_MQXQH:])
-    message: AnyMessage = raw
-    try:
-        properties = properties_of(raw)
-    except MalformedHeader:
-        properties = Properties(b"")  # the session comes by it again, and has the message dead-lettered
-    else:
-        if properties.qos is not None:
-            message = PublicationMessage(embedded, "", properties.topic or "", properties.body, properties.qos)
-        else:
-            message = Message(msgspec.structs.replace(embedded, Format=cmqc.MQFMT_NONE), properties.body)
-    return QueuedMessage(
-        got.md.MsgId,
-        header.RemoteQMgrName.decode("utf-8", "replace"),
-        header.RemoteQName.decode("utf-8", "replace"),
-        message,
-        properties.topic,
-        properties.user_data,
-        properties.retained,
-        embedded.Persistence == cmqc.MQPER_PERSISTENT,
-        int.from_bytes(got.md.MsgId[-8:], "big"),
-        got,
-        math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
-    )
-
-
-class Browser(Worker[None]):
-    """Browses the transmission queue and hands over every message once."""
-
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        queue: str,
-        hand_over: Callable[[Sequence[QueuedMessage]], None],
-        reject: Callable[[Got, int], None],
-        *,
-        caught_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__("transmit-queue browser", connect)
-        #: called once, on the thread, when all is handed over that lay on the queue at the start
-        self._caught_up: Callable[[], None] | None = caught_up
-        self._queue = queue
-        self._hand_over = hand_over
-        self._reject = reject
-        self._known_lock = threading.Lock()
-        #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
-        self._known: set[bytes] = set()
-        self._passing: list[Callable[[], None]] = []
-
-    def when_passed(self, call: Callable[[], None]) -> None:
-        """Call this, on the thread, when every message that lies on the queue now has been handed over."""
-        with self._known_lock:
-            self._passing.append(call)
-
-    def forget(self, msg_ids: Sequence[bytes]) -> None:
-        """Forget these messages, which are off the queue."""
-        with self._known_lock:
-            self._known.difference_update(msg_ids)
-
-    def probe(self, connection: Connection) -> None:
-        """Do nothing: each of its waiting gets tells that the connection lives."""
-
-    def opened(self, connection: Connection) -> None:
-        self._handle = connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
-
-    def failed(self, error: MQError) -> None:
-        log.error("%s: %s", self.name, error)
-        self.wait_for_jobs(1.0)
-
-    def serve(self, connection: Connection) -> None:
-        batch: list[QueuedMessage] = []
-        length = 0
-        options = GetOptions(Options=_BROWSE)
-        with self._known_lock:
-            passing, self._passing = self._passing, []
-        if self._caught_up is None and not passing:
-            options = GetOptions(Options=_BROWSE | cmqc.MQGMO_WAIT, WaitInterval=BROWSE_WAIT)
-        empty = False
-        while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:
-            try:
-                got = connection.get(self._handle, options)
-            except MQError as error:
-                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                    empty = True
-                    break
-                if batch:
-                    self._hand_over(batch)
-                with self._known_lock:
-                    self._passing += passing
-                raise
-            # From the front for each message: of two units of work of one publisher, the first may be committed behind
-            # the cursor, and the second before it; MQGMO_BROWSE_NEXT would then turn their order round. At the start no
-            # MQTT client publishes yet, and what lies on the queue is passed over once only.
-            options = GetOptions(Options=_BROWSE if self._caught_up is None else _BROWSE_ON)
-            with self._known_lock:
-                if got.md.MsgId in self._known:
-                    continue
-                self._known.add(got.md.MsgId)
-            try:
-                batch.append(read_transmission(got))
-            except MalformedHeader as error:
-                log.warning("a message of %s names no client: %s", self._queue, error)
-                self._reject(got, cmqc.MQRC_XQH_ERROR)
-            length += len(got.data)
-        if batch:
-            self._hand_over(batch)
-        if empty:
-            for call in passing:
-                call()
-        else:
-            with self._known_lock:
-                self._passing += passing
-        if empty and self._caught_up is not None:
-            self._caught_up()
-            self._caught_up = None
 
 
 class Removal(msgspec.Struct, eq=False):

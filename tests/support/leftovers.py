@@ -1,0 +1,60 @@
+"""A plug-in of pytest that ends what a run in several processes has left running, and says so.
+
+Each process of such a run has a mark in its environment (MQBRIDGE_TEST_RUN), also those that left its session and group.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import psutil
+import pytest
+
+VARIABLE = "MQBRIDGE_TEST_RUN"
+#: Seconds that a process has to end by itself. Spark's virtual machine ends behind the Python that started it.
+GRACE = 20
+
+
+def _left() -> list[psutil.Process]:
+    """The processes of this run, but for this one."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(VARIABLE) == os.environ[VARIABLE]:
+                found.append(process)
+        except psutil.Error:
+            continue  # it has ended, or is another user's
+    return found
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End in order, as at Ctrl-C: the workers too."""
+    raise KeyboardInterrupt
+
+
+def pytest_configure() -> None:
+    # Who starts this in the background of a shell has it ignore SIGINT, and so would programs that the tests send it to.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.pluginmanager.hasplugin("dsession"):  # this process starts the others
+        os.environ[VARIABLE] = f"{os.getpid()}-{psutil.Process().create_time()}"
+        signal.signal(signal.SIGTERM, _end)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not config.pluginmanager.hasplugin("dsession"):
+        return
+    _, alive = psutil.wait_procs(_left(), GRACE)
+    for process in alive:
+        try:
+            command = " ".join(process.cmdline())[:200]
+            print(f"left running by a test, and ended now: {process.pid} {command}", file=sys.stderr)
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue

@@ -1,0 +1,75 @@
+"""An embedded queue manager on a thread and event loop of its own, as the bridge runs it, for other processes too."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Self
+
+import uvloop
+
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.capi import frames
+from bridge.mq.embedded.server.server import ApplicationServer
+from tests.support.patience import PATIENCE
+
+
+class ServedQueueManager:
+    """It listens from the start, at sockets in its directory; with `tcp` also at `port`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str = "MQB1",
+        *,
+        admission: Admission | None = None,
+        tcp: bool = False,
+        authorities: bool = False,
+        objects: bool = True,
+        commands: bool = True,
+    ) -> None:
+        """`objects` and `commands`: with the objects that the bridge needs, and with a command server."""
+        self.directory = directory
+        self.itself = QueueManager(name, directory)
+        if authorities:
+            self.itself.enforce_authorities()
+        if objects:
+            prepare(self.itself)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server")
+        self._thread.start()
+        self.itself.journal.dispatch = self._loop.call_soon_threadsafe
+        if commands:
+            CommandServer(self.itself).start()
+        self._server = ApplicationServer(self.itself, admission)
+        self._done(self._server.listen(("127.0.0.1", 0) if tcp else None))
+        self.port = self._server.port
+
+    def _done(self, work: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    @property
+    def place(self) -> str:
+        """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
+        return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    def close(self) -> None:
+        """End it for all."""
+        try:
+            self._done(self._server.close())
+        finally:
+            self.itself.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE)
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
