@@ -8,7 +8,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, ListenerConfig
 from bridge.mapping.message import Message
@@ -18,6 +17,7 @@ from bridge.mq.mqi import MQOD, GetOptions
 from bridge.service.lifecycle import host_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.support.patience import PATIENCE
 
 QUEUE = MQOD(ObjectName="SYSTEM.DEAD.LETTER.QUEUE")
 
