@@ -40,8 +40,9 @@ class Recovered(msgspec.Struct):
 class UnitOfWork:
     """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
 
-    All of it takes effect together, but for publications that the queue manager refuses. It is plain data: what becomes of it
-    is told by a `Completion`.
+    All of it takes effect together, but for publications that the queue manager refuses. Where threads do it, publications
+    and records of what was received are one unit of work of the queue manager, removals and records of what was sent another:
+    a crash may leave the one without the other. It is plain data: what becomes of it is told by a `Completion`.
     """
 
     __slots__ = ("dead_letters", "number", "publications", "records", "removals")
@@ -70,10 +71,13 @@ class UnitOfWork:
         """
         if not refused:
             return self.records
-        publications = self.publications
-        message_ids = {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
+        messages = [self.publications[index][0] for index in refused]
+        client_id = messages[0].client_id
+        message_ids = {message.message_id for message in messages if message.qos == 2}
         return {
-            key: record.without(message_ids) if isinstance(record, ReceivedRecord) else record
+            key: record.without(message_ids)
+            if isinstance(record, ReceivedRecord) and key.client_id == client_id
+            else record
             for key, record in self.records.items()
         }
 
@@ -115,7 +119,7 @@ class Backend(Protocol):
     transmission_queue: str
     #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good
     on_dropped: Callable[[str, str, int], None]
-    #: called on the loop with units of work that have ended, in the order given
+    #: called on the loop with units of work that have ended, each once, in the order that `submit` promises
     on_completed: Callable[[Sequence[Completion]], None]
 
     async def caught_up(self) -> None:
@@ -134,8 +138,10 @@ class Backend(Protocol):
         """
 
     def submit(self, unit: UnitOfWork) -> Mapping[int, int]:
-        """Run a unit of work; units take effect, and their completions come, in the order given.
+        """Run a unit of work.
 
+        What one client publishes takes effect, and is completed, in the order given, and so are removals. Units of different
+        clients, or publications of a client and its removals, may end in another order where threads do them.
         Return the publications that are refused, as far as that is known at once: units given from now on know of it.
         """
 
@@ -157,7 +163,8 @@ class Backend(Protocol):
         """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each filter.
 
         `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
-        Retained publications of the filters go to the transmission queue once `done` has been called.
+        Retained publications of the filters are handed over as other messages are; where threads do it, perhaps before `done`
+        is called.
         """
 
     def unsubscribe(

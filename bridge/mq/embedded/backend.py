@@ -12,7 +12,7 @@ from typing import cast
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import SessionRecord, UnknownRecord, decode, encode
+from bridge.mapping.telemetry.session_record import SessionRecord, StateKey, UnknownRecord, decode, encode
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription, Completion, Consumer, Recovered, UnitOfWork, unreadable
@@ -58,7 +58,15 @@ class EmbeddedBackend:
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self._loop = loop
+        self._consumer: Consumer = lambda _batch: None
+        #: clients whose session has ended while messages for it may be on their way to the disk: the number that the
+        #: messages of the next session come behind
+        self._fences: dict[str, int] = {}
+        #: the transmission queue, while it is open
+        self._taken: Queue | None = None
         self._timer: asyncio.TimerHandle | None = None
+        #: how often each record was written, in all its lives
+        self._sequences: dict[str, int] = {}
         self._beginnings = Beginnings(queue_manager, loop)
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
 
@@ -68,9 +76,12 @@ class EmbeddedBackend:
             raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
         if STATE_QUEUE not in self._queue_manager.queues:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
+        recovered = Recovered(self._records(), self._subscriptions())
+        self._sequences = {_state_key(record.key): record.sequence for record in recovered.records}
         queue.inputs += 1
         queue.exclusive = True
-        return Recovered(self._records(), self._subscriptions())
+        self._taken = queue
+        return recovered
 
     def _records(self) -> list[SessionRecord]:
         """Return the records of sessions. Raises MQError for a message on their queue that is none."""
@@ -88,11 +99,31 @@ class EmbeddedBackend:
 
     def start(self, consumer: Consumer) -> None:
         queue = self._queue()
-        queue.consumer = cast(Callable[[Sequence[StoredMessage]], None], consumer)
+        self._consumer = consumer
+        queue.consumer = self._hand_over
         self._expire()
         waiting = list(queue.messages())
         if waiting:
             queue.consumer(waiting)
+
+    def _hand_over(self, batch: Sequence[StoredMessage]) -> None:
+        fences = self._fences
+        if fences:
+            late = [one for one in batch if one.user_data is not None and one.msg_number < fences.get(one.client_id, 0)]
+            if late:
+                self._remove(late)
+                batch = [one for one in batch if one not in late]
+        if batch:
+            self._consumer(batch)
+
+    def _remove(self, late: Sequence[StoredMessage]) -> None:
+        """Remove messages of a session that has ended."""
+        with self._queue_manager.lock:
+            work = Unit()
+            for stored in late:
+                stored.queue.take(stored)
+                work.gets.append(stored)
+            self._queue_manager.journal.submit(work)
 
     async def caught_up(self) -> None:
         return
@@ -183,7 +214,7 @@ class EmbeddedBackend:
                 gets.append(transmission)
         if unit.records:
             for key, record in unit.records_without(refusals).items():
-                self._save(work, f"{key.side}:{key.client_id}", record)
+                self._save(work, _state_key(key), record)
 
     def _unretainable(self, message: PublicationMessage, asked: int) -> int:
         """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.
@@ -225,10 +256,11 @@ class EmbeddedBackend:
             work.latest.append((queue_manager.states, key, None))
             return
         queue = queue_manager.queues[STATE_QUEUE]
+        sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         stored = StoredMessage(
             queue,
             queue_manager.next_number(),
-            Message(_STATE_DESCRIPTOR, encode(record)),
+            Message(_STATE_DESCRIPTOR, encode(record, sequence)),
             True,
             0,
             time.time(),
@@ -343,7 +375,17 @@ class EmbeddedBackend:
                 if held is not None and held.client_id == client_id:
                     queue_manager.remove_subscription(work, name)
             work.done = lambda _reason: done()
+            if ended:
+                fence = self._fences[client_id] = queue_manager.next_number()
+                work.barrier = True
+                work.done = lambda _reason: self._unsubscribed(client_id, fence, done)
             queue_manager.journal.submit(work)
+
+    def _unsubscribed(self, client_id: str, fence: int, done: Callable[[], None]) -> None:
+        """Lift a fence: what was on its way when the session ended has come."""
+        if self._fences.get(client_id) == fence:
+            del self._fences[client_id]
+        done()
 
     def _subscriptions(self) -> list[ClientSubscription]:
         found = []
@@ -379,11 +421,17 @@ class EmbeddedBackend:
         if self._timer is not None:
             self._timer.cancel()
         with self._queue_manager.lock:
-            queue = self._queue()
-            queue.consumer = None
-            queue.inputs -= 1
-            queue.exclusive = False
+            queue, self._taken = self._taken, None
+            if queue is not None:
+                queue.consumer = None
+                queue.inputs -= 1
+                queue.exclusive = False
             self.flush(done)
+
+
+def _state_key(key: StateKey) -> str:
+    """Return the name of a record among those of the queue manager."""
+    return f"{key.side}:{key.client_id}"
 
 
 def _msg_id(stored: StoredMessage) -> bytes:

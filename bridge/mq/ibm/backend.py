@@ -39,13 +39,14 @@ Connect = Callable[[str], Connection]
 ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
 
 
-class _Halves(msgspec.Struct, eq=False):
-    """A unit of work: the half that a publisher does, and the one that the remover does."""
+class _Divided(msgspec.Struct, eq=False):
+    """A unit of work: what publishers do of it, and what the remover does."""
 
     unit: UnitOfWork
-    #: halves that have not ended
-    awaited: int
+    #: parts that have not ended
+    awaited: int = 0
     failure: int = 0
+    #: the one with the publications
     part: Part | None = None
 
 
@@ -72,6 +73,8 @@ class IbmBackend:
     ) -> None:
         self.transmission_queue = transmission_queue
         self._stop_timeout = stop_timeout
+        #: time.monotonic() when workers that are to end are given up; 0.0 before
+        self._stop_until = 0.0
         barrier = SubscriptionBarrier()
         self._loop = loop
         self._identifiers = Identifiers()
@@ -138,8 +141,10 @@ class IbmBackend:
             worker.on_lost = partial(self._tell, worker, Worker.look)
             worker.on_back = partial(self._tell, worker, Worker.hint)
         #: units given that have not ended
-        self._open = 0
-        self._waiting_for_flush: Callable[[], None] | None = None
+        self._open: set[_Divided] = set()
+        #: what is to be called when some of these have ended
+        self._waiting_for_some: list[tuple[set[_Divided], Callable[[], None]]] = []
+        self._waiting_for_flush: list[Callable[[], None]] = []
 
     def _tell(self, teller: Worker[Any], what: Callable[[Worker[Any]], None]) -> None:
         """Tell the other workers that the connection of one is lost, or back; called on its thread."""
@@ -223,43 +228,68 @@ class IbmBackend:
     # Units of work ---------------------------------------------------------------------------------------------------
 
     def submit(self, unit: UnitOfWork) -> Mapping[int, int]:
-        if unit.publications and (publisher := unit.publications[0][0].client_id) in self._subscribing:
-            self._behind.setdefault(publisher, []).append(unit)
+        if unit.publications and (client_id := unit.publications[0][0].client_id) in self._subscribing:
+            self._behind.setdefault(client_id, []).append(unit)
             return NONE_REFUSED
-        received: dict[StateKey, SessionRecord | None] = {}
-        sent: dict[StateKey, SessionRecord | None] = {}
-        for key, record in unit.records.items():
-            (received if key.side is Side.RECEIVED else sent)[key] = record
-        publishing, removing = bool(unit.publications or received), bool(unit.removals or sent)
-        halves = _Halves(unit, publishing + removing)
+        divided = _Divided(unit)
 
         def ended(reason: int) -> None:
-            self._call(self._ended, halves, reason)
+            self._call(self._ended, divided, reason)
 
-        self._open += 1
-        if not halves.awaited:
-            halves.awaited = 1
-            self._loop.call_soon(self._ended, halves, cmqc.MQRC_NONE)
-        if publishing:
-            client_id = unit.publications[0][0].client_id if unit.publications else next(iter(received)).client_id
-            halves.part = Part(unit, received, ended)
-            self._publisher_of(client_id).submit(halves.part)
+        # By publisher: each record is the business of the one that has its client, who knows where the one before lies.
+        parts: dict[Publisher, Part] = {}
+        if unit.publications:
+            publisher = self._publisher_of(unit.publications[0][0].client_id)
+            divided.part = parts[publisher] = Part(unit, {}, ended)
+        sent: dict[StateKey, SessionRecord | None] = {}
+        for key, record in unit.records.items():
+            if key.side is Side.SENT:
+                sent[key] = record
+                continue
+            publisher = self._publisher_of(key.client_id)
+            part = parts.get(publisher)
+            if part is None:
+                part = parts[publisher] = Part(UnitOfWork(), {}, ended)
+            part.states[key] = part.unit.records[key] = record
+        removing = bool(unit.removals or sent)
+        divided.awaited = len(parts) + removing
+        self._open.add(divided)
+        if not divided.awaited:
+            divided.awaited = 1
+            self._loop.call_soon(self._ended, divided, cmqc.MQRC_NONE)
+        for publisher, part in parts.items():
+            publisher.submit(part)
         if removing:
             msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
             self._remover.submit(Removal(msg_ids, sent, ended))
         return NONE_REFUSED
 
-    def _ended(self, halves: _Halves, reason: int) -> None:
-        halves.awaited -= 1
-        halves.failure = halves.failure or reason
-        if halves.awaited:
+    def _ended(self, divided: _Divided, reason: int) -> None:
+        divided.awaited -= 1
+        divided.failure = divided.failure or reason
+        if divided.awaited:
             return
-        self._open -= 1
-        part = halves.part
+        self._open.remove(divided)
+        if self._waiting_for_some:
+            self._ended_for_some(divided)
+        part = divided.part
         refusals = NONE_REFUSED if part is None else part.refusals
         diverted = NONE_REFUSED if part is None else part.diverted
-        self.on_completed((Completion(halves.unit.number, halves.failure, refusals, diverted),))
+        self.on_completed((Completion(divided.unit.number, divided.failure, refusals, diverted),))
         self._flushed()
+
+    def _when_ended(self, units: set[_Divided], call: Callable[[], None]) -> None:
+        """Call this when these units have ended."""
+        if units:
+            self._waiting_for_some.append((units, call))
+        else:
+            call()
+
+    def _ended_for_some(self, divided: _Divided) -> None:
+        waiting, self._waiting_for_some = self._waiting_for_some, []
+        for units, call in waiting:
+            units.discard(divided)
+            self._when_ended(units, call)
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
@@ -313,12 +343,16 @@ class IbmBackend:
         for request in self._fenced.pop(client_id, []):
             request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.filters))
 
-        def removed() -> None:
-            # Nothing more is put for these subscriptions; what was put before, the browser has yet to come by.
+        def lift() -> None:
             self._browser.when_passed(lambda: self._call(self._lift, client_id))
-            self._call(done)
 
-        self._subscriber.submit(Unsubscribe(client_id, filters, removed))
+        def removed() -> None:
+            # Nothing more is put for these subscriptions. What was put before and is not committed, the browser does not
+            # see yet; when it is, the browser has yet to come by.
+            self._when_ended({one for one in self._open if one.unit.publications}, lift)
+            done()
+
+        self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(removed)))
 
     def _lift(self, client_id: str) -> None:
         """Lift a fence: the queue holds no message any more for subscriptions of a session that has ended."""
@@ -338,35 +372,39 @@ class IbmBackend:
         self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     def flush(self, done: Callable[[], None]) -> None:
-        self._waiting_for_flush = done
+        self._waiting_for_flush.append(done)
         self._flushed()
 
     def _flushed(self) -> None:
-        if self._waiting_for_flush is not None and not self._open and not self._behind:
-            done, self._waiting_for_flush = self._waiting_for_flush, None
-            done()
+        if self._waiting_for_flush and not self._open and not self._behind:
+            waiting, self._waiting_for_flush = self._waiting_for_flush, []
+            for done in waiting:
+                done()
 
     def stop(self, done: Callable[[], None]) -> None:
-        self._end(Worker.stop, done)
+        # Behind a SUBSCRIBE there may be publications, which the subscriber's last answers release.
+        self._end((self._subscriber,), Worker.stop, lambda: self._end(self._workers, Worker.stop, done))
 
     def abandon(self, done: Callable[[], None]) -> None:
         """End at once: another bridge has taken over. Nothing that waits is done, and nobody is told that it was."""
         self._consumer = None
-        self._end(Worker.abandon, done)
+        self._end(self._workers, Worker.abandon, done)
 
-    def _end(self, how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
+    def _end(self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
+        """End workers, within the time for a stop, and call `done` on the loop behind all that they have told."""
         if self._answering is not None:
             self._answering.cancel()
+        if not self._stop_until:
+            self._stop_until = time.monotonic() + self._stop_timeout
 
         def end() -> None:
-            for worker in self._workers:
+            for worker in workers:
                 how(worker)
-            until = time.monotonic() + self._stop_timeout
-            for worker in self._workers:
-                if not worker.join(max(0.0, until - time.monotonic())):
+            for worker in workers:
+                if not worker.join(max(0.0, self._stop_until - time.monotonic())):
                     log.warning("%s did not end in time: the queue manager does not answer", worker.name)
-            for publisher in self._publishers:
-                log.info("%s: %s", publisher.name, publisher.summary())
+                elif isinstance(worker, Publisher):
+                    log.info("%s: %s", worker.name, worker.summary())
             self._call(done)
 
         threading.Thread(target=end, name="end of the workers", daemon=True).start()

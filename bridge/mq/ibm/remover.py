@@ -191,25 +191,28 @@ class Remover(Worker[Removal]):
             self._removed(removal.msg_ids)
             removal.done(cmqc.MQRC_NONE)
 
-    def _remove(self, connection: Connection, msg_id: bytes) -> None:
+    def _remove(self, connection: Connection, msg_id: bytes) -> bool:
+        """Remove a message; False for one that is gone: removed before a connection was lost, or expired meanwhile."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
         try:
             connection.get(self._handle, GetOptions(Options=options, MsgId=msg_id, MaxLength=0))
         except MQError as error:
-            # Removed before a connection was lost, or expired meanwhile.
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
+            return False
+        return True
 
     def _dead_letter(
         self, connection: Connection, got: Got, md: MQMD, data: bytes, queue: str, manager: str, reason: int
     ) -> None:
+        if not self._remove(connection, got.md.MsgId):
+            return
         outer = msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_1)
         connection.put1(
             MQOD(ObjectName=self._dead_letter_queue),
             dead_letter(outer, data, reason, queue, manager, OriginContext.of(md)),
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
         )
-        self._remove(connection, got.md.MsgId)
         log.warning(
             "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
             queue,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
+from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.errors import MQError
@@ -275,6 +276,8 @@ class Subscriber(Worker[Request]):
         return cmqc.MQRC_NONE
 
     def _subscribe_one(self, request: Subscribe, topic_filter: str, qos: int) -> int:
+        if topic_string_error(topic_filter) is not None:
+            return cmqc.MQRC_TOPIC_STRING_ERROR
         name = subscription_name(request.client_id, topic_filter)
         index = 0 if request.durable else self._roomy()
         connection = self._connections[index]

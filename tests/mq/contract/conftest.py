@@ -11,7 +11,7 @@ import functools
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,12 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
+from bridge.mq.ibm import browser
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.mq.contract.backend_places import PLACES, Place
+from tests.mq.contract.backend_user import Bridge
 from tests.support.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
 from tests.support.served_queue_manager import ServedQueueManager
 
@@ -258,3 +261,32 @@ def refused() -> Callable[[int], AbstractContextManager[None]]:
 def root(mq):
     """A topic string that no other test uses."""
     return mq.name("news")
+
+
+# The contract of `bridge.mq.backend.Backend` -------------------------------------------------------------------------
+
+
+@pytest.fixture(params=sorted(PLACES))
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Place]:
+    """A queue manager for a backend."""
+    monkeypatch.setattr(browser, "BROWSE_WAIT", 20)  # how long a stop may take
+    with PLACES[request.param](tmp_path) as made:
+        yield made
+        await made.close()
+
+
+@pytest.fixture
+async def stopped(place: Place) -> AsyncIterator[Bridge]:
+    """A bridge that is to be opened yet."""
+    made = Bridge(place)
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def bridge(stopped: Bridge) -> Bridge:
+    """A bridge at work."""
+    await stopped.begin()
+    return stopped

@@ -1,0 +1,203 @@
+"""What every backend does with subscriptions and retained publications, and whom it asks for authorities."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bridge.mq.backend import ClientSubscription
+from bridge.mq.ibm import subscriber
+from bridge.wire import cmqc
+from tests.mq.contract.backend_places import TRANSMISSION_QUEUE
+from tests.mq.contract.backend_user import Bridge, payload, publication, unit
+
+#: Someone without any authority; a real queue manager wants one that the operating system knows.
+USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
+async def test_a_publication_reaches_the_client_that_subscribed(bridge: Bridge, durable: bool) -> None:
+    await bridge.subscribed("c1", bridge.topic("a/+"), qos=2, durable=durable)
+    await bridge.taken(unit(publication(bridge.topic("a/b"), b"data"), publication(bridge.topic("b"), b"nobody's")))
+    (found,) = await bridge.settled()
+    assert (found.client_id, found.topic, found.user_data) == ("c1", bridge.topic("a/b"), "2")
+    assert (found.retained, found.persistent, found.expired) == (False, True, False)
+    assert payload(found) == b"data"
+
+
+async def test_a_qos_is_altered(bridge: Bridge) -> None:
+    topic = bridge.topic("a")
+    for qos in (0, 2, 1):
+        await bridge.subscribed("c1", topic, qos=qos)
+        await bridge.taken(unit(publication(topic)))
+    assert [one.user_data for one in await bridge.settled()] == ["0", "2", "1"]
+    assert (await bridge.restart()).subscriptions == [ClientSubscription("c1", topic, "1", True)]
+
+
+async def test_unsubscribing(bridge: Bridge) -> None:
+    """Filters that the client did not subscribe to are no error."""
+    one, other = bridge.topic("one"), bridge.topic("other")
+    await bridge.subscribed("c1", one, other)
+    await bridge.subscribed("c2", one, durable=False)
+    await bridge.unsubscribe("c1", one, bridge.topic("never"))
+    await bridge.unsubscribe("c2", one)
+    await bridge.taken(unit(publication(one, b"nobody's"), publication(other, b"data")))
+    assert [(each.client_id, payload(each)) for each in await bridge.settled()] == [("c1", b"data")]
+
+
+async def test_subscriptions_are_refused_one_by_one(bridge: Bridge) -> None:
+    await bridge.place.topic_object(bridge.topic("shut"), "SUB(DISABLED)")
+    await bridge.place.topic_object(bridge.topic("brief"), "DURSUB(NO)")
+    a, shut, brief = (bridge.topic(rest) for rest in ("a", "shut/x", "brief"))
+    assert await bridge.subscribe("c1", (a, 1), (shut, 1), (brief, 1), ("x" * 10_241, 1)) == [
+        cmqc.MQRC_NONE,
+        cmqc.MQRC_SUB_INHIBITED,
+        cmqc.MQRC_DURABILITY_NOT_ALLOWED,
+        cmqc.MQRC_TOPIC_STRING_ERROR,
+    ]
+    assert await bridge.subscribe("c1", (brief, 1), durable=False) == [cmqc.MQRC_NONE]
+    assert (await bridge.restart()).subscriptions == [ClientSubscription("c1", a, "1", True)]
+
+
+async def test_durable_subscriptions_are_recovered_and_others_are_not(bridge: Bridge) -> None:
+    a, b, gone = (bridge.topic(rest) for rest in ("a/#", "b:c", "gone"))
+    assert await bridge.subscribe("c1", (a, 0), (b, 2)) == [0, 0]
+    await bridge.subscribed("c2", a, durable=False)
+    await bridge.subscribed("c3", gone)
+    await bridge.unsubscribe("c3", gone)
+    await bridge.taken(unit(publication(bridge.topic("a/x"), b"waits")))
+    recovered = await bridge.restart()
+    found = sorted((one for one in recovered.subscriptions if one.durable), key=lambda one: one.topic_filter)
+    assert found == [ClientSubscription("c1", a, "0", True), ClientSubscription("c1", b, "2", True)]
+    await bridge.taken(unit(publication(bridge.topic("a/x"), b"new")))
+    mine = [payload(one) for one in await bridge.settled() if one.client_id == "c1"]
+    assert mine == [b"waits", b"new"]
+    assert b"new" not in [payload(one) for one in bridge.transmissions if one.client_id == "c2"]
+
+
+# Retained publications -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
+async def test_retained_publications_come_to_new_subscriptions(bridge: Bridge, durable: bool) -> None:
+    """And again to who subscribes once more (MQTT-3.8.4-3); the last one of a topic, set and replaced."""
+    a, b = bridge.topic("a"), bridge.topic("b")
+    await bridge.retain(publication(a, b"before"), publication(b, b"b"))
+    await bridge.retain(publication(a, b"a"))
+    await bridge.taken(unit(publication(a, b"not retained")))
+    for _ in range(2):
+        await bridge.subscribed("c1", bridge.topic("#"), durable=durable)
+        found = list(await bridge.arrived(2))
+        assert sorted((payload(one), one.retained, one.topic) for one in found) == [(b"a", True, a), (b"b", True, b)]
+        await bridge.taken(unit(removals=await bridge.settled()))
+        bridge.transmissions.clear()
+
+
+async def test_a_retained_publication_comes_as_any_other_to_who_has_subscribed(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("a"))
+    await bridge.retain(publication(bridge.topic("a"), b"state"))
+    assert [(payload(one), one.retained) for one in await bridge.settled()] == [(b"state", False)]
+
+
+async def test_an_empty_retained_publication_clears_and_is_delivered(bridge: Bridge) -> None:
+    """MQTT-3.3.1-10, -11."""
+    topic = bridge.topic("a")
+    await bridge.retain(publication(topic, b"state"))
+    await bridge.subscribed("c1", topic)
+    await bridge.arrived(1)
+    await bridge.retain(publication(topic, b""))
+    assert [(payload(one), one.retained) for one in await bridge.settled()] == [(b"state", True), (b"", False)]
+    await bridge.subscribed("c2", topic)
+    assert [one.client_id for one in await bridge.settled()] == ["c1", "c1"]
+
+
+async def test_retained_publications_outlive_the_bridge(bridge: Bridge) -> None:
+    await bridge.retain(publication(bridge.topic("a"), b"state"))
+    await bridge.restart()
+    await bridge.subscribed("c1", bridge.topic("a"))
+    assert await bridge.payloads() == [b"state"]
+
+
+# Sessions that have ended --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
+async def test_what_was_for_a_session_that_has_ended_is_not_handed_over(bridge: Bridge, durable: bool) -> None:
+    """Not even to the next session of that client, which gets what is its own (MQTT-3.1.2-6)."""
+    old, new = bridge.topic("old"), bridge.topic("new")
+    await bridge.retain(publication(new, b"retained"))
+    await bridge.subscribed("c1", old, durable=durable)
+    await bridge.subscribed("witness", old)
+    last = unit(*(publication(old, b"%d" % number) for number in range(50)))
+    bridge.submit(last)
+    handed_over = len([one for one in bridge.transmissions if one.client_id == "c1"])
+    ended: list[None] = []
+    bridge.backend.unsubscribe("c1", [old], lambda: ended.append(None), ended=True)
+    await bridge.subscribed("c1", new, durable=durable)
+    await bridge.ended(last)
+    await bridge.taken(unit(publication(old, b"nobody's"), publication(new, b"published")))
+    found = await bridge.settled()
+    assert ended == [None]
+    assert [payload(one) for one in found if one.client_id == "c1"][handed_over:] == [b"retained", b"published"]
+    assert len([one for one in found if one.client_id == "witness"]) == 51
+    mine = [one for one in found if one.client_id == "c1"]
+    await bridge.taken(unit(removals=[one for one in found if one.client_id == "witness"] + mine))
+    await bridge.flush()
+    await bridge.restart()
+    assert await bridge.settled() == []
+    assert await bridge.place.depth(TRANSMISSION_QUEUE) == 0
+
+
+async def test_a_direct_message_outlives_the_session_that_has_ended(bridge: Bridge) -> None:
+    """It came for no subscription: whoever is that client next gets it."""
+    topic = bridge.topic("a")
+    await bridge.subscribed("c1", topic)
+    bridge.backend.unsubscribe("c1", [topic], lambda: None, ended=True)
+    await bridge.place.put("alarms", b"direct", manager="c1")
+    assert await bridge.payloads() == [b"direct"]
+
+
+# Authorities ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if "[real" in request.node.name and "MQBRIDGE_TEST_ALTERNATE_USER" not in os.environ:
+        pytest.skip("MQBRIDGE_TEST_ALTERNATE_USER names no user without authorities")
+    monkeypatch.setattr(subscriber, "ANSWER_KEPT", 0.0)
+    return USER
+
+
+async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> None:
+    bridge.place.enforce_authorities()
+    topic = bridge.topic("a")
+    name = await bridge.place.topic_object(bridge.place.root, "")
+    rights = (
+        (f"PROFILE('{TRANSMISSION_QUEUE}') OBJTYPE(QUEUE)", "PUT"),
+        (f"PROFILE('{name}') OBJTYPE(TOPIC)", "SUB,RESUME"),
+        (f"PROFILE('{name}') OBJTYPE(TOPIC)", "PUB"),
+    )
+    seen = []
+    for profile, authorities in ((None, None), *rights):
+        if profile is not None:
+            whose = f"{profile} PRINCIPAL('{user}')"
+            await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
+            bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
+        admitted = await bridge.called(lambda done: bridge.backend.admit("c1", user, done))
+        (subscribed,) = await bridge.subscribe("c1", (topic, 1), user=user)
+        (completion,) = await bridge.run(unit(publication(topic, user=user)))
+        assert completion.failure == cmqc.MQRC_NONE
+        seen.append((admitted, subscribed, completion.refusals.get(0, 0)))
+    no = cmqc.MQRC_NOT_AUTHORIZED
+    assert seen == [(no, no, no), (0, no, no), (0, 0, no), (0, 0, 0)]
+
+
+async def test_answers_for_one_client_come_in_the_order_asked(bridge: Bridge, user: str) -> None:
+    bridge.place.enforce_authorities()
+    answers: list[tuple[str, int]] = []
+    for who in (user, "", user, ""):
+        bridge.backend.admit("c1", who, lambda reason, who=who: answers.append((who, reason)))  # type: ignore[misc]
+    await bridge.called(lambda done: bridge.backend.admit("c1", user, done))
+    assert [who for who, _ in answers] == [user, "", user, ""]
+    assert [reason for who, reason in answers if who] == [cmqc.MQRC_NOT_AUTHORIZED] * 2

@@ -1,0 +1,116 @@
+"""What every backend does with messages that wait for clients: `Backend.start`, `dead_letter`, direct messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqdlh, decode_mqxqh
+from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
+from tests.mq.contract.backend_user import Bridge, payload, publication, unit
+
+
+async def test_what_lies_there_is_handed_over_in_order_and_then_what_comes(bridge: Bridge) -> None:
+    topic = bridge.topic("a")
+    await bridge.subscribed("c1", topic, qos=2)
+    await bridge.taken(*(unit(publication(topic, b"%d" % number, client_id=f"p{number % 3}")) for number in range(9)))
+    before = [payload(one) for one in await bridge.arrived(9)]
+    await bridge.restart(start=False)
+    assert bridge.transmissions == []
+    await bridge.start()
+    assert [payload(one) for one in bridge.transmissions] == before, "handed over when it is said to be caught up"
+    await bridge.taken(*(unit(publication(topic, b"%d" % number, qos=number % 3)) for number in range(9, 20)))
+    assert (await bridge.payloads())[9:] == [b"%d" % number for number in range(9, 20)]
+
+
+async def test_many_messages_are_each_handed_over_once(bridge: Bridge) -> None:
+    topic = bridge.topic("a")
+    await bridge.subscribed("c1", topic)
+    await bridge.taken(*(unit(*(publication(topic, b"%d" % (10 * u + n)) for n in range(10))) for u in range(120)))
+    assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
+    numbers = [one.msg_number for one in bridge.transmissions]
+    assert len({*numbers}) == 1200
+    await bridge.restart()
+    assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
+    assert [one.msg_number for one in bridge.transmissions] == numbers, "records name them by these"
+
+
+async def test_a_message_for_a_subscription(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"), qos=1)
+    await bridge.taken(unit(publication(bridge.topic("a"), qos=0), publication(bridge.topic("a"), qos=2)))
+    soft, hard = await bridge.settled()
+    assert soft.remote_queue == hard.remote_queue == PUBLICATION_QUEUE
+    assert (soft.persistent, hard.persistent) == (False, True)
+
+
+@pytest.mark.parametrize("persistence", [cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT])
+async def test_a_direct_message_of_an_application(bridge: Bridge, persistence: int) -> None:
+    await bridge.place.put("alarms/7", b"direct", manager="c7", Persistence=persistence, Format=b"MQSTR")
+    (found,) = await bridge.arrived(1)
+    assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("c7", "alarms/7", None, None)
+    assert (found.retained, found.persistent) == (False, bool(persistence))
+    assert payload(found) == b"direct"
+
+
+async def test_a_dead_letter(bridge: Bridge) -> None:
+    """Once more is no error."""
+    await bridge.place.put("alarms/7", b"direct", manager="nobody", Persistence=1, Format=b"MQSTR")
+    (found,) = await bridge.arrived(1)
+    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    got = await bridge.place.take(DEAD_LETTER_QUEUE)
+    header = decode_mqdlh(got.data)
+    assert header.Reason == cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR
+    assert (header.DestQName, header.DestQMgrName, header.Format) == (b"alarms/7", b"nobody", b"MQSTR")
+    assert (got.md.Format, got.data[172:]) == (cmqc.MQFMT_DEAD_LETTER_HEADER, b"direct")
+    await bridge.stop()
+    assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
+    assert await bridge.place.depth(TRANSMISSION_QUEUE) == 0
+
+
+async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
+    """With the properties that it was published with."""
+    await bridge.subscribed("c1", bridge.topic("a"))
+    await bridge.taken(unit(publication(bridge.topic("a"), b"letter", client_id="publisher")))
+    (found,) = await bridge.arrived(1)
+    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    got = await bridge.place.take(DEAD_LETTER_QUEUE)
+    header = decode_mqdlh(got.data)
+    assert (header.DestQName, header.DestQMgrName) == (PUBLICATION_QUEUE.encode(), b"c1")
+    assert header.Format == cmqc.MQFMT_RF_HEADER_2
+    assert b"publisher" in got.data and got.data.endswith(b"letter")
+    await bridge.restart()
+    assert await bridge.settled() == []
+
+
+async def test_a_dead_letter_that_cannot_be_put_stays_where_it_is(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("a"))
+    await bridge.taken(unit(publication(bridge.topic("a"), b"stays")))
+    (found,) = await bridge.arrived(1)
+    await bridge.place.command(f"ALTER QLOCAL('{DEAD_LETTER_QUEUE}') PUT(DISABLED)")
+    bridge.place.at_end.append(f"ALTER QLOCAL('{DEAD_LETTER_QUEUE}') PUT(ENABLED)")
+    bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    await bridge.restart()
+    assert await bridge.payloads() == [b"stays"]
+    assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
+
+
+async def test_the_transmission_queue_is_taken_for_exclusive_input(bridge: Bridge) -> None:
+    """Who browses it sees what the bridge sees, behind an MQXQH."""
+    await bridge.subscribed("c1", bridge.topic("a"))
+    await bridge.taken(unit(publication(bridge.topic("a"), b"data")))
+    (found,) = await bridge.arrived(1)
+
+    def look(connection: Connection) -> Got:
+        with pytest.raises(MQError) as error:
+            connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_INPUT_SHARED)
+        assert error.value.reason == cmqc.MQRC_OBJECT_IN_USE
+        handle = connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_BROWSE)
+        return connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
+
+    got = await bridge.place.application(look)
+    assert decode_mqxqh(got.data).RemoteQMgrName == b"c1"
+    assert int.from_bytes(got.md.MsgId[-8:], "big") == found.msg_number
