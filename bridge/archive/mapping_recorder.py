@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from bridge.archive.event_queue import EventProducer
 from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
 from bridge.archive.schema import Outcome
 from bridge.mq.mqi import Got
-
-if TYPE_CHECKING:
-    from bridge.archive.event_queue import EventProducer
-    from bridge.mqtt.link import Received
+from bridge.mqtt.link.state import Received
 
 _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
 
@@ -23,18 +21,25 @@ CAME_ROUND: Final = "it has come round"
 LINK_LOST: Final = "the link was lost, and it is sent once at most"
 
 
-class MappingRecorder:
-    """The archive of one mapping; called by its thread."""
+class MappingObserver:
+    """Is told what becomes of the messages of one mapping; called by its thread. This one has nobody to tell."""
+
+    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
+        """Note the messages of a unit of work that is committed.
+
+        `began` in microseconds since the epoch; `queue` is blank for a topic or link.
+        """
+
+
+class MappingRecorder(MappingObserver):
+    """The archive of one mapping."""
 
     def __init__(self, mapping: str, producer: EventProducer) -> None:
         self._mapping = mapping
         self._producer = producer
 
     def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Record the messages of a unit of work that is committed.
-
-        `began` in microseconds since the epoch; `queue` is blank for a topic or link.
-        """
+        """Record the messages of a unit of work that is committed."""
         if not fates:
             return
         now = now_us()

@@ -62,10 +62,14 @@ def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
         reach = ", with a password" if listener.password_file else ""
         if not reach and not values.is_loopback(listener.address):
             reach = "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
-        by = f" by channel {', '.join(listener.channels)}" if listener.channels else ""
-        lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{by}{reach}")
+        lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{reach}")
     else:
-        lines.append("MQ applications of other processes connect through the Unix socket only")
+        way = "Unix sockets" if queue_manager.c_programs else "the Unix socket"
+        lines.append(f"MQ applications of other processes connect through {way} only")
+    if queue_manager.c_programs:
+        lines.append("MQ applications in C connect as well, through mqi.sock of the data directory")
+    if listener and listener.channels:
+        lines.append(f"MQ applications in C connect over TCP by channel {', '.join(listener.channels)}")
     return lines
 
 

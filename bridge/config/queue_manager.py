@@ -28,7 +28,7 @@ class ListenerConfig(Section):
     port: Port = 1414
     """TCP port; 0 takes any free one."""
     channels: list[ChannelName] = Field(default_factory=list)
-    """Server-connection channels by which clients of IBM MQ connect; empty: by any name."""
+    """Server-connection channels by which programs in C connect; empty: by any name."""
     password_file: FilePath | None = None
     """File with lines `user:password`: who connects over TCP needs one of them. None: no password is asked for."""
 
@@ -49,7 +49,9 @@ class EmbeddedQueueManagerConfig(Section):
     """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
     path written in the file from the directory of that file. Whether it was written shows in `model_fields_set`."""
     listener: ListenerConfig | None = None
-    """TCP listener for MQ applications; None: they reach the queue manager through its Unix socket only."""
+    """TCP listener for MQ applications; None: they reach the queue manager through Unix sockets only."""
+    c_programs: Truth = False
+    """Whether programs in C connect at `mqi.sock` in the data directory; where `listener` listens they do in any case."""
     scripts: list[FilePath] = Field(default_factory=list)
     """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
     authorities: Annotated[Authorities, values.choice(Authorities)] = "ignored"
@@ -98,7 +100,8 @@ class IbmQueueManagerConfig(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
-        f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})"
+        f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
+        "c_programs": "no such key with type ibm, because programs in C connect to IBM MQ by themselves",
     }
 
     type: Literal["ibm"] = "ibm"

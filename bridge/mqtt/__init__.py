@@ -1,6 +1,7 @@
-"""MQTT: sessions of clients, telemetry channels, and links to other brokers.
+"""MQTT: the server's protocol, sessions of clients, transports, and links to other brokers.
 
-`session` and `outbox` hold what a client's session is, and do no I/O; `channel` is the asyncio shell: listeners, sockets,
-keep-alive. `link` is the client of brokers that somebody else runs. Packets as bytes are `bridge.wire.mqtt`; what a
-publication is to MQ is `bridge.mapping`; who owns the sessions is `bridge.service`.
+`protocol` is what MQTT says of one connection, `session`, `outbox` and `in_flight` what a client's session is: none of
+them does I/O. `transport` carries bytes between a network and a protocol. `link` is the client of brokers that somebody
+else runs. Packets as bytes are `bridge.wire.mqtt`; what a publication is to MQ is `bridge.mapping`; who owns the
+sessions is `bridge.service`.
 """

@@ -89,24 +89,28 @@ _ACCEPTED, _WAITS, _IGNORED = Verdict.ACCEPTED, Verdict.WAITS, Verdict.IGNORED
 _FIRST = "MQTT-3.1.0-1: the first packet of a client is CONNECT"
 _SECOND = "MQTT-3.1.0-2: a client sends CONNECT once"
 _DIRECTION = "MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client"
+_RESERVED = "MQTT 3.1.1 section 2.2.1, table 2.1: packet type 15 is reserved (AUTH belongs to MQTT 5)"
 _LATER = "MQTT 3.1.1 section 3.1.4: a client may send more before it has got CONNACK"
 _TO_CLIENT = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
 
 
-def _row(connect: Verdict | str, others: Verdict | str, to_client: Verdict | str) -> dict[PacketType, Verdict | str]:
-    row = {packet: to_client if packet in _TO_CLIENT else others for packet in PacketType}
+def _row(connect: Verdict | str, others: Verdict | str, *, open: bool = False) -> dict[PacketType, Verdict | str]:
+    row = dict.fromkeys(PacketType, others)
     row[PacketType.CONNECT] = connect
+    if open:
+        row |= dict.fromkeys(_TO_CLIENT, _DIRECTION)
+        row[PacketType.AUTH] = _RESERVED
     return row
 
 
 #: state -> packet -> what it is worth, or the statement that it breaks. `_LATER` is why packets wait in AUTHENTICATING;
 #: after MQTT-3.14.4-2 and section 4.8 nothing is read that comes behind a DISCONNECT or an error.
 LEGAL: Final[dict[State, dict[PacketType, Verdict | str]]] = {
-    State.WAITING_FOR_CONNECT: _row(_ACCEPTED, _FIRST, _DIRECTION),
-    State.AUTHENTICATING: _row(_WAITS, _WAITS, _WAITS),
-    State.CONNECTED: _row(_SECOND, _ACCEPTED, _DIRECTION),
-    State.DISCONNECTING: _row(_IGNORED, _IGNORED, _IGNORED),
-    State.CLOSED: _row(_IGNORED, _IGNORED, _IGNORED),
+    State.WAITING_FOR_CONNECT: _row(_ACCEPTED, _FIRST, open=True),
+    State.AUTHENTICATING: _row(_WAITS, _WAITS),
+    State.CONNECTED: _row(_SECOND, _ACCEPTED, open=True),
+    State.DISCONNECTING: _row(_IGNORED, _IGNORED),
+    State.CLOSED: _row(_IGNORED, _IGNORED),
 }
 
 MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq

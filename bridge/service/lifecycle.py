@@ -93,7 +93,8 @@ class Bridge:
                 self.announce(line)
         except (HostError, MQError) as error:
             raise StartError(str(error)) from error
-        self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, self.archive))
+        observer = [] if self.archive is None else [self.archive.mapping]
+        self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))
         self.reload = Reload(self._source, self.mappings)
         await self._listen()
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
@@ -289,7 +290,11 @@ def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Ho
     if configuration.queue_manager.type == "embedded":
         from bridge.mq.embedded.host import EmbeddedHost
 
-        return EmbeddedHost(configuration, loop)
+        if not configuration.queue_manager.c_programs and configuration.queue_manager.listener is None:
+            return EmbeddedHost(configuration, loop)
+        from bridge.mq.capi.conversation import MqiConversation
+
+        return EmbeddedHost(configuration, loop, MqiConversation)
     from bridge.mq.ibm.host import IbmHost
 
     return IbmHost(configuration, loop)

@@ -118,21 +118,21 @@ class Recorder(Observer):
         in_flight = session.outbox.in_flight
         taken = [(message_id, in_flight[message_id], one) for message_id, one in work.acknowledged] + work.released
         # Of one queue manager, all are of one kind.
-        parts = not hasattr(taken[0][2], "got")
+        parts = taken[0][2].raw is None
         messages: list[tuple[Any, ...]] = []
         for message_id, outgoing, one in taken:
             message = one.message
             if parts and type(message) is PublicationMessage:
                 messages.append(
                     (
-                        message.topic, outgoing.payload, outgoing.retain, getattr(one, "put_time", 0.0), message.client_id,
+                        message.topic, outgoing.payload, outgoing.retain, one.put_time, message.client_id,
                         message.message_id, outgoing.qos, message_id, outgoing.sent_at, outgoing.times_sent,
                     )
                 )  # fmt: skip
                 continue
             messages.append(
                 (
-                    outgoing.field[2:].decode(), b"", outgoing.retain, getattr(one, "put_time", 0.0), "", 0, outgoing.qos,
+                    outgoing.field[2:].decode(), b"", outgoing.retain, one.put_time, "", 0, outgoing.qos,
                     message_id, outgoing.sent_at, outgoing.times_sent, _source(one),
                 )
             )  # fmt: skip
@@ -143,12 +143,12 @@ class Recorder(Observer):
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
         """Record messages that wait for no acknowledgement: written with QoS 0, or discarded."""
-        if discarded or hasattr(done[0], "got"):
+        if discarded or done[0].raw is not None:
             messages = [delivery_of(one, discarded.get(one.msg_number)) for one in done]
         else:
             messages = [
                 (
-                    message.topic, message.payload, one.retained, getattr(one, "put_time", 0.0), message.client_id,
+                    message.topic, message.payload, one.retained, one.put_time, message.client_id,
                     message.message_id, None,
                 )
                 if type(message := one.message) is PublicationMessage
@@ -201,9 +201,9 @@ class Recorder(Observer):
 def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
     """Return all that is known of a message for a client: the fields of `bridge.archive.events.Delivery`."""
     message = transmission.message
-    put = getattr(transmission, "put_time", 0.0)
+    put = transmission.put_time
     rest = (reason, transmission.persistent, transmission.user_data)
-    if isinstance(message, PublicationMessage) and not hasattr(transmission, "got"):
+    if isinstance(message, PublicationMessage) and transmission.raw is None:
         return (
             message.topic, message.payload, transmission.retained, put, message.client_id, message.message_id,
             message.qos, *rest,
@@ -214,10 +214,9 @@ def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ..
 
 def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
     """Return a message that came as bytes; that of a queue manager elsewhere as it lies on the transmission queue."""
-    got = getattr(transmission, "got", None)
-    if got is not None:
-        data: bytes = got.data
-        return data
+    raw = transmission.raw
+    if raw is not None:
+        return raw
     message = transmission.message
     return message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data
 

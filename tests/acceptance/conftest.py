@@ -102,3 +102,19 @@ def unique(request: pytest.FixtureRequest) -> str:
 def spark() -> SparkSession:
     """The Spark session that tests/pipeline uses and ends: a process has one."""
     return session("tests", master="local[2]", settings=SETTINGS)
+
+
+@pytest.fixture
+def remote(environments: None, tmp_path: Path) -> Iterator[Callable[..., RemoteBridgeProcess]]:
+    """Makes bridges on a queue manager elsewhere."""
+    made: list[RemoteBridgeProcess] = []
+
+    def make(name: str = "data", **options: Any) -> RemoteBridgeProcess:
+        made.append(RemoteBridgeProcess(tmp_path / name, **options))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.discard()
+    for process in made:
+        assert "Traceback" not in process.log, process.log

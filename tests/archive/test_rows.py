@@ -25,7 +25,7 @@ class Queued:
         self.message = message
         self.client_id, self.remote_queue, self.topic = "c", "command", "t"
         self.user_data, self.retained, self.persistent, self.msg_number = "2", False, True, 1
-        self.expired = False
+        self.expired, self.put_time, self.raw = False, 0.0, None
         self.__dict__.update(values)
 
 
@@ -102,7 +102,7 @@ def test_a_message_of_a_queue_manager_elsewhere_is_read_as_it_came() -> None:
     md = msgspec.structs.replace(came.md, Version=1, PutDate=b"19700102", PutTime=b"00000125")
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)
     got = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
-    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", got=got)
+    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", raw=got.data)
     (found,) = rows_of(Finished, 50, "c", "", [delivery_of(stripped, None)])  # type: ignore[arg-type]
     assert (found["publisher"], found["publisher_message_id"], found["payload"]) == ("p", 7, b"body")
     assert found["received"] == 86_401_250_000

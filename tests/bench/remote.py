@@ -32,7 +32,7 @@ MQBRIDGE = str(Path(sys.executable).parent / "mqbridge")
 #: Publications a second that the project asks for, from 50 clients with 1 ms added to a round trip.
 TARGET = 10_000
 HOST = """
-queue_manager: {name: QM1, data_directory: data, scripts: [host.mqsc]}
+queue_manager: {name: QM1, data_directory: data, scripts: [host.mqsc], c_programs: true}
 transmission_queue: HOST.XMITQ
 channels: []
 """

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bridge.config import ConfigurationError, load
-from bridge.mapping.rules.check import problems
+from bridge.config import load
+from tests.config.mapping_mistakes import ONE, OTHER, mistakes_of
 
 KEY_VALUE = "a mapping (lines of 'key: value')"
 NO_DEFAULT = "this key, which has no default"
@@ -32,6 +29,7 @@ NO_PASSWORD = (
     "no password in this file, because too many read it (write it into a file that the bridge alone may read, and name"
     " that as password_file; or name an environment variable as password_variable)"
 )
+
 
 SHAPES = [
     ("mappings: maps/", "1:11: mappings: expected mappings by name, or a list of paths of mapping files, found 'maps/'"),
@@ -172,6 +170,7 @@ SHAPES = [
     (TO_MQ_SECTION + "backouts: -1", "5:15: mappings.a.backouts: expected an integer from 0 to 1000, found -1"),
 ]
 
+
 #: What stands in `attributes` of a mapping to MQ, and what is told of it.
 TO_MQ = [
     (
@@ -206,6 +205,7 @@ TO_MQ = [
     ("priorty: 1", "5: priorty: expected a known key (did you mean priority?), found 'priorty'"),
 ]
 
+
 #: The same of a mapping to MQTT.
 TO_MQTT = [
     ("qos: 3", f"10: qos: expected {BY_PERSISTENCE}, found 3"),
@@ -228,6 +228,7 @@ TO_MQTT = [
     ),
 ]
 
+
 LINKS = [
     ("links: [a]", f"1:8: links: expected {KEY_VALUE}, found a list"),
     ("links: {a: {}}", f"1:12: links.a.host: expected {NO_DEFAULT}, found nothing"),
@@ -243,7 +244,7 @@ LINKS = [
     ),
 ]
 
-ONE, OTHER = "from: {mqtt: t, link: l}, to: {queue: Q}", "from: {queue: Q}, to: {mqtt: t, link: l}"
+
 AGAIN = "a link whose client_id is another for each mapping (write {mapping} into it)"
 REFERENCES = [
     (
@@ -322,15 +323,6 @@ def test_a_queue_may_stand_in_a_mapping_that_is_disabled_as_well(tmp_path: Path)
     assert set(load(file).mappings) == {"a", "b"}
 
 
-def mistakes_of(directory: Path, text: str) -> list[str]:
-    """The lines about the mistakes of a file, without its name."""
-    file = directory / "bridge.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigurationError) as raised:
-        load(file)
-    return [line.removeprefix(f"{file}:") for line in str(raised.value).splitlines()]
-
-
 @pytest.mark.parametrize(("text", "lines"), [*SHAPES, *LINKS, *REFERENCES])
 def test_mistake(text: str, lines: str, tmp_path: Path) -> None:
     assert mistakes_of(tmp_path, text) == lines.splitlines()
@@ -345,58 +337,3 @@ def test_mistake_in_attributes(section: str, attribute: str, line: str, tmp_path
     assert mistakes_of(tmp_path, f"{section}attributes:\n        {attribute}") == [
         f"6:{int(column) + 4}: mappings.a.attributes.{rest}"
     ]
-
-
-def test_names_that_are_also_steps_of_pydantic(tmp_path: Path) -> None:
-    text = """\
-mappings:
-  to-mq: {from: {mqtt: t}, to: {queue: Q}, attributes: {properties: {"[key]": 5, to-mqtt: 6}, persistence: {one: 1}}}
-  "[key]": {from: {mqtt: t}, to: {queue: Q}}
-links: {b: {host: h, "[key]": 3}, c: {host: h, type: 5}}
-"""
-    assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
-        "2:79: mappings.to-mq.attributes.properties.'[key]':",
-        "2:91: mappings.to-mq.attributes.properties.to-mqtt:",
-        "2:109: mappings.to-mq.attributes.persistence.one:",
-        "2:114: mappings.to-mq.attributes.persistence.one:",
-        "3:3: mappings.'[key]':",
-        "4:22: links.b.'[key]':",
-        "4:48: links.c.type:",
-    ]
-
-
-def test_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
-    text = f"limits: 5\nlinks: {{l: {{host: h, port: 0}}}}\nmappings:\n  a: {{{ONE}, bakouts: 1}}\n"
-    text += f"  b: {{{ONE.replace('l}', 'x}')}}}\n"
-    assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
-        "1:9: limits:",
-        "2:28: links.l.port:",
-        "4:49: mappings.a.bakouts:",
-        "5:29: mappings.b.from.link:",
-    ]
-
-
-WRITTEN_KEYS = ["from", "to", "mqtt", "queue", "topic", "link", "payload", "type", "attributes", "qos", "persistence", "0"]
-WRITTEN_KEYS += ["filter", "properties", "json", "object", "persistent", "host", "tls", "to-mq", "[key]", "each", "a"]
-SCALARS = st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["a", "text", "persistent", "{b}", ""])
-TREES = st.recursive(
-    SCALARS,
-    lambda below: st.lists(below, max_size=2) | st.dictionaries(st.sampled_from(WRITTEN_KEYS), below, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(mappings=TREES, links=TREES)
-def test_whatever_is_written_is_told_with_its_place(
-    tmp_path_factory: pytest.TempPathFactory, mappings: object, links: object
-) -> None:
-    file = tmp_path_factory.mktemp("tree") / "bridge.yaml"
-    file.write_text(json.dumps({"mappings": mappings, "links": links}))  # JSON is YAML
-    try:
-        load(file, problems)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            assert (problem.line, problem.file) == (1, file)
-            assert problem.column is not None
-            assert problem.expected != "another value"

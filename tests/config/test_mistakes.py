@@ -66,6 +66,7 @@ VALUES = [
         LISTENER + "host: x",
         "3:5: queue_manager.listener.host: expected a known key (address, port, channels or password_file), found 'host'",
     ),
+    ("queue_manager: {c_programs: 1}", "1:29: queue_manager.c_programs: expected true or false, found 1"),
     (
         "queue_manager: {authorities: some}",
         "1:30: queue_manager.authorities: expected ignored or enforced, found 'some'",
@@ -160,6 +161,11 @@ IBM = [
     (
         CLIENT + "publishrs: 1",
         "6:3: queue_manager.publishrs: expected a known key (did you mean publishers?), found 'publishrs'",
+    ),
+    (
+        CLIENT + "c_programs: true",
+        "6:3: queue_manager.c_programs: expected no such key with type ibm, because programs in C connect to IBM MQ by"
+        " themselves, found 'c_programs'",
     ),
     (CLIENT + "password: hunter2", f"6:3: queue_manager.password: expected {NO_PASSWORD}, found 'password'"),
     (

@@ -21,6 +21,7 @@ def test_defaults() -> None:
             "type": "embedded",
             "data_directory": Path("data"),
             "listener": None,
+            "c_programs": False,
             "scripts": [],
             "authorities": "ignored",
             "max_message_length": 4_194_304,

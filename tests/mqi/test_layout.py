@@ -1,4 +1,4 @@
-"""The headers of the stand-in, the structures of the door and the packages agree on every offset and every number."""
+"""The headers of the stand-in, the structures of the bridge and the packages agree on every offset and every number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bridge.mq.embedded.server.capi import structures
+from bridge.mq.capi import structures
 from bridge.wire import cmqc
 from tests.mqi.conftest import environment
 from tests.mqi.layout import of_headers
@@ -36,7 +36,7 @@ def test_offsets(package: str) -> None:
     assert found["compared"] >= COMPARED[package]
 
 
-def test_offsets_of_the_door() -> None:
+def test_offsets_of_the_bridge() -> None:
     python = {}
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSD", "MQSRO", "MQSTS", "MQMD"):
         one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
@@ -45,8 +45,8 @@ def test_offsets_of_the_door() -> None:
     assert of_headers(BUILD / "inc", python) == python
 
 
-def test_versions_end_alike_in_library_and_door() -> None:
-    """The library says by its headers how long each version is; the door refuses any other length."""
+def test_versions_end_alike_in_library_and_bridge() -> None:
+    """The library says by its headers how long each version is; the bridge refuses any other length."""
     source = (ROOT / "tests" / "mqi" / "src" / "structures.c").read_text()
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
         one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")

@@ -29,6 +29,8 @@ class Waiting:
     retained: bool = False
     persistent: bool = True
     remote_queue: str = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+    put_time: float = 0.0
+    raw: bytes | None = None
     client_id: str = "c"
     expired: bool = False
 

@@ -64,6 +64,8 @@ class Queued:
     retained: bool = False
     persistent: bool = True
     remote_queue: str = "Q"
+    put_time: float = 0.0
+    raw: bytes | None = None
     client_id: str = CLIENT
     expired: bool = False
 

@@ -56,7 +56,7 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
 
     def watched(self: ApplicationProtocol, request: bytes) -> None:
         verb, *rest = msgspec.msgpack.decode(request)
-        if self._application is None or self._application.name != application:
+        if self._application is None or self._application.hconn.name != application:
             work(self, request)
             return
         singles = _singles(verb, rest)

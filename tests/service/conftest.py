@@ -42,6 +42,8 @@ class Queued:
     retained: bool = False
     persistent: bool = True
     remote_queue: str = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+    put_time: float = 0.0
+    raw: bytes | None = None
     expired: bool = False
 
 

@@ -38,7 +38,7 @@ TOGETHER = {
         "tests/acceptance/test_mq_to_mqtt.py",
         "tests/acceptance/test_mqtt_to_mq.py",
         "tests/acceptance/test_paho_clients.py",
-        "tests/acceptance/test_raw_sessions.py",
+        "tests/acceptance/test_raw_",
     ),
 }
 
@@ -46,6 +46,7 @@ TOGETHER = {
 LONGEST = (
     "spark",
     "tests/acceptance/test_lost_queue_manager.py",
+    "tests/acceptance/test_idle_queue_manager.py",
     "bridge ibmmq",
     "tests/acceptance/test_crash.py ibmmq",
     "bridge embedded",

@@ -6,6 +6,8 @@ import socket
 from collections import deque
 from typing import Self, TypeVar
 
+import pytest
+
 from bridge.wire.mqtt import (
     ByteOrder,
     Connack,
@@ -31,6 +33,8 @@ from tests.support.patience import PATIENCE
 
 P = TypeVar("P", bound=Packet)
 
+#: For tests that run on each protocol level.
+LEVELS = pytest.mark.parametrize("level", [3, 4], ids=["mqtt31", "mqtt311"])
 _PROTOCOL_NAMES = {3: "MQIsdp", 4: "MQTT"}
 
 

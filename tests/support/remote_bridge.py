@@ -24,7 +24,8 @@ NAME = "MQB1"
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
 _HOST = """
 queue_manager:
-  {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}, listener: {listener}}}
+  {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}, listener: {listener},
+    c_programs: true}}
 transmission_queue: HOST.XMITQ
 channels: []
 """

@@ -10,11 +10,12 @@ from typing import Any, Self
 
 import uvloop
 
+from bridge.mq.capi import frames
+from bridge.mq.capi.conversation import MqiConversation
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.capi import frames
 from bridge.mq.embedded.server.server import ApplicationServer
 from tests.support.patience import PATIENCE
 
@@ -46,7 +47,7 @@ class ServedQueueManager:
         self.itself.journal.dispatch = self._loop.call_soon_threadsafe
         if commands:
             CommandServer(self.itself).start()
-        self._server = ApplicationServer(self.itself, admission)
+        self._server = ApplicationServer(self.itself, admission, MqiConversation)
         self._done(self._server.listen(("127.0.0.1", 0) if tcp else None))
         self.port = self._server.port
 

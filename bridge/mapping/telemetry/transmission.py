@@ -24,6 +24,12 @@ class Transmission(Protocol):
     persistent: bool
     #: last eight bytes of MQMD.MsgId on the transmission queue, as a number
     msg_number: int
+    #: seconds since the epoch when it was put; 0.0 where the message itself has to say so
+    put_time: float
+
+    @property
+    def raw(self) -> bytes | None:
+        """Return the data as they lie on the transmission queue of IBM MQ, MQXQH included; None: there are parts only."""
 
     @property
     def expired(self) -> bool:

@@ -15,6 +15,7 @@ from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.server.conversation import Language
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
 from bridge.mq.embedded.storage.store import StoreError
@@ -28,7 +29,9 @@ log = logging.getLogger(__name__)
 class EmbeddedHost:
     """`bridge.mq.host.Host` that owns its queue manager."""
 
-    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, configuration: Configuration, loop: asyncio.AbstractEventLoop, language: Language | None = None
+    ) -> None:
         settings = configuration.queue_manager
         assert isinstance(settings, EmbeddedQueueManagerConfig)
         self._settings = settings
@@ -69,7 +72,7 @@ class EmbeddedHost:
         )
         listener = settings.listener
         admission = Admission(listener.channels, listener.password_file) if listener is not None else None
-        self._server = ApplicationServer(self.queue_manager, admission)
+        self._server = ApplicationServer(self.queue_manager, admission, language)
         CommandServer(self.queue_manager).start()
 
     def _run_script(self, path: Path) -> None:
@@ -92,12 +95,11 @@ class EmbeddedHost:
                 else " with the authorities of `nobody`",
             )
         try:
-            places = await self._server.listen((listener.address, listener.port) if listener else None)
+            return await self._server.listen(
+                (listener.address, listener.port) if listener else None, with_socket=self._settings.c_programs
+            )
         except OSError as error:
             raise HostError(f"MQ applications cannot be let in: {error}") from error
-        return [
-            f"MQ applications{' in C' if place.endswith('mqi.sock') else ''} connect at {place}" for place in places
-        ]
 
     def connect(self, purpose: str) -> Connection:
         return EmbeddedConnection(self.queue_manager)

@@ -57,6 +57,10 @@ class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
     following: StoredMessage | None = None
 
     @property
+    def raw(self) -> None:
+        """Return None: the message is held in its parts."""
+
+    @property
     def expired(self) -> bool:
         """Return whether the MQMD.Expiry of the message has run down."""
         return bool(self.expires_at) and time.time() >= self.expires_at

@@ -80,7 +80,7 @@ class QueueManager(Messages):
         self._next = (store.starts << 40) + 1
         self.journal = Journal(store, self.lock)
         self.journal.queues = self.queues.values
-        #: what is connected (`bridge.mq.embedded.verbs.application.Application`)
+        #: what is connected (`bridge.mq.embedded.verbs.hconn.Hconn`)
         self.applications: WeakSet[Any] = WeakSet()
         #: it is about to end: no new connections, and calls that ask to fail then do
         self.quiescing = False

@@ -32,8 +32,15 @@ class QueuedMessage(msgspec.Struct, eq=False):
     msg_number: int
     #: as it lies there, for the dead-letter queue
     got: Got
+    #: its MQMD says it
+    put_time: float = 0.0
     #: time.monotonic() when its MQMD.Expiry runs down: from then on the queue manager takes it away
     expires: float = math.inf
+
+    @property
+    def raw(self) -> bytes:
+        """Return the data as they lie on the transmission queue."""
+        return self.got.data
 
     @property
     def expired(self) -> bool:

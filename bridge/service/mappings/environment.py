@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Set
 
+from bridge.archive.mapping_recorder import MappingObserver
 from bridge.config import LinkConfig
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.errors import MQError
@@ -15,7 +16,6 @@ from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection
-from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -24,13 +24,15 @@ log = logging.getLogger(__name__)
 class MappingEnvironment:
     """The bridge as its mappings see it."""
 
-    def __init__(self, host: Host, owner: str, archive: Recorder | None = None) -> None:
+    def __init__(
+        self, host: Host, owner: str, observer: Callable[[str], MappingObserver] = lambda _mapping: MappingObserver()
+    ) -> None:
         """Set up what the mappings of the bridge share.
 
         `owner` tells the bridge from others on the same queue manager: the name of its transmission queue.
         """
-        #: what is told of each message that a mapping moves; None: nobody
-        self.archive = archive
+        #: returns, by the name of a mapping, what is told of each message that it moves
+        self.observer = observer
         self._host = host
         self.owner = owner
         self.queue_manager = host.name

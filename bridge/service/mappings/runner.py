@@ -90,7 +90,7 @@ class Runner(Worker[Never]):
         self._queue = ""
         #: loops cut
         self._cuts = 0
-        self._archive = environment.archive.mapping(name) if environment.archive is not None else None
+        self._observer = environment.observer(name)
 
     def leave_source(self) -> None:
         """End the mapping's subscription at the queue manager, if it has one. Not called while the thread runs."""
@@ -136,15 +136,16 @@ class Runner(Worker[Never]):
     def note(
         self, tally: Tally, item: Got | Received, outcome: Outcome, reason: str | None = None, to: str | None = None
     ) -> None:
-        """Note for the archive what becomes of a message, once the unit of work is committed."""
-        if self._archive is not None:
-            tally.fates.append((item, outcome, reason, to))
+        """Note for the mapping's observer what becomes of a message, once the unit of work is committed."""
+        tally.fates.append((item, outcome, reason, to))
 
-    def archive(self, tally: Tally) -> None:
-        """Tell the archive what was noted: it has come about."""
-        if self._archive is not None:
-            self._archive.settled(tally.fates, tally.began, self._queue)
-            tally.fates = []
+    def tell(self, tally: Tally) -> None:
+        """Tell the mapping's observer what was noted: it has come about."""
+        fates, tally.fates = tally.fates, []
+        try:
+            self._observer.settled(fates, tally.began, self._queue)
+        except Exception:
+            log.exception("mapping %s: its observer fails; messages go on", self.mapping)
 
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
@@ -293,5 +294,5 @@ class PuttingRunner(Runner, Generic[Item]):
             self._refusals.clear()
         self.status.state = State.RUNNING
         tally.settle(self.status)
-        self.archive(tally)
+        self.tell(tally)
         self._producer.committed()

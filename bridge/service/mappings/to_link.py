@@ -147,7 +147,7 @@ class ToLinkRunner(LinkRunner):
         except LinkLost:
             for item, publication in taken:
                 self.note(tally, item, Outcome.DISCARDED, LINK_LOST, publication.topic)
-            self.archive(tally)
+            self.tell(tally)
             raise
         self.status.moved += len(taken) - len(refusals)
         for refusal in refusals.values():
@@ -155,7 +155,7 @@ class ToLinkRunner(LinkRunner):
         for index, (item, publication) in enumerate(taken):
             outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
             self.note(tally, item, outcome, why, publication.topic)
-        self.archive(tally)
+        self.tell(tally)
 
     def commit(self, connection: Connection, tally: Tally) -> None:
         """Commit the unit of work: what was taken is done with."""
@@ -168,7 +168,7 @@ class ToLinkRunner(LinkRunner):
         self._consumer.ended()
         self.status.state = State.RUNNING
         tally.settle(self.status)
-        self.archive(tally)
+        self.tell(tally)
 
     def deliver(
         self,

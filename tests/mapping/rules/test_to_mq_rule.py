@@ -10,53 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.config.mapping import ToMqMapping
-from bridge.mapping.envelope import publication_of
 from bridge.mapping.hops import hops_folder
-from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
+from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mapping.rules.errors import RuleError
-from bridge.mapping.rules.rule import ToMqRule, rule_of
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mapping.telemetry.to_topic import message_of, received_message
-from bridge.wire.mq import MQMD, RFH2, decode_chain, encode_rfh2
+from bridge.wire.mq import MQMD, decode_chain, encode_rfh2
 from bridge.wire.mqtt import Publish
-
-TOPIC = "plant/line1/x/temp/max"
-
-
-def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqRule:
-    data = {"from": {"mqtt": "plant/{line}/+/{metric...}"}, "to": {"queue": "Q"}, "attributes": attributes or {}} | more
-    made = rule_of("m1", ToMqMapping.model_validate(data), "QM1")
-    assert isinstance(made, ToMqRule)
-    return made
-
-
-def publication(**fields: Any) -> Publication:
-    standard: dict[str, Any] = {
-        "topic": TOPIC, "payload": b"21.5", "qos": 1, "message_id": 10, "client_id": "dev-1", "user": b"operator"
-    }  # fmt: skip
-    return Publication(**(standard | fields))
-
-
-def mapped(made: ToMqRule, **fields: Any) -> MappedMessage:
-    found = made.map(publication(**fields))
-    assert found is not None
-    return found
-
-
-def header(message: MappedMessage) -> RFH2:
-    (found,) = decode_chain(b"MQHRF2", 546, 1208, message.message.data).headers
-    assert isinstance(found, RFH2)
-    return found
+from tests.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, header, mapped, publication, rule
 
 
 def body(message: MappedMessage) -> bytes:
     return decode_chain(b"MQHRF2", 546, 1208, message.message.data).body
-
-
-def folders(message: MappedMessage) -> dict[str, dict[str, Any]]:
-    return {folder.name: dict(folder.content) for folder in header(message).folders}
 
 
 def without_hops(message: MappedMessage) -> bytes:
@@ -66,9 +31,6 @@ def without_hops(message: MappedMessage) -> bytes:
 
 
 # The standard profile -------------------------------------------------------------------------------------------------
-
-TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
-CLIENT_ID = TEXT.filter(bool)
 
 
 @given(st.integers(0, 2), st.booleans(), CLIENT_ID, TEXT, st.binary(max_size=50), st.integers(1, 65535))
@@ -122,7 +84,7 @@ def test_source_filter() -> None:
     assert rule().source_filter == "plant/+/+/#"
 
 
-# Each attribute: the fields of the MQMD that it changes ------------------------------------------------------------------
+# Each attribute: the fields of the MQMD that it changes ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +131,7 @@ def test_descriptor(attributes: dict[str, Any], fields: dict[str, Any], expected
     assert mapped(rule(attributes), **fields).message.md == msgspec.structs.replace(standard, **expected)
 
 
-# Each attribute: the folders that it changes -----------------------------------------------------------------------------
+# Each attribute: the folders that it changes --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,7 +195,7 @@ def test_without_an_rfh2_properties_say_the_same() -> None:
     }
 
 
-# Retained ---------------------------------------------------------------------------------------------------------------
+# Retained -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("payload", [b"on", b""], ids=["payload", "empty"])
@@ -251,7 +213,7 @@ def test_retained(retained: str, result: bool | None, published: bool, payload: 
     assert folders(to_queue)["mqps"] == ({"Top": TOPIC, "Ret": True} if expected else {"Top": TOPIC})
 
 
-# Payload ----------------------------------------------------------------------------------------------------------------
+# Payload --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -283,7 +245,7 @@ def test_what_clears_a_topic_has_nothing_to_convert(type_: str) -> None:
     assert found.clear and body(found) == b""
 
 
-# Destinations -----------------------------------------------------------------------------------------------------------
+# Destinations ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -355,58 +317,3 @@ def test_a_mapping_that_is_no_rule_says_where_and_why(changes: dict[str, Any], w
         rule(**changes)
     assert raised.value.where == where
     assert str(raised.value).startswith(f"{where}: ")
-
-
-# And back ---------------------------------------------------------------------------------------------------------------
-
-NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
-
-
-@given(st.dictionaries(NAME, TEXT, max_size=4), st.binary(max_size=30), TEXT, TEXT, st.integers(0, 2), CLIENT_ID)
-def test_nothing_of_a_publication_is_lost_on_a_queue(
-    properties: dict[str, str], data: bytes, response_topic: str, content_type: str, qos: int, client_id: str
-) -> None:
-    sent = publication(
-        properties=properties, correlation_data=data, response_topic=response_topic, content_type=content_type,
-        qos=qos, message_id=7 if qos else 0, client_id=client_id, expiry=12.5, retain=True,
-    )  # fmt: skip
-    found = rule().map(sent)
-    assert found is not None
-    assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
-
-
-def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
-    sent = publication(properties={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c")
-    found = message_of(sent)
-    assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
-    assert publication_of(found.message, topic=TOPIC, retained=True) == sent
-    assert publication_of(received_message(sent)) == sent
-
-
-REQUESTS: dict[str, Any] = {
-    "to": {"queue": "Q", "requests_queue": "KEPT"},
-    "attributes": {"reply_to_queue": "ANSWERS", "expiry": 60, "properties": {"site": "north"}},
-}
-
-
-@pytest.mark.parametrize("data", [b"", b"7", b"x" * 25])
-def test_of_a_request_is_kept_where_its_answer_goes(data: bytes) -> None:
-    """The answer is known by the MsgId, which it has as its CorrelId, whichever of the two its program copies."""
-    found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
-    md = found.message.md
-    assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
-    assert found.kept is not None and found.kept.queue == "KEPT"
-    assert (found.kept.message.md.Expiry, found.kept.message.md.Persistence) == (600, 1)
-    (kept,) = decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).headers
-    assert isinstance(kept, RFH2)
-    assert folders(found)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
-    assert publication_of(found.kept.message).response_topic == "clients/1"
-    assert publication_of(found.kept.message).correlation_data == data
-    assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
-
-
-def test_nothing_is_kept_of_what_asks_for_no_answer() -> None:
-    found = mapped(rule(**REQUESTS), correlation_data=b"7")
-    assert found.kept is None
-    assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")
-    assert mapped(rule({"reply_to_queue": "ANSWERS"}), response_topic="clients/1").kept is None

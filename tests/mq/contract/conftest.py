@@ -257,6 +257,12 @@ def refused() -> Callable[[int], AbstractContextManager[None]]:
     return expected
 
 
+@pytest.fixture
+def root(mq):
+    """A topic string that no other test uses."""
+    return mq.name("news")
+
+
 # The contract of `bridge.mq.backend.Backend` -------------------------------------------------------------------------
 
 

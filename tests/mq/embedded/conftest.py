@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.mq.embedded.service import Service, Started
 
 
 class Manager:
@@ -76,3 +79,27 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     manager = Manager(tmp_path)
     yield manager
     manager.close()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Started:
+    """Starts a service on a queue manager; each call is a start on the same data."""
+
+    @asynccontextmanager
+    async def once(*, script: str = "") -> AsyncIterator[Service]:
+        queue_manager = QueueManager("MQB1", tmp_path)
+        try:
+            prepare(queue_manager)
+            if script:
+                for response in EmbeddedConnection(queue_manager).command(script):
+                    assert response.ok, response.message
+            service = await Service(queue_manager).start()
+            yield service
+            await service.flush()
+            await service.stop()
+        finally:
+            # The loop does not wait for the journal any more: what it still has to say is said on its own thread.
+            queue_manager.journal.dispatch = lambda call: call()
+            queue_manager.close()
+
+    return once

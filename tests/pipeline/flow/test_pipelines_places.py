@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.capi import frames
+from bridge.mq.capi import frames
 from bridge.pipeline.mq.browsing import managed_queue
 from tests.pipeline.cluster import cluster
 from tests.pipeline.conftest import ROOT

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.mq.embedded.server.capi import frames
+from bridge.mq.capi import frames
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing

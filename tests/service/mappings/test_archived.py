@@ -43,7 +43,8 @@ class Archive:
 
 @pytest.fixture
 def archive(scene: Scene) -> Archive:
-    scene.environment.archive = made = Archive()  # type: ignore[assignment]
+    made = Archive()
+    scene.environment.observer = made.mapping
     return made
 
 

@@ -11,8 +11,8 @@ from bridge.mq.embedded.mqsc.filter import is_named
 from bridge.mq.embedded.pcf.inquiry import Attributes, inquire
 from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.verbs.application import Application
-from bridge.mq.embedded.verbs.handles import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
+from bridge.mq.embedded.verbs.handle import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
+from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter
 
@@ -52,7 +52,7 @@ class StatusCommands:
             cmqcfc.MQCMD_RESET_Q_STATS: self._reset,
         }
 
-    def _applications(self) -> list[Application]:
+    def _applications(self) -> list[Hconn]:
         return sorted(self._queue_manager.applications, key=lambda one: one.connection_id)
 
     # Queues ----------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class StatusCommands:
         )
 
     @staticmethod
-    def _describe(applications: Iterable[Application], kind: int) -> Iterator[Attributes]:
+    def _describe(applications: Iterable[Hconn], kind: int) -> Iterator[Attributes]:
         """Yield the attributes of connections, or of their handles, or both."""
         for application in applications:
             if kind != cmqcfc.MQIACF_CONN_INFO_HANDLE:
@@ -227,7 +227,7 @@ def _opened(handle: Handle) -> tuple[str, int, int]:
     return handle.name, types.get(handle.kind, cmqc.MQOT_Q), handle.options
 
 
-def _owner(application: Application) -> tuple[PCFParameter, ...]:
+def _owner(application: Hconn) -> tuple[PCFParameter, ...]:
     """Return the parameters of a connection's owner. Applications of other processes come through this one."""
     return (
         MQCFBS(cmqcfc.MQBACF_CONNECTION_ID, application.connection_id),

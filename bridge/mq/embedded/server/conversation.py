@@ -46,6 +46,25 @@ class Server(Protocol):
     def discard(self, connection: Conversation) -> None: ...
 
 
+class Language(Protocol):
+    """A class of conversations besides the server's own, which it is given: programs in C have one."""
+
+    @property
+    def SPEAKERS(self) -> str:
+        """Who speaks it."""
+
+    @property
+    def SOCKET_NAME(self) -> str:
+        """Its socket, in the queue manager's data directory."""
+
+    @property
+    def GREETING(self) -> bytes:
+        """How each connection begins: with a first byte that is larger than that of any MessagePack frame."""
+
+    def __call__(self, server: Server, /) -> Conversation:
+        """Return the conversation for a new connection."""
+
+
 class Malformed(Exception):
     """The bytes are no request: the other side does not speak this language."""
 

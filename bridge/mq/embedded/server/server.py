@@ -1,4 +1,4 @@
-"""The embedded queue manager's door for other processes: MQ connections over Unix sockets, and TCP where configured."""
+"""MQ connections of other processes to the embedded queue manager: over Unix sockets, and TCP where configured."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.capi import frames
-from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation, Malformed
+from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation, Language, Malformed
 from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.errors import MQError
@@ -30,11 +29,14 @@ QUIESCE_TIME = 2.0
 
 
 class ApplicationServer:
-    """Accepts MQ connections of other processes: of this package's programs, and of C programs (`mqi`)."""
+    """Accepts MQ connections of other processes: of this package's programs, and of those that speak `language`."""
 
-    def __init__(self, queue_manager: QueueManager, admission: Admission | None = None) -> None:
+    def __init__(
+        self, queue_manager: QueueManager, admission: Admission | None = None, language: Language | None = None
+    ) -> None:
         self.queue_manager = queue_manager
         self.admission = admission or Admission()
+        self._language = language
         self.connections: set[Conversation] = set()
         #: a connection has ended
         self._gone = asyncio.Event()
@@ -43,19 +45,24 @@ class ApplicationServer:
         #: TCP port listened on, 0 when none
         self.port = 0
 
-    async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
-        """Listen on the sockets in the data directory, and on a TCP address; returns where, as text."""
-        loop = asyncio.get_running_loop()
-        places = [
-            await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self)),
-            await self._listen_at(frames.SOCKET_NAME, lambda: _for_programs_in_c(self)),
-        ]
+    async def listen(self, address: tuple[str, int] | None = None, *, with_socket: bool = True) -> list[str]:
+        """Listen on a socket in the data directory and on a TCP address; returns a line for each: who connects where.
+
+        `with_socket` says whether the language has a socket of its own there too.
+        """
+        language = self._language
+        place = await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self))
+        lines = [f"MQ applications connect at {place}"]
+        if language is not None and with_socket:
+            place = await self._listen_at(language.SOCKET_NAME, lambda: language(self))
+            lines.append(f"{language.SPEAKERS} connect at {place}")
         if address is not None:
-            server = await loop.create_server(lambda: _Doorkeeper(self), *address)
+            accept = (lambda: ApplicationProtocol(self)) if language is None else (lambda: _FirstByte(self, language))
+            server = await asyncio.get_running_loop().create_server(accept, *address)
             self._servers.append(server)
             host, self.port = server.sockets[0].getsockname()[:2]
-            places.append(f"{host}:{self.port}")
-        return places
+            lines.append(f"MQ applications connect at {host}:{self.port}")
+        return lines
 
     async def _listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
         path = self.queue_manager.data_directory / name
@@ -99,18 +106,12 @@ class ApplicationServer:
                 path.unlink()
 
 
-def _for_programs_in_c(server: ApplicationServer) -> Conversation:
-    # Imported for the first of them: few bridges have any.
-    from bridge.mq.embedded.server.capi.door import MqiConversation
+class _FirstByte(asyncio.Protocol):
+    """Finds out by the first byte of a TCP connection whether it speaks MessagePack or `language`."""
 
-    return MqiConversation(server)
-
-
-class _Doorkeeper(asyncio.Protocol):
-    """Finds out by the first bytes of a TCP connection which language it speaks."""
-
-    def __init__(self, server: ApplicationServer) -> None:
+    def __init__(self, server: ApplicationServer, language: Language) -> None:
         self._server = server
+        self._language = language
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -124,8 +125,8 @@ class _Doorkeeper(asyncio.Protocol):
         assert self._transport is not None
         self._timer.cancel()
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
-        mqi = data[0] == frames.GREETING[0]
-        conversation = _for_programs_in_c(self._server) if mqi else ApplicationProtocol(self._server)
+        other = data[0] == self._language.GREETING[0]
+        conversation = self._language(self._server) if other else ApplicationProtocol(self._server)
         self._transport.set_protocol(conversation)
         conversation.connection_made(self._transport)
         conversation.data_received(data)

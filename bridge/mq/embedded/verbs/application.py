@@ -1,4 +1,4 @@
-"""An application at the embedded queue manager: its handles, its unit of work, and the verbs, none of which waits.
+"""An application at the embedded queue manager: the verbs over its connection handle, none of which waits.
 
 A verb that must not answer before its work is on disk returns a unit along with its result; whoever called submits the
 unit to the journal and answers when it has ended. `connection` does so for threads, `server` for other processes.
@@ -6,49 +6,103 @@ unit to the journal and answers when it has ended. `connection` does so for thre
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from bridge.mapping.message import Message
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handles import SubscriptionHandle
-from bridge.mq.embedded.verbs.mqget import Retrieval
-from bridge.mq.embedded.verbs.mqinq import Inquiry
-from bridge.mq.embedded.verbs.mqopen import Opening
-from bridge.mq.embedded.verbs.mqput import Putting
-from bridge.mq.embedded.verbs.mqsub import Subscribing
+from bridge.mq.embedded.verbs.mqclose import mqclose, unfinished
+from bridge.mq.embedded.verbs.mqcmit import mqback, mqcmit
+from bridge.mq.embedded.verbs.mqconn import mqconn, mqdisc
+from bridge.mq.embedded.verbs.mqget import mqget
+from bridge.mq.embedded.verbs.mqinq import mqinq, mqset
+from bridge.mq.embedded.verbs.mqopen import mqopen
+from bridge.mq.embedded.verbs.mqput import mqput, mqput1
+from bridge.mq.embedded.verbs.mqstat import mqstat
+from bridge.mq.embedded.verbs.mqsub import mqsub, mqsubrq
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, GetOptions, Got, Property
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 
-class Application(Opening, Putting, Retrieval, Subscribing, Inquiry):
+class Application:
     """One connection to the embedded queue manager. Call its verbs with the queue manager's lock held."""
 
-    def check_administrator(self, command: str) -> None:
-        """Check that the connected user may run commands. Raises MQError."""
-        if self.queue_manager.authorization is not None:
-            self.queue_manager.authorization.administering(self.asked, command)
+    __slots__ = ("hconn",)
 
-    def commit(self) -> Unit | None:
-        """Do MQCMIT: return the unit of work to submit, None when nothing was done."""
-        unit, self._unit = self._unit, None
-        return unit
-
-    def backout(self) -> None:
-        """Do MQBACK."""
-        unit, self._unit = self._unit, None
-        if unit is not None:
-            self.queue_manager.back_out(unit)
+    def __init__(self, queue_manager: QueueManager, name: str, user: str = "", asked: str | None = None) -> None:
+        self.hconn = mqconn(queue_manager, name, user, asked)
 
     def disconnect(self, *, commit: bool) -> list[Unit]:
-        """Do MQDISC, or end the connection with its process; return the units of work to submit.
+        return mqdisc(self.hconn, commit=commit)
 
-        At the end of a process `commit` is False: the connection's unit of work is backed out.
-        """
-        self.queue_manager.applications.discard(self)
-        units = []
-        if commit:
-            if (unit := self.commit()) is not None:
-                units.append(unit)
-        else:
-            self.backout()
-        # Subscriptions first: their destinations may be dynamic queues, which go with their handles.
-        for number in sorted(self._handles, key=lambda one: not isinstance(self._handles[one], SubscriptionHandle)):
-            unit = self.close(number)
-            if unit is not None:
-                units.append(unit)
-        return units
+    # Objects ---------------------------------------------------------------------------------------------------------
+
+    def open(self, od: MQOD, options: int) -> int:
+        return mqopen(self.hconn, od, options)
+
+    def close(self, hobj: int, options: int = cmqc.MQCO_NONE) -> Unit | None:
+        return mqclose(self.hconn, hobj, options)
+
+    def unfinished(self, hobj: int) -> int:
+        return unfinished(self.hconn, hobj)
+
+    def inquire(self, hobj: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        return mqinq(self.hconn, hobj, selectors)
+
+    def set(self, hobj: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
+        return mqset(self.hconn, hobj, selectors, ints, chars)
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def put(
+        self, hobj: int, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()
+    ) -> tuple[MQMD, Unit | None]:
+        return mqput(self.hconn, hobj, message, options, properties)
+
+    def put1(
+        self, od: MQOD, message: Message, options: int | MQPMO, properties: Sequence[Property] = ()
+    ) -> tuple[MQMD, Unit | None]:
+        return mqput1(self.hconn, od, message, options, properties)
+
+    def put_failed(self, reason: int) -> None:
+        """Note that an asynchronous put failed before it came to its target, or with the unit of work that it was."""
+        self.hconn.outcomes.failed(reason)
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        return mqstat(self.hconn, type)
+
+    def get(self, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
+        return mqget(self.hconn, hobj, options)
+
+    def queue_of(self, hobj: int) -> Queue:
+        """Return the queue of a handle, where a waiting get waits. Raises MQError."""
+        return self.hconn.find_queue(hobj).queue
+
+    # Publish/subscribe -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:
+        return mqsub(self.hconn, sd, hobj)
+
+    def subscription_request(
+        self, hobj: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> tuple[int, Unit]:
+        return mqsubrq(self.hconn, hobj, action, options)
+
+    # The unit of work ------------------------------------------------------------------------------------------------
+
+    def commit(self) -> Unit | None:
+        return mqcmit(self.hconn)
+
+    def backout(self) -> None:
+        mqback(self.hconn)
+
+    @property
+    def in_unit_of_work(self) -> bool:
+        return self.hconn.in_unit_of_work
+
+    # Commands --------------------------------------------------------------------------------------------------------
+
+    def check_administrator(self, command: str) -> None:
+        self.hconn.check_administrator(command)

@@ -9,11 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+import msgspec
+
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mq.batch import Seen, glance, got_each, got_many, looked_many, put_each, took_each
+from bridge.mq.batch import GLANCE, Seen, following, glance, got_each, got_many, looked_many, put_each, took_each
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.application import Application
+from bridge.mq.embedded.verbs.browse import release_lock
+from bridge.mq.embedded.verbs.candidates import candidates
+from bridge.mq.embedded.verbs.get_options import BROWSES, matching
+from bridge.mq.embedded.verbs.get_result import get_result, manner_of
+from bridge.mq.embedded.verbs.hconn import Hconn
+from bridge.mq.embedded.verbs.mqget import ready_handle, take
+from bridge.mq.embedded.verbs.rendering import OPTIONS as PROPERTIES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got
 from bridge.wire import cmqc
@@ -24,6 +33,18 @@ _MESSAGES: Final = 1_000
 _GLANCES: Final = 4_000
 _SIZE: Final = 4 * 1024 * 1024
 _SECONDS: Final = 0.02
+#: Options with which a browse leaves nothing behind but its cursor: browses in a row are one walk along the queue.
+_WALK: Final = (
+    cmqc.MQGMO_BROWSE_FIRST
+    | cmqc.MQGMO_BROWSE_NEXT
+    | cmqc.MQGMO_NO_SYNCPOINT
+    | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+    | sum(PROPERTIES)
+)
+#: Options with which a get does nothing but take the message.
+_TAKE: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | GLANCE
 
 Result = TypeVar("Result")
 
@@ -33,7 +54,7 @@ def get_many(
 ) -> tuple[list[Got], Unit | None]:
     """Get messages; return them, and the unit of work to submit. Raises MQError."""
     messages, size = min(messages, _MESSAGES), min(size, _SIZE)
-    if (found := application.browse_many(handle, options, messages, size, _until())) is not None:
+    if (found := _browse_many(application.hconn, handle, options, messages, size, _until())) is not None:
         return found, None
     return _Verbs(application).done(lambda verbs: got_many(verbs.get, handle, options, messages, size))
 
@@ -51,7 +72,7 @@ def look_many(
 ) -> tuple[list[Seen], Unit | None]:
     """Look at the messages that are there; return them, and the unit of work to submit. Raises MQError."""
     messages, options = min(messages, _GLANCES), glance(options)
-    if (found := application.look_many(handle, options, messages, _until())) is not None:
+    if (found := _look_many(application.hconn, handle, options, messages, _until())) is not None:
         return found, None
     return _Verbs(application).done(lambda verbs: looked_many(verbs.get, handle, options, messages))
 
@@ -63,7 +84,7 @@ def take_each(
     msg_ids, options = msg_ids[:_GLANCES], glance(options)
     unit = Unit()
     try:
-        found = application.take_each(handle, options, msg_ids, _until(), unit)
+        found = _take_each(application.hconn, handle, options, msg_ids, _until(), unit)
     except BaseException:
         undo(unit)
         raise
@@ -80,6 +101,111 @@ def put_many(application: Application, puts: Sequence[tuple[int, Message, int]])
 def _until() -> float:
     """Return the time when a batch that begins now ends."""
     return time.monotonic() + _SECONDS
+
+
+# Verbs in a row, the options of which are looked at once ---------------------------------------------------------------
+
+
+def _browse_many(
+    hconn: Hconn, hobj: int, options: GetOptions, messages: int, size: int, until: float
+) -> list[Got] | None:
+    """Browse up to so many messages or bytes, or to time.monotonic() `until`.
+
+    Returns None where options ask for more. Raises MQError as the first browse does.
+    """
+    if options.Options & ~_WALK or not options.Options & BROWSES:
+        return None
+    handle = ready_handle(hconn, hobj, options)
+    how = manner_of(handle, options)
+    found: list[Got] = []
+    for stored in candidates(hconn, handle, options):
+        try:
+            got = get_result(hconn, handle, [stored], options, how)
+        except MQError:
+            if not found:
+                raise
+            break
+        if not found:
+            release_lock(handle)
+            options = following(options)
+        handle.cursor = stored
+        found.append(got)
+        size -= len(got.data)
+        if len(found) >= messages or size <= 0 or time.monotonic() > until:
+            break
+    if not found:
+        raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
+    return found
+
+
+def _look_many(hconn: Hconn, hobj: int, options: GetOptions, messages: int, until: float) -> list[Seen] | None:
+    """Browse as `_browse_many` does, for those who want no data; `options` are a glance's."""
+    if options.Options & ~_WALK or not options.Options & BROWSES:
+        return None
+    handle = ready_handle(hconn, hobj, options)
+    how = manner_of(handle, options)
+    appearance = hconn.queue_manager.appearance
+    transmission = handle.queue.is_transmission
+    found: list[Seen] = []
+    stored = None
+    for stored in candidates(hconn, handle, options):
+        message = stored.message
+        if transmission or not isinstance(message, Message) or message.md.Format == cmqc.MQFMT_RF_HEADER_2:
+            got = get_result(hconn, handle, [stored], options, how)
+            msg_id, length = got.md.MsgId, got.DataLength
+        else:  # properties that are not wanted would be all that stands in front of the data
+            msg_id, length = appearance.msg_id(stored), len(message.data)
+        found.append(Seen(msg_id, stored.expires_at > 0, length))
+        if len(found) >= messages or time.monotonic() > until:
+            break
+    if stored is None:
+        raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
+    release_lock(handle)
+    handle.cursor = stored
+    return found
+
+
+def _take_each(
+    hconn: Hconn, hobj: int, options: GetOptions, msg_ids: Sequence[bytes], until: float, unit: Unit
+) -> list[bool] | None:
+    """Get messages by MsgId for those who want no data; return whether each was there.
+
+    Returns None where options ask for more. `options` are a glance's. What is got outside syncpoint is left to `unit`.
+    Raises MQError as the first get does.
+    """
+    if options.Options & ~_TAKE or options.MatchOptions != cmqc.MQMO_MATCH_MSG_ID:
+        return None
+    handle = ready_handle(hconn, hobj, options)
+    if handle.options & cmqc.MQOO_SAVE_ALL_CONTEXT:
+        return None
+    manner_of(handle, options)
+    syncpoint = bool(options.Options & cmqc.MQGMO_SYNCPOINT)
+    wanted = msgspec.structs.replace(options)
+    anything = msgspec.structs.replace(options, MatchOptions=cmqc.MQMO_NONE)
+    found: list[bool] = []
+    # Mostly the messages come in the order of the queue: then the first of it is the one.
+    first = next(rest := candidates(hconn, handle, anything), None)
+    for msg_id in msg_ids:
+        if found and time.monotonic() > until:
+            break
+        wanted.MsgId = msg_id
+        has_it = matching(hconn.queue_manager.appearance, wanted)
+        is_first = first is not None and (has_it is None or has_it(first))
+        stored = first if is_first else next(candidates(hconn, handle, wanted), None)
+        if stored is not None:
+            if syncpoint:
+                try:
+                    unit = hconn.unit_of_work()
+                except MQError:
+                    if not found:
+                        raise
+                    break
+            take(hconn, handle, (stored,), unit)
+            if not is_first:
+                rest = candidates(hconn, handle, anything)
+            first = next(rest, None)
+        found.append(stored is not None)
+    return found
 
 
 class _Verbs:

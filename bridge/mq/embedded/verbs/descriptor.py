@@ -1,12 +1,13 @@
 """What a put checks of an MQMD, and the context that it gives to a message.
 
 Source: IBM MQ documentation, "MQMD - Message descriptor"; "Message context" for identity (UserIdentifier, AccountingToken,
-ApplIdentityData) and origin (PutApplType, PutApplName, PutDate, PutTime, ApplOriginData).
+ApplIdentityData) and origin (PutApplType, PutApplName, PutDate, PutTime, ApplOriginData). What the queue manager adds is
+in `completion`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridge.mq.embedded.report import REQUESTED, check_report
 from bridge.mq.errors import MQError
@@ -86,3 +87,16 @@ def copied(names: tuple[str, ...], source: MQMD) -> dict[str, Any]:
 def blank(names: tuple[str, ...]) -> dict[str, Any]:
     """Return context fields that say nothing."""
     return copied(names, _BLANK)
+
+
+class Completed(NamedTuple):
+    """An MQMD as an application gave it with which options, and as the queue manager completed it."""
+
+    given: MQMD
+    options: int
+    #: of the queue manager
+    ccsid: str | int
+    md: MQMD
+    application: str | None
+    #: MQRC_NONE, or that of a warning
+    reason: int

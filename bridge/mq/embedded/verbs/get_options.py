@@ -10,7 +10,7 @@ from functools import lru_cache
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.selector.selection import Selection
-from bridge.mq.embedded.verbs.handles import INPUT, QueueHandle
+from bridge.mq.embedded.verbs.handle import INPUT, QueueHandle
 from bridge.mq.embedded.verbs.rendering import OPTIONS as _PROPERTIES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions

@@ -14,7 +14,8 @@ from bridge.mq.embedded.attributes import AttributeRefused, Value, read
 from bridge.mq.embedded.mqsc.definitions import Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handles import DefinitionHandle, Handles, QueueHandle
+from bridge.mq.embedded.verbs.handle import DefinitionHandle, QueueHandle
+from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 
@@ -41,91 +42,92 @@ def _is_integer(selector: int) -> bool:
     raise MQError(cmqc.MQRC_SELECTOR_ERROR, f"selector {selector}")
 
 
-class Inquiry(Handles):
-    """The verbs that ask for attributes and set them."""
+def _object(hconn: Hconn, hobj: int) -> tuple[str, str, int]:
+    """Return kind, name and open options of the object that a handle is for."""
+    handle = hconn.find(hobj)
+    if isinstance(handle, DefinitionHandle):
+        return handle.kind, handle.name, handle.options
+    if isinstance(handle, QueueHandle):
+        name = handle.destination.name if handle.kind != "QLOCAL" else handle.queue.name
+        return handle.kind, name, handle.options
+    raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
 
-    def _object(self, number: int) -> tuple[str, str, int]:
-        """Return kind, name and open options of the object that a handle is for."""
-        handle = self._find(number)
-        if isinstance(handle, DefinitionHandle):
-            return handle.kind, handle.name, handle.options
-        if isinstance(handle, QueueHandle):
-            name = handle.destination.name if handle.kind != "QLOCAL" else handle.queue.name
-            return handle.kind, name, handle.options
-        raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
 
-    def inquire(self, number: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        """Do MQINQ: return values of the MQIA_ and of the MQCA_ selectors; texts are as long as the attribute is."""
-        kind, name, options = self._object(number)
-        if not options & cmqc.MQOO_INQUIRE:
-            raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INQUIRE, "open it with MQOO_INQUIRE")
-        if len(selectors) > _MAX_SELECTORS:
-            raise MQError(cmqc.MQRC_SELECTOR_LIMIT_EXCEEDED, f"{len(selectors)} selectors")
-        shown = self._shown(kind, name)
-        ints: list[int] = []
-        chars: list[str] = []
-        for selector in selectors:
-            integer = _is_integer(selector)
-            one = attribute(kind, selector)
-            value = shown.get(one.keyword, one.fixed) if one is not None else None
-            if one is None or value is None:
-                detail = f"{kind} has no attribute {selector}"
-                raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, detail, cmqc.MQCC_WARNING)
-            if integer:
-                ints.append(one.integer(value))
-            else:
-                chars.append(one.characters(value).decode(errors="replace"))
-        return ints, chars
-
-    def _shown(self, kind: str, name: str) -> dict[str, Value]:
-        """Return the attributes of an object, by MQSC keyword."""
-        for shown in Display(self.queue_manager).objects(kind, name):
-            if shown.get("TYPE", kind) == kind:
-                return shown
-        raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
-
-    def set(self, number: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
-        """Do MQSET: return the unit of work to submit, None when nothing changes."""
-        kind, name, options = self._object(number)
-        if not options & cmqc.MQOO_SET:
-            raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")
-        remaining_ints, remaining_chars = list(ints), list(chars)
-        given: dict[str, Value] = {}
-        for selector in selectors:
-            integer = _is_integer(selector)
-            reason = _SETTABLE.get(selector)
-            one = attribute(kind, selector)
-            if reason is None:
-                raise MQError(cmqc.MQRC_SELECTOR_ERROR, f"attribute {selector} is not set by MQSET")
-            if one is None:
-                raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, f"{kind} has no attribute {selector}")
-            rest: list[int] | list[str] = remaining_ints if integer else remaining_chars
-            if not rest:
-                too_few = cmqc.MQRC_INT_ATTR_COUNT_ERROR if integer else cmqc.MQRC_CHAR_ATTR_LENGTH_ERROR
-                raise MQError(too_few, f"no value for attribute {selector}")
-            value = rest.pop(0)
-            try:
-                text = one.word(value) if isinstance(value, int) else value
-                given[one.keyword] = read(kind, one.keyword, text)
-            except AttributeRefused as error:
-                raise MQError(reason, str(error)) from error
-        return self._change(kind, name, given)
-
-    def _change(self, kind: str, name: str, given: dict[str, Value]) -> Unit | None:
-        queue_manager = self.queue_manager
-        if kind == "QLOCAL":
-            queue = queue_manager.queues.get(name)
-            old = queue.attributes if queue is not None else None
+def mqinq(hconn: Hconn, hobj: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Return values of the MQIA_ and of the MQCA_ selectors; texts are as long as the attribute is. Raises MQError."""
+    kind, name, options = _object(hconn, hobj)
+    if not options & cmqc.MQOO_INQUIRE:
+        raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INQUIRE, "open it with MQOO_INQUIRE")
+    if len(selectors) > _MAX_SELECTORS:
+        raise MQError(cmqc.MQRC_SELECTOR_LIMIT_EXCEEDED, f"{len(selectors)} selectors")
+    shown = _shown(hconn, kind, name)
+    ints: list[int] = []
+    chars: list[str] = []
+    for selector in selectors:
+        integer = _is_integer(selector)
+        one = attribute(kind, selector)
+        value = shown.get(one.keyword, one.fixed) if one is not None else None
+        if one is None or value is None:
+            detail = f"{kind} has no attribute {selector}"
+            raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, detail, cmqc.MQCC_WARNING)
+        if integer:
+            ints.append(one.integer(value))
         else:
-            old = (queue_manager.aliases if kind == "QALIAS" else queue_manager.remotes).get(name)
-        if old is None:
-            raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
-        attributes = old | given
-        if attributes == old:
-            return None
-        unit = Unit()
-        if not (kind == "QLOCAL" and queue_manager.queues[name].temporary):
-            unit.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
-        definitions = Definitions(queue_manager)
-        unit.effects.append(lambda: definitions.install(kind, name, attributes))
-        return unit
+            chars.append(one.characters(value).decode(errors="replace"))
+    return ints, chars
+
+
+def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
+    """Return the attributes of an object, by MQSC keyword."""
+    for shown in Display(hconn.queue_manager).objects(kind, name):
+        if shown.get("TYPE", kind) == kind:
+            return shown
+    raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
+
+
+def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
+    """Set attributes; return the unit of work to submit, None when nothing changes. Raises MQError."""
+    kind, name, options = _object(hconn, hobj)
+    if not options & cmqc.MQOO_SET:
+        raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")
+    remaining_ints, remaining_chars = list(ints), list(chars)
+    given: dict[str, Value] = {}
+    for selector in selectors:
+        integer = _is_integer(selector)
+        reason = _SETTABLE.get(selector)
+        one = attribute(kind, selector)
+        if reason is None:
+            raise MQError(cmqc.MQRC_SELECTOR_ERROR, f"attribute {selector} is not set by MQSET")
+        if one is None:
+            raise MQError(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE, f"{kind} has no attribute {selector}")
+        rest: list[int] | list[str] = remaining_ints if integer else remaining_chars
+        if not rest:
+            too_few = cmqc.MQRC_INT_ATTR_COUNT_ERROR if integer else cmqc.MQRC_CHAR_ATTR_LENGTH_ERROR
+            raise MQError(too_few, f"no value for attribute {selector}")
+        value = rest.pop(0)
+        try:
+            text = one.word(value) if isinstance(value, int) else value
+            given[one.keyword] = read(kind, one.keyword, text)
+        except AttributeRefused as error:
+            raise MQError(reason, str(error)) from error
+    return _change(hconn, kind, name, given)
+
+
+def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit | None:
+    queue_manager = hconn.queue_manager
+    if kind == "QLOCAL":
+        queue = queue_manager.queues.get(name)
+        old = queue.attributes if queue is not None else None
+    else:
+        old = (queue_manager.aliases if kind == "QALIAS" else queue_manager.remotes).get(name)
+    if old is None:
+        raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
+    attributes = old | given
+    if attributes == old:
+        return None
+    unit = Unit()
+    if not (kind == "QLOCAL" and queue_manager.queues[name].temporary):
+        unit.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
+    definitions = Definitions(queue_manager)
+    unit.effects.append(lambda: definitions.install(kind, name, attributes))
+    return unit

@@ -1,27 +1,26 @@
-"""MQOPEN and MQCLOSE.
+"""MQOPEN.
 
-Source: IBM MQ documentation, "MQOPEN - Open object", "MQCLOSE - Close object", "MQOD - Object descriptor". Authority is
-asked for when the object is found, and before anything changes.
+Source: IBM MQ documentation, "MQOPEN - Open object", "MQOD - Object descriptor". Authority is asked for when the object is
+found, and before anything changes.
 """
 
 from __future__ import annotations
 
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs import dynamic_queue
-from bridge.mq.embedded.verbs.handles import (
+from bridge.mq.embedded.verbs.handle import (
     INPUT,
     DefinitionHandle,
     Handle,
-    Handles,
     QueueHandle,
-    SubscriptionHandle,
     TopicHandle,
-    alternate_user,
     check_publishable,
+    open_queue,
 )
+from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
@@ -53,15 +52,13 @@ _KNOWN = (
 _NOT_FOR_TOPICS = INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_SAVE_ALL_CONTEXT
 #: What a queue manager and a namelist can be opened for.
 _INQUIRING = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
-_DELETES = cmqc.MQCO_DELETE | cmqc.MQCO_DELETE_PURGE
-_SUB_ENDINGS = cmqc.MQCO_KEEP_SUB | cmqc.MQCO_REMOVE_SUB
 
 
 def _several(options: int, mask: int) -> bool:
     return (options & mask).bit_count() > 1
 
 
-def check_open_options(options: int) -> None:
+def _check_options(options: int) -> None:
     """Raise MQError with MQRC_OPTIONS_ERROR for options that no object takes together."""
     if (
         options & ~_KNOWN
@@ -78,170 +75,126 @@ def check_open_options(options: int) -> None:
         )
 
 
-class Opening(Handles):
-    """The verbs that open and close objects."""
+def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:
+    """Open an object; return its Hobj. The results are filled in to `od`. Raises MQError."""
+    hconn.check_room()
+    _check_options(options)
+    hconn.check_quiescing(options)
+    if od.ObjectType == cmqc.MQOT_TOPIC:
+        return hconn.keep(_open_topic(hconn, od, options))
+    if od.ObjectType == cmqc.MQOT_Q_MGR:
+        return hconn.keep(_open_queue_manager(hconn, od, options))
+    if od.ObjectType == cmqc.MQOT_NAMELIST:
+        return hconn.keep(_open_namelist(hconn, od, options))
+    if od.ObjectType == cmqc.MQOT_PROCESS:
+        raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no process {od.ObjectName!r}")
+    if od.ObjectType != cmqc.MQOT_Q:
+        raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"object type {od.ObjectType}")
+    return hconn.keep(_open_named_queue(hconn, od, options))
 
-    def open(self, od: MQOD, options: int) -> int:
-        """Do MQOPEN; the results are filled in to `od`."""
-        self._check_room()
-        check_open_options(options)
-        self._check_quiescing(options)
-        if od.ObjectType == cmqc.MQOT_TOPIC:
-            return self._keep(self._open_topic(od, options))
-        if od.ObjectType == cmqc.MQOT_Q_MGR:
-            return self._keep(self._open_queue_manager(od, options))
-        if od.ObjectType == cmqc.MQOT_NAMELIST:
-            return self._keep(self._open_namelist(od, options))
-        if od.ObjectType == cmqc.MQOT_PROCESS:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no process {od.ObjectName!r}")
-        if od.ObjectType != cmqc.MQOT_Q:
-            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"object type {od.ObjectType}")
-        return self._keep(self._open_named_queue(od, options))
 
-    def _open_topic(self, od: MQOD, options: int) -> TopicHandle:
+def _open_topic(hconn: Hconn, od: MQOD, options: int) -> TopicHandle:
+    if options & _NOT_FOR_TOPICS:
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output")
+    if od.SelectionString:
+        raise MQError(cmqc.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selector is for queues that are got from")
+    topic = check_publishable(hconn.queue_manager.topic_string(od.ObjectName, od.ObjectString))
+    hconn.ask_topic(od, options, topic)
+    od.ResObjectString = topic
+    od.ResolvedType = cmqc.MQOT_TOPIC
+    return TopicHandle(topic, options)
+
+
+def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
+    queue_manager = hconn.queue_manager
+    if options & ~_INQUIRING:
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue manager is opened to inquire")
+    for name in (od.ObjectName, od.ObjectQMgrName):
+        if name not in ("", queue_manager.name):
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
+    hconn.ask_object(od, options, cmqc.MQOT_Q_MGR, queue_manager.name)
+    return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.attributes)
+
+
+def _open_namelist(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
+    if options & ~_INQUIRING:
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a namelist is opened to inquire")
+    attributes = hconn.queue_manager.namelists.get(od.ObjectName)
+    if attributes is None:
+        raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no namelist {od.ObjectName!r}")
+    hconn.ask_object(od, options, cmqc.MQOT_NAMELIST, od.ObjectName)
+    return DefinitionHandle("NAMELIST", od.ObjectName, options, attributes)
+
+
+def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
+    queue_manager = hconn.queue_manager
+    name = od.ObjectName
+    local = od.ObjectQMgrName in ("", queue_manager.name)
+    selection = selection_of(queue_manager.appearance, od.SelectionString)
+    if local and name not in queue_manager.queues and name in queue_manager.models:
+        return _open_model(hconn, od, options)
+    definition = _definition(queue_manager, name) if local else None
+    if not options & (INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT) and definition is not None:
+        if definition[0] != "QLOCAL":
+            hconn.ask_queue(od, options, name)
+            return DefinitionHandle(definition[0], name, options, definition[1])
+    elif not local and options & (cmqc.MQOO_INQUIRE | cmqc.MQOO_SET):
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is at another queue manager")
+    destination = queue_manager.resolve(name, od.ObjectQMgrName)
+    _resolved(queue_manager, od, destination)
+    if destination.topic is not None:
         if options & _NOT_FOR_TOPICS:
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output")
-        if od.SelectionString:
-            raise MQError(cmqc.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selector is for queues that are got from")
-        topic = check_publishable(self.queue_manager.topic_string(od.ObjectName, od.ObjectString))
-        self._ask_topic(od, options, topic)
-        od.ResObjectString = topic
-        od.ResolvedType = cmqc.MQOT_TOPIC
+            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} leads to a topic: open it for output")
+        topic = check_publishable(destination.topic)
+        hconn.ask_queue(od, options, name)
+        hconn.ask_topic(od, options, topic)
         return TopicHandle(topic, options)
+    if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
+    profile = hconn.ask_queue(od, options, name, destination)
+    handle = open_queue(destination, options)
+    handle.profile = profile
+    handle.selection = selection
+    if definition is not None:
+        handle.kind, handle.attributes = definition
+    return handle
 
-    def _open_queue_manager(self, od: MQOD, options: int) -> DefinitionHandle:
-        queue_manager = self.queue_manager
-        if options & ~_INQUIRING:
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue manager is opened to inquire")
-        for name in (od.ObjectName, od.ObjectQMgrName):
-            if name not in ("", queue_manager.name):
-                raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
-        if queue_manager.authorization is not None:
-            alternate = alternate_user(od, options)
-            queue_manager.authorization.opening(self.asked, alternate, cmqc.MQOT_Q_MGR, queue_manager.name, options)
-        return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.attributes)
 
-    def _open_namelist(self, od: MQOD, options: int) -> DefinitionHandle:
-        if options & ~_INQUIRING:
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a namelist is opened to inquire")
-        attributes = self.queue_manager.namelists.get(od.ObjectName)
-        if attributes is None:
-            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no namelist {od.ObjectName!r}")
-        authorization = self.queue_manager.authorization
-        if authorization is not None:
-            authorization.opening(self.asked, alternate_user(od, options), cmqc.MQOT_NAMELIST, od.ObjectName, options)
-        return DefinitionHandle("NAMELIST", od.ObjectName, options, attributes)
+def _definition(queue_manager: QueueManager, name: str) -> tuple[str, dict[str, Value]] | None:
+    """Return the kind and attributes of the object of a name, as it is defined."""
+    if name in queue_manager.queues:
+        return "QLOCAL", queue_manager.queues[name].attributes
+    if name in queue_manager.aliases:
+        return "QALIAS", queue_manager.aliases[name]
+    if name in queue_manager.remotes:
+        return "QREMOTE", queue_manager.remotes[name]
+    return None
 
-    def _open_named_queue(self, od: MQOD, options: int) -> Handle:
-        queue_manager = self.queue_manager
-        name = od.ObjectName
-        local = od.ObjectQMgrName in ("", queue_manager.name)
-        selection = selection_of(queue_manager.appearance, od.SelectionString)
-        if local and name not in queue_manager.queues and name in queue_manager.models:
-            return self._open_model(od, options)
-        definition = self._definition(name) if local else None
-        if not options & (INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT) and definition is not None:
-            if definition[0] != "QLOCAL":
-                self._ask_queue(od, options, name)
-                return DefinitionHandle(definition[0], name, options, definition[1])
-        elif not local and options & (cmqc.MQOO_INQUIRE | cmqc.MQOO_SET):
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is at another queue manager")
-        destination = queue_manager.resolve(name, od.ObjectQMgrName)
-        self._resolved(od, destination)
-        if destination.topic is not None:
-            if options & _NOT_FOR_TOPICS:
-                raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} leads to a topic: open it for output")
-            topic = check_publishable(destination.topic)
-            self._ask_queue(od, options, name)
-            self._ask_topic(od, options, topic)
-            return TopicHandle(topic, options)
-        if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
-        profile = self._ask_queue(od, options, name, destination)
-        handle = self._open_queue(destination, options)
-        handle.profile = profile
-        handle.selection = selection
-        if definition is not None:
-            handle.kind, handle.attributes = definition
-        return handle
 
-    def _definition(self, name: str) -> tuple[str, dict[str, Value]] | None:
-        """Return the kind and attributes of the object of a name, as it is defined."""
-        queue_manager = self.queue_manager
-        if name in queue_manager.queues:
-            return "QLOCAL", queue_manager.queues[name].attributes
-        if name in queue_manager.aliases:
-            return "QALIAS", queue_manager.aliases[name]
-        if name in queue_manager.remotes:
-            return "QREMOTE", queue_manager.remotes[name]
-        return None
+def _resolved(queue_manager: QueueManager, od: MQOD, destination: Destination) -> None:
+    if destination.topic is not None:
+        od.ResolvedType = cmqc.MQOT_TOPIC
+        od.ResObjectString = destination.topic
+        return
+    assert destination.queue is not None
+    od.ResolvedType = cmqc.MQOT_Q
+    od.ResolvedQName = destination.remote_queue or destination.queue.name
+    od.ResolvedQMgrName = destination.client_id or queue_manager.name
 
-    def _resolved(self, od: MQOD, destination: Destination) -> None:
-        if destination.topic is not None:
-            od.ResolvedType = cmqc.MQOT_TOPIC
-            od.ResObjectString = destination.topic
-            return
-        assert destination.queue is not None
-        od.ResolvedType = cmqc.MQOT_Q
-        od.ResolvedQName = destination.remote_queue or destination.queue.name
-        od.ResolvedQMgrName = destination.client_id or self.queue_manager.name
 
-    def _open_model(self, od: MQOD, options: int) -> QueueHandle:
-        """Make a dynamic queue from a model queue, and open it."""
-        selection = selection_of(self.queue_manager.appearance, od.SelectionString)
-        self._ask_queue(od, options, od.ObjectName, None, "DSP")
-        queue = dynamic_queue.dynamic_queue(
-            self.queue_manager, self.queue_manager.models[od.ObjectName], od.DynamicQName, self._acting(od, options)
-        )
-        destination = self.queue_manager.resolve(queue.name)
-        handle = self._open_queue(destination, options)
-        handle.profile = queue.name
-        handle.creator = queue.temporary
-        handle.selection = selection
-        od.ObjectName = queue.name
-        od.ObjectQMgrName = self.queue_manager.name
-        self._resolved(od, destination)
-        return handle
-
-    def unfinished(self, number: int) -> int:
-        """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
-        handle = self._handles.get(number)
-        if not isinstance(handle, QueueHandle):
-            return cmqc.MQRC_NONE
-        return max(handle.put_place.unfinished, handle.got_place.unfinished)
-
-    def close(self, number: int, options: int = cmqc.MQCO_NONE) -> Unit | None:
-        """Do MQCLOSE; return a unit of work when a subscription or a dynamic queue ends with it."""
-        handle = self._find(number)
-        known = _DELETES | _SUB_ENDINGS | cmqc.MQCO_QUIESCE
-        if options & ~known or _several(options, _DELETES) or _several(options, _SUB_ENDINGS):
-            raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQCO options 0x{options:x}")
-        if isinstance(handle, SubscriptionHandle):
-            return self._close_subscription(number, handle, options)
-        if options & _SUB_ENDINGS or (options & _DELETES and not isinstance(handle, QueueHandle)):
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"MQCO options 0x{options:x}")
-        if not isinstance(handle, QueueHandle):
-            del self._handles[number]
-            return None
-        queue = handle.queue
-        if options & _DELETES and not queue.deleted:
-            dynamic_queue.check_closing(queue, options, handle.creator)
-            if self.queue_manager.authorization is not None and self.asked != queue.owner:
-                self.queue_manager.authorization.check(self.asked, cmqc.MQOT_Q, queue.name, "DLT")
-        del self._handles[number]
-        self._release_queue(handle)
-        if (handle.creator or options & _DELETES) and not queue.deleted:
-            return dynamic_queue.delete(self.queue_manager, queue)
-        return None
-
-    def _close_subscription(self, number: int, handle: SubscriptionHandle, options: int) -> Unit | None:
-        subscription = handle.subscription
-        if options & _DELETES or (options & cmqc.MQCO_KEEP_SUB and not subscription.durable):
-            raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"MQCO options 0x{options:x}")
-        del self._handles[number]
-        subscription.owner = None
-        if not subscription.durable or options & cmqc.MQCO_REMOVE_SUB:
-            unit = Unit()
-            self.queue_manager.remove_subscription(unit, subscription.name)
-            return unit
-        return None
+def _open_model(hconn: Hconn, od: MQOD, options: int) -> QueueHandle:
+    """Make a dynamic queue from a model queue, and open it."""
+    queue_manager = hconn.queue_manager
+    selection = selection_of(queue_manager.appearance, od.SelectionString)
+    hconn.ask_queue(od, options, od.ObjectName, None, "DSP")
+    model = queue_manager.models[od.ObjectName]
+    queue = dynamic_queue.dynamic_queue(queue_manager, model, od.DynamicQName, hconn.acting(od, options))
+    destination = queue_manager.resolve(queue.name)
+    handle = open_queue(destination, options)
+    handle.profile = queue.name
+    handle.creator = queue.temporary
+    handle.selection = selection
+    od.ObjectName = queue.name
+    od.ObjectQMgrName = queue_manager.name
+    _resolved(queue_manager, od, destination)
+    return handle

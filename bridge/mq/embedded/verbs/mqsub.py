@@ -15,7 +15,8 @@ from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.topics import Subscription, check_topic_string
 from bridge.mq.embedded.unit import Unit, whole
-from bridge.mq.embedded.verbs.handles import Handles, QueueHandle, SubscriptionHandle
+from bridge.mq.embedded.verbs.handle import QueueHandle, SubscriptionHandle, open_queue
+from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQSD
 from bridge.wire import cmqc
@@ -56,7 +57,7 @@ _USER_DATA_LENGTH = 10_240
 _DESTINATION_OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE
 
 
-def check_subscribe(sd: MQSD) -> None:
+def _check_descriptor(sd: MQSD) -> None:
     """Raise MQError for options and values that no subscription has."""
     options = sd.Options
     on_request = options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST
@@ -76,201 +77,205 @@ def check_subscribe(sd: MQSD) -> None:
         raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, PubPriority -3 to 9, SubExpiry -1 or more")
 
 
-class Subscribing(Handles):
-    """The verbs of subscriptions."""
+def mqsub(hconn: Hconn, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:
+    """Create, alter or resume a subscription; return its Hobj and that of its destination.
 
-    def subscribe(self, sd: MQSD, number: int | None) -> tuple[tuple[int, int], Unit | None]:
-        """Do MQSUB: create, alter or resume a subscription; the results are filled in to `sd`."""
-        self._check_room()
-        check_subscribe(sd)
-        self._check_quiescing(sd.Options)
-        selection = selection_of(self.queue_manager.appearance, sd.SelectionString)
-        existing = self.queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
-        if existing is None:
-            if not sd.Options & cmqc.MQSO_CREATE:
-                raise MQError(cmqc.MQRC_NO_SUBSCRIPTION, f"no subscription {sd.SubName!r}")
-            return self._create(sd, number, selection)
-        self._check_existing(existing, sd)
-        return self._again(existing, sd, number)
+    The results are filled in to `sd`. Raises MQError.
+    """
+    hconn.check_room()
+    _check_descriptor(sd)
+    hconn.check_quiescing(sd.Options)
+    selection = selection_of(hconn.queue_manager.appearance, sd.SelectionString)
+    existing = hconn.queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
+    if existing is None:
+        if not sd.Options & cmqc.MQSO_CREATE:
+            raise MQError(cmqc.MQRC_NO_SUBSCRIPTION, f"no subscription {sd.SubName!r}")
+        return _create(hconn, sd, hobj, selection)
+    _check_existing(hconn, existing, sd)
+    return _again(hconn, existing, sd, hobj)
 
-    def _topic_filter(self, sd: MQSD, durable: bool) -> str:
-        queue_manager = self.queue_manager
-        topic_filter = queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
-        if not topic_filter:
-            raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, "no topic string")
-        check_topic_string(topic_filter)
-        attributes = queue_manager.topics.attributes(topic_filter)
-        if attributes["SUB"] != "ENABLED":
-            raise MQError(cmqc.MQRC_SUB_INHIBITED, f"topic {topic_filter!r} has SUB(DISABLED)")
-        if durable and attributes["DURSUB"] != "YES":
-            raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, f"topic {topic_filter!r} has DURSUB(NO)")
-        return topic_filter
 
-    def _create(self, sd: MQSD, number: int | None, selection: Any) -> tuple[tuple[int, int], Unit]:
-        options = sd.Options
-        durable = bool(options & cmqc.MQSO_DURABLE)
-        topic_filter = self._topic_filter(sd, durable)
-        managed = bool(options & cmqc.MQSO_MANAGED)
-        self._ask(sd, topic_filter, "SUB", None if managed else number)
+def _topic_filter(hconn: Hconn, sd: MQSD, durable: bool) -> str:
+    queue_manager = hconn.queue_manager
+    topic_filter = queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
+    if not topic_filter:
+        raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, "no topic string")
+    check_topic_string(topic_filter)
+    attributes = queue_manager.topics.attributes(topic_filter)
+    if attributes["SUB"] != "ENABLED":
+        raise MQError(cmqc.MQRC_SUB_INHIBITED, f"topic {topic_filter!r} has SUB(DISABLED)")
+    if durable and attributes["DURSUB"] != "YES":
+        raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, f"topic {topic_filter!r} has DURSUB(NO)")
+    return topic_filter
+
+
+def _create(hconn: Hconn, sd: MQSD, hobj: int | None, selection: Any) -> tuple[tuple[int, int], Unit]:
+    options = sd.Options
+    durable = bool(options & cmqc.MQSO_DURABLE)
+    topic_filter = _topic_filter(hconn, sd, durable)
+    managed = bool(options & cmqc.MQSO_MANAGED)
+    _ask(hconn, sd, topic_filter, "SUB", None if managed else hobj)
+    unit = Unit()
+    with whole(unit):
+        return _made(hconn, unit, sd, hobj, selection, topic_filter, durable, managed), unit
+
+
+def _made(
+    hconn: Hconn, unit: Unit, sd: MQSD, hobj: int | None, selection: Any, topic_filter: str, durable: bool, managed: bool
+) -> tuple[int, int]:
+    queue_manager = hconn.queue_manager
+    options = sd.Options
+    if managed:
+        queue = queue_manager.managed_queue(unit, durable=durable)
+        destination = Destination(queue, name=queue.name)
+        hobj = hconn.keep(open_queue(destination, _DESTINATION_OPTIONS))
+    else:
+        destination = _destination(hconn, hobj)
+    assert hobj is not None and destination.queue is not None
+    if not options & cmqc.MQSO_SET_CORREL_ID:
+        sd.SubCorrelId = hconn.generated()
+    if options & cmqc.MQSO_GROUP_SUB:
+        _check_group(hconn, sd, topic_filter, destination)
+    user = sd.AlternateUserId if options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else ""
+    sets_identity = bool(options & cmqc.MQSO_SET_IDENTITY_CONTEXT)
+    subscription = Subscription(
+        name=sd.SubName or f"{queue_manager.name}.{queue_manager.next_number():016X}",
+        topic_filter=topic_filter,
+        queue=destination.queue,
+        destination=destination.remote_queue or destination.queue.name,
+        destination_manager=destination.client_id,
+        remote_queue=destination.remote_queue,
+        client_id=destination.client_id,
+        user_data=sd.SubUserData or None,
+        # MQCI_NONE leaves the CorrelId that the publisher gave (IBM MQ, "SubCorrelId").
+        correl_id=sd.SubCorrelId if any(sd.SubCorrelId) else None,
+        durable=durable,
+        ephemeral=destination.queue.temporary,
+        level=sd.SubLevel,
+        user=user or hconn.user.decode(errors="replace"),
+        managed=managed,
+        expires_at=time.time() + sd.SubExpiry / 10 if sd.SubExpiry > 0 else 0.0,
+        selector=sd.SelectionString,
+        selection=selection,
+        priority=sd.PubPriority,
+        grouped=bool(options & cmqc.MQSO_GROUP_SUB),
+        any_user=not options & cmqc.MQSO_FIXED_USERID and bool(options & cmqc.MQSO_ANY_USERID),
+        on_request=bool(options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST),
+        characters=bool(options & cmqc.MQSO_WILDCARD_CHAR),
+        identity=(sd.PubAccountingToken, sd.PubApplIdentityData) if sets_identity else None,
+        retain_as_published=sd.RetainAsPublished,
+        owner=hconn,
+    )
+    sd.ResObjectString = topic_filter
+    queue_manager.add_subscription(unit, subscription)
+    if not options & (cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST):
+        queue_manager.put_retained(unit, subscription)
+    return hconn.keep(SubscriptionHandle(subscription)), hobj
+
+
+def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | None) -> None:
+    """Ask whether a topic may be subscribed to, with the queue of a handle as destination. Raises MQError."""
+    authorization = hconn.queue_manager.authorization
+    if authorization is None:
+        return
+    handle = hconn.handles.get(hobj) if hobj is not None else None
+    alternate = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else None
+    acting = hconn.asked if alternate is None else alternate
+    profile = ""
+    if isinstance(handle, QueueHandle) and (handle.queue.owner is None or handle.queue.owner != acting):
+        profile = handle.profile
+    authorization.subscribing(hconn.asked, alternate, topic_filter, authority, profile)
+
+
+def _check_group(hconn: Hconn, sd: MQSD, topic_filter: str, destination: Destination) -> None:
+    for other in hconn.queue_manager.topics.subscriptions.values():
+        if (
+            other.grouped
+            and other.topic_filter == topic_filter
+            and other.queue is destination.queue
+            and other.correl_id == sd.SubCorrelId
+        ):
+            raise MQError(cmqc.MQRC_DUPLICATE_GROUP_SUB, f"subscription {other.name!r} has the same topic and group")
+
+
+def _destination(hconn: Hconn, hobj: int | None) -> Destination:
+    handle = hconn.find(hobj) if hobj is not None else None
+    if not isinstance(handle, QueueHandle):
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, "without MQSO_MANAGED, MQSUB takes the handle of an open queue")
+    return handle.destination
+
+
+def _check_existing(hconn: Hconn, existing: Subscription, sd: MQSD) -> None:
+    """Check that a subscription that exists is one to resume or alter with this descriptor. Raises MQError."""
+    options = sd.Options
+    if not options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER):
+        raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, f"subscription {sd.SubName!r}")
+    if existing.owner is not None:
+        raise MQError(cmqc.MQRC_SUBSCRIPTION_IN_USE, f"subscription {sd.SubName!r} is open")
+    if not existing.any_user and existing.user != hconn.user.decode(errors="replace") and existing.kind == "API":
+        alternate = sd.AlternateUserId if options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else ""
+        if existing.user and existing.user != alternate:
+            raise MQError(cmqc.MQRC_IDENTITY_MISMATCH, f"subscription {sd.SubName!r} is {existing.user}'s")
+    topic_filter = hconn.queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
+    if topic_filter and topic_filter != existing.topic_filter:
+        detail = f"subscription {sd.SubName!r} is for {existing.topic_filter!r}"
+        raise MQError(cmqc.MQRC_TOPIC_NOT_ALTERABLE, detail)
+    if options & cmqc.MQSO_ALTER and existing.grouped != bool(options & cmqc.MQSO_GROUP_SUB):
+        raise MQError(cmqc.MQRC_GROUPING_NOT_ALTERABLE, f"subscription {sd.SubName!r}")
+
+
+def _again(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:
+    """Resume or alter a subscription that exists."""
+    unit: Unit | None = None
+    alters = sd.Options & cmqc.MQSO_ALTER
+    _ask(hconn, sd, existing.topic_filter, "SUB" if alters else "RESUME", hobj if alters else None)
+    if hobj is None:
+        if existing.queue.deleted:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {existing.destination!r}")
+        destination = Destination(existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name)
+        hobj = hconn.keep(open_queue(destination, _DESTINATION_OPTIONS))
+    if alters:
         unit = Unit()
-        with whole(unit):
-            return self._made(unit, sd, number, selection, topic_filter, durable, managed), unit
+        existing = _altered(hconn, existing, sd, hobj)
+        hconn.queue_manager.add_subscription(unit, existing)
+    existing.owner = hconn
+    _describe(existing, sd)
+    return (hconn.keep(SubscriptionHandle(existing)), hobj), unit
 
-    def _made(
-        self, unit: Unit, sd: MQSD, number: int | None, selection: Any, topic_filter: str, durable: bool, managed: bool
-    ) -> tuple[int, int]:
-        queue_manager = self.queue_manager
-        options = sd.Options
-        if managed:
-            queue = queue_manager.managed_queue(unit, durable=durable)
-            destination = Destination(queue, name=queue.name)
-            number = self._keep(self._open_queue(destination, _DESTINATION_OPTIONS))
-        else:
-            destination = self._destination(number)
-        assert number is not None and destination.queue is not None
-        if not options & cmqc.MQSO_SET_CORREL_ID:
-            sd.SubCorrelId = queue_manager.appearance.generated(queue_manager.next_number())
-        if options & cmqc.MQSO_GROUP_SUB:
-            self._check_group(sd, topic_filter, destination)
-        user = sd.AlternateUserId if options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else ""
-        subscription = Subscription(
-            name=sd.SubName or f"{queue_manager.name}.{queue_manager.next_number():016X}",
-            topic_filter=topic_filter,
-            queue=destination.queue,
-            destination=destination.remote_queue or destination.queue.name,
-            destination_manager=destination.client_id,
-            remote_queue=destination.remote_queue,
-            client_id=destination.client_id,
-            user_data=sd.SubUserData or None,
-            # MQCI_NONE leaves the CorrelId that the publisher gave (IBM MQ, "SubCorrelId").
-            correl_id=sd.SubCorrelId if any(sd.SubCorrelId) else None,
-            durable=durable,
-            ephemeral=destination.queue.temporary,
-            level=sd.SubLevel,
-            user=user or self.user.decode(errors="replace"),
-            managed=managed,
-            expires_at=time.time() + sd.SubExpiry / 10 if sd.SubExpiry > 0 else 0.0,
-            selector=sd.SelectionString,
-            selection=selection,
-            priority=sd.PubPriority,
-            grouped=bool(options & cmqc.MQSO_GROUP_SUB),
-            any_user=not options & cmqc.MQSO_FIXED_USERID and bool(options & cmqc.MQSO_ANY_USERID),
-            on_request=bool(options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST),
-            characters=bool(options & cmqc.MQSO_WILDCARD_CHAR),
-            identity=(sd.PubAccountingToken, sd.PubApplIdentityData)
-            if options & cmqc.MQSO_SET_IDENTITY_CONTEXT
-            else None,
-            retain_as_published=sd.RetainAsPublished,
-            owner=self,
-        )
-        sd.ResObjectString = topic_filter
-        queue_manager.add_subscription(unit, subscription)
-        if not options & (cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST):
-            queue_manager.put_retained(unit, subscription)
-        return self._keep(SubscriptionHandle(subscription)), number
 
-    def _ask(self, sd: MQSD, topic_filter: str, authority: str, number: int | None) -> None:
-        """Ask whether a topic may be subscribed to, with the queue of a handle as destination. Raises MQError."""
-        authorization = self.queue_manager.authorization
-        if authorization is None:
-            return
-        handle = self._handles.get(number) if number is not None else None
-        alternate = sd.AlternateUserId if sd.Options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else None
-        acting = self.asked if alternate is None else alternate
-        profile = ""
-        if isinstance(handle, QueueHandle) and (handle.queue.owner is None or handle.queue.owner != acting):
-            profile = handle.profile
-        authorization.subscribing(self.asked, alternate, topic_filter, authority, profile)
+def _altered(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int) -> Subscription:
+    altered = msgspec.structs.replace(existing, user_data=sd.SubUserData or None, priority=sd.PubPriority)
+    if sd.SubExpiry > 0:
+        altered.expires_at = time.time() + sd.SubExpiry / 10
+    if sd.Options & cmqc.MQSO_SET_CORREL_ID:
+        altered.correl_id = sd.SubCorrelId if any(sd.SubCorrelId) else None
+    if not existing.managed:
+        destination = _destination(hconn, hobj)
+        assert destination.queue is not None
+        altered.queue = destination.queue
+        altered.remote_queue, altered.client_id = destination.remote_queue, destination.client_id
+        altered.destination = destination.remote_queue or destination.queue.name
+        altered.destination_manager = destination.client_id
+        altered.ephemeral = destination.queue.temporary
+    return altered
 
-    def _check_group(self, sd: MQSD, topic_filter: str, destination: Destination) -> None:
-        for other in self.queue_manager.topics.subscriptions.values():
-            if (
-                other.grouped
-                and other.topic_filter == topic_filter
-                and other.queue is destination.queue
-                and other.correl_id == sd.SubCorrelId
-            ):
-                raise MQError(
-                    cmqc.MQRC_DUPLICATE_GROUP_SUB, f"subscription {other.name!r} has the same topic and group"
-                )
 
-    def _destination(self, number: int | None) -> Destination:
-        handle = self._find(number) if number is not None else None
-        if not isinstance(handle, QueueHandle):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, "without MQSO_MANAGED, MQSUB takes the handle of an open queue")
-        return handle.destination
-
-    def _check_existing(self, existing: Subscription, sd: MQSD) -> None:
-        """Check that a subscription that exists is one to resume or alter with this descriptor. Raises MQError."""
-        options = sd.Options
-        if not options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER):
-            raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, f"subscription {sd.SubName!r}")
-        if existing.owner is not None:
-            raise MQError(cmqc.MQRC_SUBSCRIPTION_IN_USE, f"subscription {sd.SubName!r} is open")
-        if not existing.any_user and existing.user != self.user.decode(errors="replace") and existing.kind == "API":
-            alternate = sd.AlternateUserId if options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else ""
-            if existing.user and existing.user != alternate:
-                raise MQError(cmqc.MQRC_IDENTITY_MISMATCH, f"subscription {sd.SubName!r} is {existing.user}'s")
-        topic_filter = self.queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
-        if topic_filter and topic_filter != existing.topic_filter:
-            detail = f"subscription {sd.SubName!r} is for {existing.topic_filter!r}"
-            raise MQError(cmqc.MQRC_TOPIC_NOT_ALTERABLE, detail)
-        if options & cmqc.MQSO_ALTER and existing.grouped != bool(options & cmqc.MQSO_GROUP_SUB):
-            raise MQError(cmqc.MQRC_GROUPING_NOT_ALTERABLE, f"subscription {sd.SubName!r}")
-
-    def _again(self, existing: Subscription, sd: MQSD, number: int | None) -> tuple[tuple[int, int], Unit | None]:
-        """Resume or alter a subscription that exists."""
-        unit: Unit | None = None
-        alters = sd.Options & cmqc.MQSO_ALTER
-        self._ask(sd, existing.topic_filter, "SUB" if alters else "RESUME", number if alters else None)
-        if number is None:
-            if existing.queue.deleted:
-                raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {existing.destination!r}")
-            destination = Destination(
-                existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name
-            )
-            number = self._keep(self._open_queue(destination, _DESTINATION_OPTIONS))
-        if alters:
-            unit = Unit()
-            existing = self._altered(existing, sd, number)
-            self.queue_manager.add_subscription(unit, existing)
-        existing.owner = self
-        _describe(existing, sd)
-        return (self._keep(SubscriptionHandle(existing)), number), unit
-
-    def _altered(self, existing: Subscription, sd: MQSD, number: int) -> Subscription:
-        altered = msgspec.structs.replace(existing, user_data=sd.SubUserData or None, priority=sd.PubPriority)
-        if sd.SubExpiry > 0:
-            altered.expires_at = time.time() + sd.SubExpiry / 10
-        if sd.Options & cmqc.MQSO_SET_CORREL_ID:
-            altered.correl_id = sd.SubCorrelId if any(sd.SubCorrelId) else None
-        if not existing.managed:
-            destination = self._destination(number)
-            assert destination.queue is not None
-            altered.queue = destination.queue
-            altered.remote_queue, altered.client_id = destination.remote_queue, destination.client_id
-            altered.destination = destination.remote_queue or destination.queue.name
-            altered.destination_manager = destination.client_id
-            altered.ephemeral = destination.queue.temporary
-        return altered
-
-    def subscription_request(
-        self, number: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> tuple[int, Unit | None]:
-        """Do MQSUBRQ: put the retained publications of a subscription to its destination; return how many."""
-        handle = self._handles.get(number)
-        if not isinstance(handle, SubscriptionHandle):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number} is not of a subscription")
-        if action != cmqc.MQSR_ACTION_PUBLICATION:
-            raise MQError(cmqc.MQRC_ACTION_ERROR, f"action {action}")
-        if options & ~cmqc.MQSRO_FAIL_IF_QUIESCING:
-            raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQSRO options 0x{options:x}")
-        unit = Unit()
-        name = handle.subscription.name
-        self.queue_manager.put_retained(unit, self.queue_manager.topics.subscriptions.get(name, handle.subscription))
-        if not unit.puts:
-            raise MQError(cmqc.MQRC_NO_RETAINED_MSG, f"topic {handle.subscription.topic_filter!r}")
-        return len(unit.puts), unit
+def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Unit]:
+    """Put the retained publications of a subscription to its destination; return how many. Raises MQError."""
+    handle = hconn.handles.get(hobj)
+    if not isinstance(handle, SubscriptionHandle):
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj} is not of a subscription")
+    if action != cmqc.MQSR_ACTION_PUBLICATION:
+        raise MQError(cmqc.MQRC_ACTION_ERROR, f"action {action}")
+    if options & ~cmqc.MQSRO_FAIL_IF_QUIESCING:
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQSRO options 0x{options:x}")
+    unit = Unit()
+    name = handle.subscription.name
+    queue_manager = hconn.queue_manager
+    queue_manager.put_retained(unit, queue_manager.topics.subscriptions.get(name, handle.subscription))
+    if not unit.puts:
+        raise MQError(cmqc.MQRC_NO_RETAINED_MSG, f"topic {handle.subscription.topic_filter!r}")
+    return len(unit.puts), unit
 
 
 def _describe(subscription: Subscription, sd: MQSD) -> None:

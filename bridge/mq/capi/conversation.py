@@ -1,4 +1,4 @@
-"""The verbs of C programs: requests in, the application at work, replies out.
+"""An MQ connection of a C program and its verbs: requests in, the application at work, replies out.
 
 What a reply holds is what IBM's calls return: structures with the fields that are output, in the caller's version; the
 length of a message that did not fit; a warning with its result. Source: IBM MQ, "Function calls" of the MQI.
@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from bridge.mapping.message import Message
 from bridge.mq import mqi
+from bridge.mq.capi import structures
+from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
+from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
-from bridge.mq.embedded.server.capi import structures
-from bridge.mq.embedded.server.capi.frames import GREETING, LENGTH, Reader, Verb, Writer
-from bridge.mq.embedded.server.capi.values import read_properties, write_properties
 from bridge.mq.embedded.server.conversation import Conversation, Malformed, Server, unexpected
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
@@ -44,6 +44,9 @@ class MqiConversation(Conversation):
     """An MQ connection of a C program."""
 
     LENGTH = LENGTH
+    SPEAKERS: ClassVar = "MQ applications in C"
+    SOCKET_NAME: ClassVar = SOCKET_NAME
+    GREETING: ClassVar = GREETING
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)

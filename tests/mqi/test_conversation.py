@@ -1,4 +1,4 @@
-"""What the door does with bytes that no library sends."""
+"""What a connection of a C program does with bytes that no library sends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from bridge.mq.embedded.server.capi import frames
-from bridge.mq.embedded.server.capi.frames import Verb
+from bridge.mq.capi import frames
+from bridge.mq.capi.frames import Verb
 from bridge.wire import cmqc
 from tests.mqi.conftest import Manager
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from bridge.mq.embedded.server.capi.frames import Reader, Writer
+from bridge.mq.capi.frames import Reader, Writer
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Property
 from bridge.wire import cmqc

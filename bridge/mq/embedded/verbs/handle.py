@@ -1,0 +1,123 @@
+"""Object handles: what MQOPEN and MQSUB leave open.
+
+A handle counts among those that have its queue open (IPPROCS and OPPROCS of the queue), from `open_queue` to `release_queue`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from bridge.mapping.topic import is_wildcard
+from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.queue import Queue, StoredMessage
+from bridge.mq.embedded.selector.selection import Selection
+from bridge.mq.embedded.topics import Subscription, check_topic_string
+from bridge.mq.embedded.verbs.logical_message import Place
+from bridge.mq.errors import MQError
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: The options of MQOPEN that let a handle get.
+INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
+
+
+class QueueHandle(msgspec.Struct, eq=False):
+    """An open queue."""
+
+    destination: Destination
+    options: int
+    #: the object that was named, and its attributes: QLOCAL, QALIAS or QREMOTE
+    kind: str = "QLOCAL"
+    attributes: dict[str, Value] = {}
+    #: the object whose authorities let it be opened
+    profile: str = ""
+    #: where a browse stands
+    cursor: StoredMessage | None = None
+    exclusive: bool = False
+    #: its open made the temporary dynamic queue, which ends with it
+    creator: bool = False
+    selection: Selection | None = None
+    #: MsgIds of the queue manager's numbers that this handle has marked (MQGMO_MARK_BROWSE_HANDLE)
+    marked: set[int] = msgspec.field(default_factory=set)
+    #: MQGMO_LOCK: the message that nobody else sees
+    locked: StoredMessage | None = None
+    #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the message got last
+    context: MQMD | None = None
+    #: MQPMO_LOGICAL_ORDER: behind the message that was put last
+    put_place: Place = msgspec.field(default_factory=Place)
+    #: MQGMO_LOGICAL_ORDER: behind the message that was got or browsed last
+    got_place: Place = msgspec.field(default_factory=Place)
+
+    @property
+    def queue(self) -> Queue:
+        queue = self.destination.queue
+        assert queue is not None
+        return queue
+
+
+class TopicHandle(msgspec.Struct, eq=False):
+    """An open topic."""
+
+    topic: str
+    options: int
+
+
+class SubscriptionHandle(msgspec.Struct, eq=False):
+    """An open subscription."""
+
+    subscription: Subscription
+
+
+class DefinitionHandle(msgspec.Struct, eq=False):
+    """An object that is open to inquire about it or to set it only: the queue manager, a namelist, a queue elsewhere."""
+
+    kind: str
+    name: str
+    options: int
+    attributes: dict[str, Value]
+
+
+Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle
+
+
+def open_queue(destination: Destination, options: int) -> QueueHandle:
+    """Make a handle for a queue, counted among those that have it open. Raises MQError."""
+    handle = QueueHandle(destination, options)
+    queue = handle.queue
+    handle.attributes = queue.attributes
+    if options & INPUT:
+        exclusive = bool(options & cmqc.MQOO_INPUT_EXCLUSIVE) or queue.attributes["SHARE"] == "NO"
+        if options & cmqc.MQOO_INPUT_AS_Q_DEF and queue.attributes["DEFSOPT"] == "EXCL":
+            exclusive = True
+        if queue.exclusive or (exclusive and queue.inputs):
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
+        queue.inputs += 1
+        queue.exclusive = handle.exclusive = exclusive
+    if options & cmqc.MQOO_BROWSE:
+        queue.browsers += 1
+    if options & cmqc.MQOO_OUTPUT:
+        queue.outputs += 1
+    return handle
+
+
+def release_queue(handle: QueueHandle) -> None:
+    """Undo what `open_queue` counted."""
+    queue = handle.queue
+    if handle.options & INPUT:
+        queue.inputs -= 1
+        queue.exclusive = queue.exclusive and not handle.exclusive
+    queue.browsers -= bool(handle.options & cmqc.MQOO_BROWSE)
+    queue.outputs -= bool(handle.options & cmqc.MQOO_OUTPUT)
+    if handle.locked is not None:
+        queue.locks.pop(handle.locked.msg_number, None)
+
+
+def check_publishable(topic: str) -> str:
+    """Return a topic string that can be published to. Raises MQError."""
+    check_topic_string(topic)
+    if not topic or is_wildcard(topic):
+        raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")
+    return topic

@@ -1,0 +1,68 @@
+"""From MQTT to a queue and back: nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.envelope import publication_of
+from bridge.mapping.publication import Destination
+from bridge.mapping.telemetry.to_topic import message_of, received_message
+from bridge.wire.mq import RFH2, decode_chain
+from tests.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
+
+NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
+
+
+@given(st.dictionaries(NAME, TEXT, max_size=4), st.binary(max_size=30), TEXT, TEXT, st.integers(0, 2), CLIENT_ID)
+def test_nothing_of_a_publication_is_lost_on_a_queue(
+    properties: dict[str, str], data: bytes, response_topic: str, content_type: str, qos: int, client_id: str
+) -> None:
+    sent = publication(
+        properties=properties, correlation_data=data, response_topic=response_topic, content_type=content_type,
+        qos=qos, message_id=7 if qos else 0, client_id=client_id, expiry=12.5, retain=True,
+    )  # fmt: skip
+    found = rule().map(sent)
+    assert found is not None
+    assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
+
+
+def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
+    sent = publication(properties={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c")
+    found = message_of(sent)
+    assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
+    assert publication_of(found.message, topic=TOPIC, retained=True) == sent
+    assert publication_of(received_message(sent)) == sent
+
+
+REQUESTS: dict[str, Any] = {
+    "to": {"queue": "Q", "requests_queue": "KEPT"},
+    "attributes": {"reply_to_queue": "ANSWERS", "expiry": 60, "properties": {"site": "north"}},
+}
+
+
+@pytest.mark.parametrize("data", [b"", b"7", b"x" * 25])
+def test_of_a_request_is_kept_where_its_answer_goes(data: bytes) -> None:
+    """The answer is known by the MsgId, which it has as its CorrelId, whichever of the two its program copies."""
+    found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
+    md = found.message.md
+    assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
+    assert found.kept is not None and found.kept.queue == "KEPT"
+    assert (found.kept.message.md.Expiry, found.kept.message.md.Persistence) == (600, 1)
+    (kept,) = decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).headers
+    assert isinstance(kept, RFH2)
+    assert folders(found)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
+    assert publication_of(found.kept.message).response_topic == "clients/1"
+    assert publication_of(found.kept.message).correlation_data == data
+    assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
+
+
+def test_nothing_is_kept_of_what_asks_for_no_answer() -> None:
+    found = mapped(rule(**REQUESTS), correlation_data=b"7")
+    assert found.kept is None
+    assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")
+    assert mapped(rule({"reply_to_queue": "ANSWERS"}), response_topic="clients/1").kept is None

@@ -1,0 +1,119 @@
+"""Browsing, and getting what the cursor is under (IBM MQ documentation, "MQGET")."""
+
+from __future__ import annotations
+
+import time
+
+from bridge.wire import cmqc
+
+BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
+UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
+
+
+def test_browse_leaves_messages_where_they_are(mq, app, refused):
+    queue = mq.queue()
+    for data in (b"1", b"2", b"3"):
+        app.put(queue, data)
+    handle = app.open_queue(queue)
+    assert app.browse(handle, BROWSE_FIRST) == b"1"
+    assert app.browse(handle) == b"2"
+    assert app.browse(handle, BROWSE_UNDER_CURSOR) == b"2"
+    assert app.browse(handle) == b"3"
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.browse(handle)
+    assert app.browse(handle, BROWSE_FIRST) == b"1"
+    assert app.drain(handle) == [b"1", b"2", b"3"]
+
+
+def test_browse_next_begins_at_the_first(mq, app):
+    queue = mq.queue()
+    app.put(queue, b"low", Priority=0)
+    app.put(queue, b"high", Priority=9)
+    handle = app.open_queue(queue)
+    assert [app.browse(handle), app.browse(handle)] == [b"high", b"low"]
+
+
+def test_browse_goes_on_where_it_was_when_its_message_is_taken(mq, app, other):
+    queue = mq.queue()
+    for data in (b"1", b"2", b"3", b"4"):
+        app.put(queue, data)
+    handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
+    assert app.browse(handle) == b"1"
+    assert app.browse(handle) == b"2"
+    assert [other.take(queue).data for _ in range(3)] == [b"1", b"2", b"3"]
+    assert app.browse(handle) == b"4"
+
+
+def test_browse_goes_on_across_priorities_when_its_message_is_taken(mq, app, other, refused):
+    queue = mq.queue()
+    for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
+        app.put(queue, data, Priority=priority)
+    handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
+    assert [app.browse(handle), app.browse(handle)] == [b"9", b"5"]
+    other.take(queue)
+    other.take(queue)
+    other.put(queue, b"9 again", Priority=9)  # behind the cursor: not seen
+    assert [app.browse(handle), app.browse(handle)] == [b"5b", b"0"]
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.browse(handle)
+    other.put(queue, b"0 too", Priority=0)
+    assert app.browse(handle) == b"0 too"
+
+
+def test_browse_goes_past_messages_that_expire_meanwhile(mq, app):
+    queue = mq.queue()
+    app.put(queue, b"first")
+    app.put(queue, b"short-lived", Expiry=1)
+    app.put(queue, b"last")
+    handle = app.open_queue(queue)
+    assert app.browse(handle) == b"first"
+    expired_at = time.monotonic() + 0.11
+    while time.monotonic() < expired_at:
+        time.sleep(0.01)
+    assert app.browse(handle) == b"last"
+
+
+def test_get_under_the_cursor(mq, app, refused):
+    queue = mq.queue()
+    for data in (b"1", b"2", b"3"):
+        app.put(queue, data)
+    handle = app.open_queue(queue)
+    with refused(cmqc.MQRC_NO_MSG_UNDER_CURSOR):
+        app.browse(handle, UNDER_CURSOR)
+    app.browse(handle)
+    app.browse(handle)
+    assert app.browse(handle, UNDER_CURSOR) == b"2"
+    for options in (UNDER_CURSOR, BROWSE_UNDER_CURSOR):
+        with refused(cmqc.MQRC_NO_MSG_UNDER_CURSOR):
+            app.browse(handle, options)
+    assert app.browse(handle) == b"3"
+    assert app.drain(handle) == [b"1", b"3"]
+
+
+def test_the_message_under_the_cursor_may_be_gone(mq, app, other, refused):
+    queue = mq.queue()
+    app.put(queue, b"1")
+    handle = app.open_queue(queue)
+    app.browse(handle)
+    other.take(queue)
+    with refused(cmqc.MQRC_NO_MSG_UNDER_CURSOR):
+        app.browse(handle, UNDER_CURSOR)
+
+
+def test_browse_by_correl_id(mq, app, refused):
+    queue = mq.queue()
+    key = b"key".ljust(24, b"\0")
+    for data, correlation in ((b"1", key), (b"2", bytes(24)), (b"3", key)):
+        app.put(queue, data, CorrelId=correlation)
+    handle = app.open_queue(queue)
+    assert [app.browse(handle, CorrelId=key), app.browse(handle, CorrelId=key)] == [b"1", b"3"]
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.browse(handle, CorrelId=key)
+
+
+def test_each_handle_has_its_own_cursor(mq, app):
+    queue = mq.queue()
+    app.put(queue, b"1")
+    app.put(queue, b"2")
+    one, two = app.open_queue(queue), app.open_queue(queue)
+    assert [app.browse(one), app.browse(one), app.browse(two)] == [b"1", b"2", b"1"]

@@ -1,0 +1,218 @@
+"""Limits of queues and of the queue manager, and what is refused (IBM MQ documentation, "API reason codes")."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+BROWSE_FIRST, BROWSE_NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
+UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
+
+
+def test_maxdepth(mq, app, refused):
+    queue = mq.queue("MAXDEPTH(2)")
+    app.put(queue)
+    app.put(queue)
+    with refused(cmqc.MQRC_Q_FULL):
+        app.put(queue)
+    app.take(queue)
+    app.put(queue)
+
+
+def test_uncommitted_messages_count_for_maxdepth(mq, app, other, refused):
+    queue = mq.queue("MAXDEPTH(1)")
+    app.put(queue, options=cmqc.MQPMO_SYNCPOINT)
+    with refused(cmqc.MQRC_Q_FULL):
+        other.put(queue)
+    app.backout()
+    other.put(queue)
+    app.take(queue, cmqc.MQGMO_SYNCPOINT)
+    with refused(cmqc.MQRC_Q_FULL):
+        other.put(queue)
+    app.commit()
+    other.put(queue)
+
+
+def test_maxmsgl(mq, app, refused):
+    queue = mq.queue("MAXMSGL(10)")
+    app.put(queue, b"0" * 10)
+    with refused(cmqc.MQRC_MSG_TOO_BIG_FOR_Q):
+        app.put(queue, b"0" * 11)
+
+
+def test_maxmsgl_of_the_queue_manager(mq, app, refused):
+    queue = mq.queue("MAXMSGL(104857600)")
+    mq.alter(MAXMSGL="32768")
+    app.put(queue, b"0" * 32_768)
+    with refused(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR):
+        app.put(queue, b"0" * 32_769)
+
+
+def test_put_disabled_and_get_disabled(mq, app, refused):
+    queue = mq.queue()
+    handle = app.open_queue(queue, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT)
+    app.put(queue, b"1")
+    mq.command(f"ALTER QLOCAL('{queue}') PUT(DISABLED) GET(DISABLED)")
+    with refused(cmqc.MQRC_PUT_INHIBITED):
+        app.connection.put(handle, Message(MQMD(), b""))
+    with refused(cmqc.MQRC_PUT_INHIBITED):
+        app.put(queue)
+    for options in (0, BROWSE_FIRST):
+        with refused(cmqc.MQRC_GET_INHIBITED):
+            app.browse(handle, options)
+    mq.command(f"ALTER QLOCAL('{queue}') PUT(ENABLED) GET(ENABLED)")
+    app.connection.put(handle, Message(MQMD(), b"2"))
+    assert app.drain(handle) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("Priority", -2, cmqc.MQRC_PRIORITY_ERROR),
+        ("Persistence", 3, cmqc.MQRC_PERSISTENCE_ERROR),
+        ("Expiry", 0, cmqc.MQRC_EXPIRY_ERROR),
+        ("Expiry", -2, cmqc.MQRC_EXPIRY_ERROR),
+    ],
+)
+@pytest.mark.parametrize("to", ["queue", "topic"])
+def test_descriptor_fields_are_checked(mq, app, refused, field, value, reason, to):
+    with refused(reason):
+        if to == "queue":
+            app.put(mq.queue(), **{field: value})
+        else:
+            app.publish(mq.name(), **{field: value})
+
+
+def test_a_priority_above_the_maximum_counts_as_the_maximum(mq, app):
+    """MQRC 2049: "the message is accepted, but is placed on the queue at the queue manager's maximum priority"."""
+    queue = mq.queue()
+    app.put(queue, b"9", Priority=9)
+    options = MQPMO()
+    app.put(queue, b"10", Priority=10, options=options)
+    assert options.Reason == cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM
+    app.put(queue, b"9 too", Priority=9)
+    assert app.all(queue) == [b"9", b"10", b"9 too"]
+
+
+def test_exclusive_input(mq, app, other, refused):
+    queue = mq.queue()
+    handle = app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
+    for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_INPUT_AS_Q_DEF):
+        with refused(cmqc.MQRC_OBJECT_IN_USE):
+            other.open_queue(queue, options)
+    with refused(cmqc.MQRC_OBJECT_IN_USE):
+        app.open_queue(queue, cmqc.MQOO_INPUT_SHARED)
+    other.open_queue(queue, cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT)
+    app.close(handle)
+    shared = other.open_queue(queue, cmqc.MQOO_INPUT_SHARED)
+    app.open_queue(queue, cmqc.MQOO_INPUT_SHARED)
+    with refused(cmqc.MQRC_OBJECT_IN_USE):
+        app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
+    other.close(shared)
+
+
+def test_defsopt_and_share_decide_what_input_as_q_def_is(mq, app, other, refused):
+    exclusive = mq.queue("DEFSOPT(EXCL)")
+    app.open_queue(exclusive, cmqc.MQOO_INPUT_AS_Q_DEF)
+    with refused(cmqc.MQRC_OBJECT_IN_USE):
+        other.open_queue(exclusive, cmqc.MQOO_INPUT_SHARED)
+    for_one = mq.queue("NOSHARE")
+    app.open_queue(for_one, cmqc.MQOO_INPUT_SHARED)
+    with refused(cmqc.MQRC_OBJECT_IN_USE):
+        other.open_queue(for_one, cmqc.MQOO_INPUT_SHARED)
+
+
+def test_exclusive_input_ends_with_the_connection(mq, app, other):
+    queue = mq.queue()
+    app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
+    app.connection.disconnect()
+    other.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
+
+
+def test_a_handle_is_good_for_what_it_was_opened_for(mq, app, refused):
+    queue = mq.queue()
+    app.put(queue)
+    output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
+    browse = app.open_queue(queue, cmqc.MQOO_BROWSE)
+    get = app.open_queue(queue, cmqc.MQOO_INPUT_SHARED)
+    with refused(cmqc.MQRC_NOT_OPEN_FOR_INPUT):
+        app.browse(output, 0)
+    with refused(cmqc.MQRC_NOT_OPEN_FOR_INPUT):
+        app.browse(browse, 0)
+    with refused(cmqc.MQRC_NOT_OPEN_FOR_BROWSE):
+        app.browse(get, BROWSE_FIRST)
+    with refused(cmqc.MQRC_NOT_OPEN_FOR_OUTPUT):
+        app.connection.put(get, Message(MQMD(), b""))
+
+
+def test_wrong_handles(mq, app, other, refused):
+    queue = mq.queue()
+    handle = app.open_queue(queue, cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
+    foreign = max(handle, other.open_queue(queue)) + 1000
+    app.close(handle)
+    for wrong in (handle, foreign, 0, -1):
+        with refused(cmqc.MQRC_HOBJ_ERROR):
+            app.get(wrong, GetOptions())
+        with refused(cmqc.MQRC_HOBJ_ERROR):
+            app.connection.put(wrong, Message(MQMD(), b""))
+        with refused(cmqc.MQRC_HOBJ_ERROR):
+            app.close(wrong)
+
+
+@pytest.mark.parametrize(
+    "options", [0, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_FAIL_IF_QUIESCING]
+)
+def test_options_of_open(mq, app, refused, options):
+    with refused(cmqc.MQRC_OPTIONS_ERROR):
+        app.open_queue(mq.queue(), options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_NO_SYNCPOINT,
+        BROWSE_FIRST | BROWSE_NEXT,
+        BROWSE_NEXT | BROWSE_UNDER_CURSOR,
+        BROWSE_FIRST | UNDER_CURSOR,
+        BROWSE_FIRST | cmqc.MQGMO_SYNCPOINT,
+    ],
+)
+def test_options_of_get(mq, app, refused, options):
+    """ "Rules for validating MQI options": one of the browse options, and not with MQGMO_SYNCPOINT."""
+    queue = mq.queue()
+    app.put(queue)
+    with refused(cmqc.MQRC_OPTIONS_ERROR):
+        app.take(queue, options)
+
+
+def test_options_of_put(mq, app, refused):
+    with refused(cmqc.MQRC_OPTIONS_ERROR):
+        app.put(mq.queue(), options=cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT)
+
+
+def test_object_types(mq, app, refused):
+    with refused(cmqc.MQRC_OBJECT_TYPE_ERROR):
+        app.open(MQOD(ObjectType=cmqc.MQOT_CHANNEL, ObjectName=mq.queue()), cmqc.MQOO_INQUIRE)
+
+
+def test_maxhands(mq, app, refused):
+    queue = mq.queue()
+    mq.alter(MAXHANDS="3")
+    handles = [app.open_queue(queue) for _ in range(3)]
+    with refused(cmqc.MQRC_HANDLE_NOT_AVAILABLE):
+        app.open_queue(queue)
+    app.close(handles[0])
+    app.open_queue(queue)
+
+
+def test_after_mqdisc_the_connection_handle_is_wrong(mq, app, refused):
+    queue = mq.queue()
+    app.connection.disconnect()
+    with refused(cmqc.MQRC_HCONN_ERROR):
+        app.open_queue(queue)
+    with refused(cmqc.MQRC_HCONN_ERROR):
+        app.commit()

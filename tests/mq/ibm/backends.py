@@ -1,0 +1,194 @@
+"""A backend of threads on breakable connections, and what tests have it do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import SessionRecord
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.errors import MQError
+from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.publisher import BatchLimits
+from bridge.mq.mqi import MQOD, GetOptions
+from bridge.wire import cmqc
+from tests.support.patience import PATIENCE
+from tests.support.units import Unit, Units
+
+TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+VERBS = ("open", "close", "put", "put1", "get", "subscribe", "commit", "backout")
+
+
+class Fault:
+    """Breaks one connection of one purpose, at the n-th verb called for that purpose."""
+
+    def __init__(self, purpose: str, number: int, *, after: bool) -> None:
+        self.purpose, self.number, self.after = purpose, number, after
+        self.calls = 0
+        self.struck = ""
+        self._lock = threading.Lock()
+
+    def strikes(self, purpose: str, verb: str) -> bool:
+        with self._lock:
+            if purpose != self.purpose:
+                return False
+            self.calls += 1
+            if self.calls == self.number:
+                self.struck = verb
+                return True
+            return False
+
+
+class BreakableConnection:
+    """A connection that fails with MQRC_CONNECTION_BROKEN when its fault strikes, and is dead from then on."""
+
+    def __init__(self, queue_manager: QueueManager, purpose: str, fault: Fault) -> None:
+        self._queue_manager = queue_manager
+        #: what each verb waits for before it is called, by name
+        self.gates: dict[str, threading.Event] = {}
+        # Where authorities are enforced, it needs what any application needs (see `enforced`).
+        user = "bridge" if queue_manager.authorization is not None else ""
+        self._inner = EmbeddedConnection(queue_manager, "mqbridge", user)
+        self._purpose, self._fault = purpose, fault
+        self._dead = False
+
+    def cut(self) -> None:
+        """Break it, for a reason that only this side knows: the queue manager still has the connection."""
+        self._dead = True
+
+    def die(self) -> None:
+        """Break it on both sides."""
+        self._dead = True
+        with self._queue_manager.lock:
+            for unit in self._inner._application.disconnect(commit=False):
+                self._queue_manager.journal.submit(unit)
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._inner, name)
+        if name not in VERBS:
+            return verb
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self._dead:
+                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+            if name in self.gates:
+                assert self.gates[name].wait(PATIENCE)
+            struck = self._fault.strikes(self._purpose, name)
+            if struck and not self._fault.after:
+                self.die()
+                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+            try:
+                return verb(*arguments, **options)
+            finally:
+                if struck:
+                    self.die()
+                    raise MQError(cmqc.MQRC_CONNECTION_BROKEN, name)
+
+        return call
+
+    def disconnect(self) -> None:
+        if self._dead:
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "disconnect")
+        self._inner.disconnect()
+
+
+UNITS = Units()
+
+
+def backend_of(
+    manager: QueueManager,
+    fault: Fault,
+    *,
+    publishers: int = 1,
+    asynchronous: bool = False,
+    made: list[tuple[str, BreakableConnection]] | None = None,
+    probe_interval: float = 10.0,
+) -> IbmBackend:
+    """`made` gets each connection with its purpose."""
+
+    def connect(purpose: str) -> BreakableConnection:
+        connection = BreakableConnection(manager, purpose, fault)
+        if made is not None:
+            made.append((purpose, connection))
+        return connection
+
+    return IbmBackend(
+        connect,  # type: ignore[arg-type,return-value]
+        asyncio.get_running_loop(),
+        probe_interval=probe_interval,
+        transmission_queue=TRANSMIT,
+        dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+        publishers=publishers,
+        limits=BatchLimits(messages=4),
+        asynchronous=asynchronous,
+    )
+
+
+def publication(client_id: str, number: int) -> PublicationMessage:
+    identity = ClientIdentity(client_id, b"")
+    return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
+
+
+async def ended(backend: IbmBackend, fill: Callable[[Unit], None]) -> Unit:
+    done: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
+    unit = Unit()
+    unit.done = done.set_result
+    fill(unit)
+    UNITS.add(unit)
+    backend.on_completed = UNITS.completed
+    backend.submit(unit)
+    return await asyncio.wait_for(done, PATIENCE)
+
+
+def keep(unit: Unit, record: SessionRecord) -> None:
+    unit.records[record.key] = record
+
+
+async def stop(backend: IbmBackend) -> None:
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    backend.stop(lambda: stopped.set_result(None))
+    await asyncio.wait_for(stopped, PATIENCE)
+
+
+def drain(manager: QueueManager, queue: str) -> list[Message]:
+    connection = EmbeddedConnection(manager)
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    messages = []
+    while True:
+        try:
+            got = connection.get(handle, GetOptions())
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+            connection.disconnect()
+            return messages
+        messages.append(Message(got.md, got.data))
+
+
+def payloads(manager: QueueManager) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for message in drain(manager, "OUT"):
+        client_id = message.data.split(b"<clientId>")[1].split(b"</clientId>")[0].decode()
+        found.setdefault(client_id, []).append(int(message.data.rsplit(b" ", 1)[-1].rsplit(b">", 1)[-1]))
+    return found
+
+
+NONE = Fault("none", 0, after=False)
+
+
+async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
+    answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    backend.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
+    assert await asyncio.wait_for(answered, PATIENCE) == [0]
+
+
+async def published(backend: IbmBackend, client_id: str, number: int) -> Unit:
+    def fill(unit: Unit) -> None:
+        unit.publications = [(publication(client_id, number), False)]
+
+    return await ended(backend, fill)

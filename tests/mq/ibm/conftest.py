@@ -1,0 +1,31 @@
+"""A queue manager for the backend of threads, which does not wait long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mq import worker
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.ibm import browser
+from bridge.mq.ibm.subscriber import Subscriber
+
+
+@pytest.fixture
+def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueManager]:
+    monkeypatch.setattr(worker, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(browser, "BROWSE_WAIT", 20)
+    monkeypatch.setattr(Subscriber, "_inquire", staticmethod(lambda _connection: []))
+    manager = QueueManager("QM1", tmp_path)
+    prepare(manager)
+    connection = EmbeddedConnection(manager)
+    script = "DEFINE QLOCAL(OUT) MAXDEPTH(100000)\nDEFINE SUB('all') TOPICSTR('t/#') DEST(OUT)"
+    assert all(response.ok for response in connection.command(script))
+    connection.disconnect()
+    yield manager
+    manager.close()
