@@ -153,26 +153,6 @@ async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> N
     await stop(backend)
 
 
-async def test_a_record_does_not_say_that_a_refused_publication_was_received(queue_manager: QueueManager) -> None:
-    connection = EmbeddedConnection(queue_manager)
-    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
-    connection.disconnect()
-    backend = backend_of(queue_manager, Fault("none", 0, after=False))
-    await backend.open()
-
-    def fill(unit: Unit) -> None:
-        unit.publications = [(publication("a", 0), False), (publication("shut", 1), False)]
-        keep(unit, ReceivedRecord("a", [1, 2, 7]))
-
-    await ended(backend, fill)
-    await stop(backend)
-    after = backend_of(queue_manager, Fault("none", 0, after=False))
-    recovered = await after.open()
-    await stop(after)
-    (record,) = recovered.records
-    assert isinstance(record, ReceivedRecord) and record.received == [1, 7]
-
-
 # What somebody else does to the state queue ---------------------------------------------------------------------------
 
 
