@@ -10,20 +10,17 @@ from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey, UnknownRecord, decode, encode
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import ClientSubscription, Completion, Consumer, Recovered, UnitOfWork, unreadable
-from bridge.mq.embedded.authority.authorization import NOBODY
+from bridge.mq.backend import Completion, Consumer, Recovered, UnitOfWork
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
+from bridge.mq.embedded.client_subscriptions import client_subscriptions, refusal_to_receive, subscribe, unsubscribe
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.expiry import expire
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import size_of
-from bridge.mq.embedded.topics import Subscription, check_topic_string
+from bridge.mq.embedded.session_records import SessionRecords
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
@@ -65,8 +62,7 @@ class EmbeddedBackend:
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
         self._timer: asyncio.TimerHandle | None = None
-        #: how often each record was written
-        self._sequences: dict[str, int] = {}
+        self._records = SessionRecords(queue_manager, APPLICATION_NAME)
         self._beginnings = Beginnings(queue_manager, loop)
         queue_manager.journal.dispatch = loop.call_soon_threadsafe
 
@@ -76,26 +72,11 @@ class EmbeddedBackend:
             raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
         if STATE_QUEUE not in self._queue_manager.queues:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
-        recovered = Recovered(self._records(), self._subscriptions())
-        self._sequences = {_state_key(record.key): record.sequence for record in recovered.records}
+        recovered = Recovered(self._records.load(), client_subscriptions(self._queue_manager))
         queue.inputs += 1
         queue.exclusive = True
         self._taken = queue
         return recovered
-
-    def _records(self) -> list[SessionRecord]:
-        """Return the records of sessions. Raises MQError for a message on their queue that is none."""
-        states = self._queue_manager.states
-        for stored in self._queue_manager.queues[STATE_QUEUE].messages():
-            if states.get(stored.client_id) is not stored:
-                raise unreadable(_msg_id(stored), "it was put by an application")
-        records = []
-        for stored in states.values():
-            try:
-                records.append(decode(stored.message.data))
-            except UnknownRecord as error:
-                raise unreadable(_msg_id(stored), str(error)) from error
-        return records
 
     def start(self, consumer: Consumer) -> None:
         queue = self._queue()
@@ -218,7 +199,7 @@ class EmbeddedBackend:
                 gets.append(transmission)
         if unit.records:
             for key, record in unit.records_without(refusals).items():
-                self._save(work, _state_key(key), record)
+                self._records.save(work, key, record)
 
     def _unretainable(self, message: PublicationMessage, asked: int) -> int:
         """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.
@@ -254,51 +235,8 @@ class EmbeddedBackend:
                 del refusals[index]
                 diverted[index] = reason
 
-    def _save(self, work: Unit, key: str, record: SessionRecord | None) -> None:
-        queue_manager = self._queue_manager
-        if record is None:
-            self._sequences.pop(key, None)
-            work.latest.append((queue_manager.states, key, None))
-            return
-        queue = queue_manager.queues[STATE_QUEUE]
-        sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
-        stored = StoredMessage(
-            queue,
-            queue_manager.next_number(),
-            Message(_STATE_DESCRIPTOR, encode(record, sequence)),
-            True,
-            0,
-            time.time(),
-            key,
-            durable=True,
-            put_application=APPLICATION_NAME,
-        )
-        queue.depth += 1
-        work.puts.append(stored)
-        work.latest.append((queue_manager.states, key, stored))
-
     def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
-        done(cmqc.MQRC_NONE if self._queue_manager.authorization is None else self._may_receive(user))
-
-    def _may_receive(self, user: str, topic_filter: str | None = None) -> int:
-        """Return MQRC_NONE where messages may be put on the transmission queue for a client, else the reason.
-
-        Where `topic_filter` is given, the messages are those of a subscription with it. The log of the authorization
-        service has the rest.
-        """
-        queue_manager = self._queue_manager
-        with queue_manager.lock:
-            if queue_manager.authorization is None:
-                return cmqc.MQRC_NONE
-            asked = user or NOBODY
-            try:
-                if topic_filter is None:
-                    queue_manager.authorization.check(asked, cmqc.MQOT_Q, self.transmission_queue, "PUT")
-                else:
-                    queue_manager.authorization.subscribing(asked, None, topic_filter, "SUB", self.transmission_queue)
-            except MQError as error:
-                return error.reason
-        return cmqc.MQRC_NONE
+        done(refusal_to_receive(self._queue_manager, self.transmission_queue, user))
 
     def subscribe(
         self,
@@ -316,7 +254,9 @@ class EmbeddedBackend:
             for topic_filter, qos in filters:
                 try:
                     with whole(work):
-                        made = self._subscribed(work, client_id, topic_filter, qos, durable, user)
+                        made = subscribe(
+                            self._queue_manager, work, self._queue(), client_id, topic_filter, qos, durable=durable, user=user
+                        )
                         # With the subscription as long as they are not many: it is on disk with what it begins with.
                         waiting += self._beginnings.put(work, made)
                     reasons.append(cmqc.MQRC_NONE)
@@ -334,40 +274,6 @@ class EmbeddedBackend:
             work.done = ended
             self._queue_manager.journal.submit(work)
 
-    def _subscribed(
-        self, work: Unit, client_id: str, topic_filter: str, qos: int, durable: bool, user: str
-    ) -> Subscription:
-        """Make or alter a subscription in a unit of work. Raises MQError."""
-        queue_manager = self._queue_manager
-        check_topic_string(topic_filter)
-        name = subscription_name(client_id, topic_filter)
-        taken = queue_manager.topics.subscriptions.get(name)
-        if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
-            # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
-            raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
-        if refused := self._may_receive(user, topic_filter):
-            raise MQError(refused, name)
-        attributes = queue_manager.topics.attributes(topic_filter)
-        if attributes["SUB"] != "ENABLED":
-            raise MQError(cmqc.MQRC_SUB_INHIBITED, name)
-        if durable and attributes["DURSUB"] != "YES":
-            raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, name)
-        subscription = Subscription(
-            name=name,
-            topic_filter=topic_filter,
-            queue=self._queue(),
-            destination=PUBLICATION_QUEUE,
-            destination_manager=client_id,
-            remote_queue=PUBLICATION_QUEUE,
-            client_id=client_id,
-            user_data=str(qos),
-            durable=durable,
-            user=user,
-            ephemeral=not durable,
-        )
-        queue_manager.add_subscription(work, subscription, at_once=True)
-        return subscription
-
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
     ) -> None:
@@ -375,10 +281,7 @@ class EmbeddedBackend:
         work = Unit()
         with queue_manager.lock:
             for topic_filter in filters:
-                name = subscription_name(client_id, topic_filter)
-                held = queue_manager.topics.subscriptions.get(name)
-                if held is not None and held.client_id == client_id:
-                    queue_manager.remove_subscription(work, name)
+                unsubscribe(queue_manager, work, client_id, topic_filter)
             work.done = lambda _reason: done()
             if ended:
                 fence = self._fences[client_id] = queue_manager.next_number()
@@ -391,17 +294,6 @@ class EmbeddedBackend:
         if self._fences.get(client_id) == fence:
             del self._fences[client_id]
         done()
-
-    def _subscriptions(self) -> list[ClientSubscription]:
-        found = []
-        with self._queue_manager.lock:
-            for subscription in self._queue_manager.topics.subscriptions.values():
-                client_id, topic_filter = subscription.client_id, subscription.topic_filter
-                if client_id and subscription.name == subscription_name(client_id, topic_filter):
-                    found.append(
-                        ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
-                    )
-        return found
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         queue_manager = self._queue_manager
@@ -432,13 +324,3 @@ class EmbeddedBackend:
                 queue.inputs -= 1
                 queue.exclusive = False
             self.flush(done)
-
-
-def _state_key(key: StateKey) -> str:
-    """Return the name of a record among those of the queue manager."""
-    return f"{key.side}:{key.client_id}"
-
-
-def _msg_id(stored: StoredMessage) -> bytes:
-    """Return the MsgId of a message, as far as it is its own: the last eight bytes, where the queue manager has made it."""
-    return stored.msg_id or stored.msg_number.to_bytes(8, "big")

@@ -21,6 +21,7 @@ from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKe
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import NONE_REFUSED, ClientSubscription, Completion, Consumer, Recovered, UnitOfWork
 from bridge.mq.errors import MQError
+from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
@@ -35,8 +36,6 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 Connect = Callable[[str], Connection]
-#: Seconds after which the log says that the queue manager does not answer, and between looks.
-ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
 
 
 class _Divided(msgspec.Struct, eq=False):
@@ -132,8 +131,7 @@ class IbmBackend:
         self.on_fenced: Callable[[str], None] = log.critical
         #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
         self.on_standing_by: Callable[[str], None] = lambda _why: None
-        self._answering: asyncio.TimerHandle | None = None
-        self._silent: set[str] = set()
+        self._watch = AnswerWatch(self._workers, loop)
         for worker in self._workers:
             worker.probe_interval = probe_interval
             worker.on_crash = lambda why: self._call(self.on_crash, why)
@@ -151,24 +149,6 @@ class IbmBackend:
         for worker in self._workers:
             if worker is not teller:
                 what(worker)
-
-    def _look_for_answers(self) -> None:
-        """Say which worker waits for the queue manager, which neither answers nor breaks the connection."""
-        now = time.monotonic()
-        for worker in self._workers:
-            since = worker.busy_since
-            if since and now - since > ANSWER_TIMEOUT and worker.name not in self._silent:
-                self._silent.add(worker.name)
-                log.error(
-                    "%s: the queue manager has not answered for %d s; the heartbeat interval of its channel (HBINT) decides "
-                    "when the connection is given up",
-                    worker.name,
-                    now - since,
-                )
-            elif worker.name in self._silent and not (since and now - since > ANSWER_TIMEOUT):
-                self._silent.discard(worker.name)
-                log.warning("%s: the queue manager answers again", worker.name)
-        self._answering = self._loop.call_later(ANSWER_LOOK, self._look_for_answers)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         """Run a function on the loop, from any thread."""
@@ -198,7 +178,7 @@ class IbmBackend:
         for publisher, receipt in zip(self._publishers, self._remover.receipts, strict=True):
             publisher.take_receipt(receipt)
             publisher.start()
-        self._look_for_answers()
+        self._watch.start()
         return Recovered(found, await subscriptions)
 
     def _publisher_of(self, client_id: str) -> Publisher:
@@ -392,8 +372,7 @@ class IbmBackend:
 
     def _end(self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
         """End workers, within the time for a stop, and call `done` on the loop behind all that they have told."""
-        if self._answering is not None:
-            self._answering.cancel()
+        self._watch.stop()
         if not self._stop_until:
             self._stop_until = time.monotonic() + self._stop_timeout
 
