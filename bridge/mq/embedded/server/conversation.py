@@ -51,15 +51,15 @@ class Language(Protocol):
 
     @property
     def SPEAKERS(self) -> str:
-        """Who speaks it."""
+        """Return who speaks it, for the log."""
 
     @property
     def SOCKET_NAME(self) -> str:
-        """Its socket, in the queue manager's data directory."""
+        """Return the name of its socket in the queue manager's data directory."""
 
     @property
     def GREETING(self) -> bytes:
-        """How each connection begins: with a first byte that is larger than that of any MessagePack frame."""
+        """Return the bytes that each connection begins with, the first of them larger than that of any MessagePack frame."""
 
     def __call__(self, server: Server, /) -> Conversation:
         """Return the conversation for a new connection."""

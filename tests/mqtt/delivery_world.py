@@ -1,0 +1,195 @@
+"""The world of the delivery model: a queue manager that commits when it is told, and a network without sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bridge.config import ChannelConfig
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, Side, StateKey
+from bridge.mq.backend import Completion, Recovered, UnitOfWork
+from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.service.telemetry import TelemetryService
+from bridge.wire.mqtt import (
+    Decoder,
+    Packet,
+)
+
+CLIENT = "c"
+#: last two bytes of the MsgIds: few, so that message ids meet
+LOW_NUMBERS = (1, 2, 3, 0xFFFF)
+MQRC_PUT_INHIBITED = 2051
+MQRC_RESOURCE_PROBLEM = 2102
+
+
+@dataclass(eq=False)
+class Queued:
+    """A message on the transmission queue."""
+
+    msg_number: int
+    message: PublicationMessage
+    qos: int
+    topic: str
+    user_data: str | None = "2"
+    retained: bool = False
+    persistent: bool = True
+    remote_queue: str = "Q"
+    put_time: float = 0.0
+    raw: bytes | None = None
+    client_id: str = CLIENT
+    expired: bool = False
+
+
+class QueueManager:
+    """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
+
+    hands_over_at_once = True
+    transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+    def __init__(self) -> None:
+        self.units: deque[tuple[UnitOfWork, dict[int, int]]] = deque()
+        #: committed: the transmission queue, the records, and the payloads of publications that have entered
+        self.queue: list[Queued] = []
+        self.states: dict[StateKey, SessionRecord] = {}
+        self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
+        self.entered: list[bytes] = []
+        self.inhibited = False
+        self.on_removal: Callable[[Queued], None] = lambda queued: None
+
+    async def open(self) -> Recovered:
+        return Recovered(list(self.states.values()), [])
+
+    def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
+        if self.queue:
+            consumer(list(self.queue))
+
+    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+        done(0)
+
+    def submit(self, unit: UnitOfWork) -> dict[int, int]:
+        refusals = dict.fromkeys(range(len(unit.publications)), MQRC_PUT_INHIBITED) if self.inhibited else {}
+        self.units.append((unit, refusals))
+        return refusals
+
+    def subscribe(self, client_id: str, filters: object, durable: bool, done: object) -> None:
+        raise AssertionError("nobody subscribes here")
+
+    def unsubscribe(self, client_id: str, filters: object, done: object) -> None:
+        raise AssertionError("nobody unsubscribes here")
+
+    def dead_letter(self, transmission: Queued, reason: int) -> None:
+        raise AssertionError(f"message {transmission.msg_number} is dead-lettered, {reason}")
+
+    def commit(self) -> None:
+        unit, refusals = self.units.popleft()
+        for index, (message, _) in enumerate(unit.publications):
+            if index not in refusals:
+                self.entered.append(message.payload)
+        for removed in unit.removals:
+            if removed in self.queue:
+                self.on_removal(removed)  # type: ignore[arg-type]
+                self.queue.remove(removed)  # type: ignore[arg-type]
+        for key, record in unit.records_without(refusals).items():
+            if record is None:
+                self.states.pop(key, None)
+            else:
+                self.states[key] = record
+        self.on_completed([Completion(unit.number, 0, refusals)])
+
+    def fail(self) -> None:
+        """No unit that waits can be committed: later ones rest on what earlier ones would have changed."""
+        for _ in range(len(self.units)):
+            unit, refusals = self.units.popleft()
+            self.on_completed([Completion(unit.number, MQRC_RESOURCE_PROBLEM, refusals)])
+
+    def received_ids(self) -> list[int]:
+        record = self.states.get(StateKey(Side.RECEIVED, CLIENT))
+        return record.received if isinstance(record, ReceivedRecord) else []
+
+
+class Transport:
+    """What asyncio would give a Connection: writes reach the machine at once, closing takes effect when it says so."""
+
+    def __init__(self, written: Callable[[Transport, bytes], None]) -> None:
+        self.written = written
+        self.closed = False
+        self.reading = True
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.written(self, data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        pass
+
+
+class FakeChannel:
+    """What a TcpConnection asks of its channel, without an event loop."""
+
+    def __init__(self, gateway: TelemetryService, loop: Loop) -> None:
+        self.config = ChannelConfig()
+        self.gateway = gateway
+        self.loop = loop
+        self.pending_bytes = 1000
+        self.connections: set[TcpConnection] = set()
+
+    def admit(self, connection: TcpConnection) -> str:
+        self.connections.add(connection)
+        return ""
+
+    def discard(self, connection: TcpConnection) -> None:
+        self.connections.discard(connection)
+
+
+@dataclass
+class Link:
+    """A network connection, with the bytes that are on their way."""
+
+    connection: TcpConnection
+    transport: Transport
+    decoder: Decoder
+    to_client: deque[Packet] = field(default_factory=deque)
+    to_bridge: list[Packet] = field(default_factory=list)
+    accepted: bool = False
+    #: message ids that the bridge sent with QoS 1 or 2 over this link and that were not acknowledged to it
+    unacknowledged: set[int] = field(default_factory=set)
+    slow: bool = False
+
+
+@dataclass
+class Outward:
+    """A publication of the client that is not through."""
+
+    payload: bytes
+    qos: int
+    topic: str
+    released: bool = False
