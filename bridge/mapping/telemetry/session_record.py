@@ -21,6 +21,13 @@ import msgspec
 #: Version of the layout that is written.
 VERSION = 2
 
+#: MQMD.CorrelId of the bridge's messages on the queue, where bridges reach it by MQI verbs: records, what says that a unit of
+#: work was committed, and which bridge is the owner.
+RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
+RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
+OWNER_MARK = b"MQTT owner".ljust(24, b"\0")
+MARKS = frozenset((RECORD_MARK, RECEIPT_MARK, OWNER_MARK))
+
 
 class Side(StrEnum):
     """Whose record of a session it is: what was received belongs to publications, what was sent to removals."""

@@ -6,7 +6,7 @@ import time
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey, UnknownRecord, decode, encode
+from bridge.mapping.telemetry.session_record import MARKS, SessionRecord, StateKey, UnknownRecord, decode, encode
 from bridge.mq.backend import unreadable
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -27,10 +27,13 @@ class SessionRecords:
         self._sequences: dict[str, int] = {}
 
     def load(self) -> list[SessionRecord]:
-        """Return the records of all sessions. Raises MQError for a message on their queue that is none."""
+        """Return the records of all sessions. Raises MQError for a message on their queue that is none.
+
+        Those of a bridge that has this queue manager as its own, but runs elsewhere, are its business.
+        """
         states = self._queue_manager.states
         for stored in self._queue_manager.queues[STATE_QUEUE].messages():
-            if states.get(stored.client_id) is not stored:
+            if states.get(stored.client_id) is not stored and stored.message.md.CorrelId not in MARKS:
                 raise unreadable(_msg_id(stored), "it was put by an application")
         records = []
         for stored in states.values():

@@ -19,7 +19,16 @@ from collections.abc import Callable
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey, UnknownRecord, decode, encode
+from bridge.mapping.telemetry.session_record import (
+    OWNER_MARK,
+    RECEIPT_MARK,
+    RECORD_MARK,
+    SessionRecord,
+    StateKey,
+    UnknownRecord,
+    decode,
+    encode,
+)
 from bridge.mq.backend import unreadable
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
@@ -28,10 +37,6 @@ from bridge.mq.worker import Fenced, Stopped
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
-RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
-OWNER_MARK = b"MQTT owner".ljust(24, b"\0")
 
 #: Seconds after which a queue manager has noticed that a connection is lost, and has backed out its unit of work: by
 #: heartbeats, which a server-connection channel sends each 300 s by default (HBINT).

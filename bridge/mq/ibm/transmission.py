@@ -32,10 +32,10 @@ class QueuedMessage(msgspec.Struct, eq=False):
     msg_number: int
     #: as it lies there, for the dead-letter queue
     got: Got
-    #: its MQMD says it
-    put_time: float = 0.0
     #: time.monotonic() when its MQMD.Expiry runs down: from then on the queue manager takes it away
     expires: float = math.inf
+    #: its MQMD says it
+    put_time: float = 0.0
 
     @property
     def raw(self) -> bytes:

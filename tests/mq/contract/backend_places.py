@@ -23,9 +23,9 @@ import pytest
 
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
 from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, Side, StateKey
+from bridge.mapping.telemetry.session_record import RECORD_MARK, ReceivedRecord, SentRecord, Side, StateKey
 from bridge.mq.backend import Backend, Completion, UnitOfWork
-from bridge.mq.embedded import backend as embedded_backend
+from bridge.mq.embedded import session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.language import read
 from bridge.mq.embedded.mqsc.script import bridge_script, prepare
@@ -34,7 +34,6 @@ from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.backend import IbmBackend
-from bridge.mq.ibm.persistent_state import RECORD_MARK
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.wire import cmqc
@@ -175,7 +174,7 @@ class Embedded(Place):
         backend = self.backend()
         backend.on_completed = completed.set_result
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(embedded_backend, "encode", lambda record, *_sequence: bodies[record.key])
+            patch.setattr(session_records, "encode", lambda record, *_sequence: bodies[record.key])
             backend.submit(unit)
         (completion,) = await asyncio.wait_for(completed, PATIENCE)
         assert not completion.failure
