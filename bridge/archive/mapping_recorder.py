@@ -1,34 +1,16 @@
-"""What the thread of a mapping tells the archive: what became of each message that it took, once that is committed."""
+"""The archive of a mapping: what became of each message that it took."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from bridge.archive.event_queue import EventProducer
 from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
-from bridge.archive.schema import Outcome
+from bridge.archive.mapping_observer import Fate, MappingObserver
+from bridge.mapping.received import Received
 from bridge.mq.mqi import Got
-from bridge.mqtt.link.state import Received
 
 _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
-
-#: A message as it was taken, what became of it, why, and the queue or topic that it went to.
-Fate = tuple["Got | Received", Outcome, str | None, str | None]
-
-#: `reason` of messages that a mapping discarded.
-FILTERED: Final = "the mapping's filter does not take it"
-CAME_ROUND: Final = "it has come round"
-LINK_LOST: Final = "the link was lost, and it is sent once at most"
-
-
-class MappingObserver:
-    """Is told what becomes of the messages of one mapping; called by its thread. This one has nobody to tell."""
-
-    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Note the messages of a unit of work that is committed.
-
-        `began` in microseconds since the epoch; `queue` is blank for a topic or link.
-        """
 
 
 class MappingRecorder(MappingObserver):

@@ -24,13 +24,13 @@ from bridge.service.descriptors import room_for
 from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
-from bridge.service.recorder import Recorder
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
+    from bridge.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +108,7 @@ class Bridge:
         # Imported only where there is an archive: with it come the rows and the process that writes them.
         try:
             from bridge.archive.writer import ArchiveError
+            from bridge.service.recorder import Recorder
         except ImportError as error:
             raise StartError(
                 f"archive: {error}; `{sys.executable} -m pip install 'pyarrow>=18,<27'` brings what it needs"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bridge.archive.event_queue import EventQueue
 from bridge.archive.events import (
     Acknowledged,
     Connected,
@@ -45,9 +46,6 @@ class Recorder(Observer):
     """
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
-        # Imported by a bridge that has an archive only: what it takes to start a process, and what its rows are.
-        from bridge.archive.event_queue import EventQueue
-
         self._archive = EventQueue(config)
         self._feed = self._archive.producer()
         self._mappings: dict[str, MappingRecorder] = {}

@@ -4,6 +4,6 @@ paho-mqtt makes and keeps the connection, `bridge.wire.mqtt` reads and writes th
 """
 
 from .connection import LinkConnection
-from .state import LinkCounters, LinkLost, LinkPhase, LinkState, Received, Refusal
+from .state import LinkCounters, LinkLost, LinkPhase, LinkState, Refusal
 
-__all__ = ["LinkConnection", "LinkCounters", "LinkLost", "LinkPhase", "LinkState", "Received", "Refusal"]
+__all__ = ["LinkConnection", "LinkCounters", "LinkLost", "LinkPhase", "LinkState", "Refusal"]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
+from bridge.mapping.received import Received
 from bridge.mqtt.link.network import Network
-from bridge.mqtt.link.state import Limits, LinkCounters, LinkState, Received, Refusal
+from bridge.mqtt.link.state import Limits, LinkCounters, LinkState, Refusal
 
 ANSWERS_TIMEOUT = 60.0
 """Seconds that a broker may take to answer a batch."""

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from bridge.mqtt.link.state import Received
+from bridge.mapping.received import Received
 from bridge.wire.mqtt import PacketType, encode_acknowledgement
 
 # Members of an enumeration take long to get.

@@ -10,7 +10,8 @@ import functools
 import math
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link.state import Limits, Received, Refusal
+from bridge.mapping.received import Received
+from bridge.mqtt.link.state import Limits, Refusal
 from bridge.wire.mqtt import (
     MAX_REMAINING_LENGTH,
     MalformedPacket,

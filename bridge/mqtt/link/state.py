@@ -6,8 +6,6 @@ import enum
 
 import msgspec
 
-from bridge.mapping.publication import Publication
-
 
 class LinkPhase(enum.StrEnum):
     """Where a link is on its way to the broker."""
@@ -65,22 +63,6 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: int
     #: name of the reason and, where there is one, the broker's Reason String
     text: str
-
-
-class Received(msgspec.Struct, gc=False):
-    """A publication that came from the broker.
-
-    `qos` is what is owed for it: 1 PUBACK, 2 PUBREC, 0 nothing. It differs from the publication's own, and `mid` is 0,
-    where the broker lost the session in which it was sent: then the broker expects no answer and sends it no more.
-    """
-
-    publication: Publication
-    qos: int
-    mid: int
-    #: DUP: the broker may have sent it before
-    dup: bool
-    #: number of the connection that it came on
-    generation: int
 
 
 class LinkLost(Exception):

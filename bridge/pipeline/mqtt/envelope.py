@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link import Received
+from bridge.mapping.received import Received
 from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 

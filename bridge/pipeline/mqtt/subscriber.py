@@ -22,7 +22,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bridge.mqtt.link import LinkPhase, LinkState, Received
+from bridge.mapping.received import Received
+from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.repeated_publications import LAST_ID, digests_of

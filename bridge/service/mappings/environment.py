@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Set
 
-from bridge.archive.mapping_recorder import MappingObserver
+from bridge.archive.mapping_observer import MappingObserver
 from bridge.config import LinkConfig
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.errors import MQError

@@ -12,13 +12,14 @@ from bridge.config.link import MAPPING_PLACE
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
+from bridge.mapping.received import Received
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState, forget_record
 from bridge.mq.mqi import Connection
-from bridge.mqtt.link import LinkPhase, Received
+from bridge.mqtt.link import LinkPhase
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import end_session, link_connection

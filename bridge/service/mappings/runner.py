@@ -7,18 +7,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Generic, Never, TypeVar
 
-from bridge.archive.mapping_recorder import CAME_ROUND, FILTERED
+from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Unmappable
+from bridge.mapping.received import Received
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.message_consumer import OPENED_ELSEWHERE
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.worker import LOST, Worker
-from bridge.mqtt.link import Received
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.wire import cmqc

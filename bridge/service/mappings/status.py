@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from bridge.archive.events import now_us
-from bridge.archive.mapping_recorder import Fate
+from bridge.archive.mapping_observer import Fate
 
 
 class State(StrEnum):

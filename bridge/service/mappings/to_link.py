@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from bridge.archive.mapping_recorder import FILTERED, LINK_LOST
+from bridge.archive.mapping_observer import FILTERED, LINK_LOST
 from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bridge.config.link import LinkConfig
-from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState, Received
+from bridge.mapping.received import Received
+from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState
 from bridge.mqtt.link import network as link_network
 from tests.support.fake_broker import FakeBroker
 from tests.support.mosquitto import Mosquitto

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.publication import Publication
+from bridge.mapping.received import Received
 from bridge.mqtt.link.publication import CLIENT_ID, HOPS, encode, received, to_properties
-from bridge.mqtt.link.state import Limits, Received, Refusal
+from bridge.mqtt.link.state import Limits, Refusal
 from bridge.wire.mqtt import Decoder, MalformedPacket, Publish, PublishProperties
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link import Received
+from bridge.mapping.received import Received
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.repeated_publications import (
     COUNTED,

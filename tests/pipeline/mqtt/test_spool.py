@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link import Received
+from bridge.mapping.received import Received
 from bridge.pipeline.mqtt import spool as spools
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.frame import BATCH_ROWS, Slice, SpoolDamaged, read

@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkPhase, LinkState, Received
+from bridge.mapping.received import Received
+from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt import stream as streams
 from bridge.pipeline.mqtt.broker import Broker

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Received, Refusal
+from bridge.mapping.received import Received
+from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Refusal
 from bridge.mqtt.link.state import Limits
 
 

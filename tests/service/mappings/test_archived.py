@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from bridge.archive.events import Mapped, events_of, together
-from bridge.archive.mapping_recorder import CAME_ROUND, FILTERED, MappingRecorder
+from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
+from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
 from bridge.mapping.rules.loops import LoopGuard
