@@ -47,8 +47,8 @@ class OriginalPublication(NamedTuple):
     topic: str = ""
 
 
-class Came(NamedTuple):
-    """A message for a client, as its row tells of where it comes from."""
+class Provenance(NamedTuple):
+    """Where a message comes from, as its row tells it: the publication and its publisher."""
 
     payload: bytes
     #: when it was put, in microseconds since the epoch
@@ -140,11 +140,11 @@ class Rows:
         """Return the rows of messages that a client has acknowledged."""
         now, offset, rows = event.now, event.offset, []
         for one in event.messages:
-            came = self._came(one, now)
+            provenance = self._provenance(one, now)
             rows.append(
                 self._out(
-                    now, event.client_id, event.user, Outcome.ACKNOWLEDGED, None, one.topic, one.qos, one.retained, came,
-                    one.message_id, int((one.sent + offset) * 1_000_000), one.times_sent,
+                    now, event.client_id, event.user, Outcome.ACKNOWLEDGED, None, one.topic, one.qos, one.retained,
+                    provenance, one.message_id, int((one.sent + offset) * 1_000_000), one.times_sent,
                 )
             )  # fmt: skip
         return rows
@@ -156,11 +156,11 @@ class Rows:
             if one.reason is not None:
                 rows.append(self._undelivered(now, event.client_id, event.user, one, Outcome.DISCARDED))
                 continue
-            came = self._came(one, now)
+            provenance = self._provenance(one, now)
             rows.append(
                 self._out(
-                    now, event.client_id, event.user, Outcome.DELIVERED, None, one.topic, 0, one.retained or came.retained,
-                    came, 0, now, 1,
+                    now, event.client_id, event.user, Outcome.DELIVERED, None, one.topic, 0,
+                    one.retained or provenance.retained, provenance, 0, now, 1,
                 )
             )  # fmt: skip
         return rows
@@ -176,7 +176,7 @@ class Rows:
     def _moved(self, event: Mapped, one: Moved) -> Row:
         message, times_sent, retain, msg_id = one.message, 1, False, None
         if isinstance(message, Arrived):
-            came = Came(message.payload, event.received, message.publisher, message.message_id, message.qos)
+            provenance = Provenance(message.payload, event.received, message.publisher, message.message_id, message.qos)
             topic, retain, times_sent = message.topic, message.retain, 2 if message.dup else 1
         else:
             md = MQMD(
@@ -187,47 +187,49 @@ class Rows:
             body = message.data if original.body is None else original.body
             qos = publication_qos(message.Persistence, original.qos)
             put = put_time(md) or event.received
-            came = Came(body, put, original.publisher, original.message_id, qos, original.replayed)
+            provenance = Provenance(body, put, original.publisher, original.message_id, qos, original.replayed)
             topic, retain, msg_id = message.queue or original.topic, original.retained, message.MsgId
         return row(
             sequence=next(self._numbers), direction=Direction.MAPPED, outcome=one.outcome, reason=one.reason,
-            client_id=event.mapping, topic=topic, qos=came.qos, retain=retain, times_sent=times_sent,
-            message_id=came.publisher_message_id, payload=came.payload if self._payloads else None, size=len(came.payload),
-            payload_hash=payload_hash(came.payload), publisher=came.publisher,
-            publisher_message_id=came.publisher_message_id, received=came.put, settled=event.now, replayed=came.replayed,
-            destination=one.destination, msg_id=msg_id,
+            client_id=event.mapping, topic=topic, qos=provenance.qos, retain=retain, times_sent=times_sent,
+            message_id=provenance.publisher_message_id, payload=provenance.payload if self._payloads else None,
+            size=len(provenance.payload), payload_hash=payload_hash(provenance.payload), publisher=provenance.publisher,
+            publisher_message_id=provenance.publisher_message_id, received=provenance.put, settled=event.now,
+            replayed=provenance.replayed, destination=one.destination, msg_id=msg_id,
         )  # fmt: skip
 
     def _undelivered(self, now: int, client_id: str, user: str, one: Delivery, outcome: Outcome) -> Row:
-        came = self._came(one, now)
+        provenance = self._provenance(one, now)
         requested = subscription_qos(one.user_data)
-        qos = publication_qos(cmqc.MQPER_PERSISTENT if one.persistent else cmqc.MQPER_NOT_PERSISTENT, came.qos)
+        qos = publication_qos(cmqc.MQPER_PERSISTENT if one.persistent else cmqc.MQPER_NOT_PERSISTENT, provenance.qos)
         return self._out(
             now, client_id, user, outcome, one.reason, one.topic, qos if requested is None else min(qos, requested),
-            one.retained, came, 0, None, 0,
+            one.retained, provenance, 0, None, 0,
         )  # fmt: skip
 
     @staticmethod
-    def _came(one: Delivery | Acknowledgement, now: int) -> Came:
+    def _provenance(one: Delivery | Acknowledgement, now: int) -> Provenance:
         put = int(one.put * 1_000_000) or now
         source = one.source
         if source is None:
-            return Came(one.payload, put, one.publisher, one.publisher_message_id, one.qos)
+            return Provenance(one.payload, put, one.publisher, one.publisher_message_id, one.qos)
         message = message_of(source)
         original = original_publication_of(message)
         body = message.data if original.body is None else original.body
         if not one.put:
             put = put_time(message.md) or now
-        return Came(body, put, original.publisher, original.message_id, original.qos, original.replayed, original.retained)
+        return Provenance(
+            body, put, original.publisher, original.message_id, original.qos, original.replayed, original.retained
+        )
 
     def _out(
         self, now: int, client_id: str, user: str, outcome: Outcome, reason: str | None, topic: str, qos: int, retain: bool,
-        came: Came, message_id: int, sent: int | None, times_sent: int,
+        provenance: Provenance, message_id: int, sent: int | None, times_sent: int,
     ) -> Row:  # fmt: skip
-        payload = came.payload
+        payload = provenance.payload
         # In the order of COLUMNS.
         return (
             next(self._numbers), Direction.OUT, outcome, reason, client_id, user, topic, qos, retain, times_sent, message_id,
-            payload if self._payloads else None, len(payload), payload_hash(payload), came.publisher,
-            came.publisher_message_id, came.put, sent, now, None, came.replayed, None, None,
+            payload if self._payloads else None, len(payload), payload_hash(payload), provenance.publisher,
+            provenance.publisher_message_id, provenance.put, sent, now, None, provenance.replayed, None, None,
         )  # fmt: skip

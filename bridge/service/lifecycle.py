@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the journal's
+#: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the recovery log's
 #: thread should not each wait for the default of 5 ms while the event loop is busy.
 SWITCH_INTERVAL = 0.0005
 

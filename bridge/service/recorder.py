@@ -47,7 +47,7 @@ class Recorder(Observer):
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
         self._archive = EventQueue(config)
-        self._feed = self._archive.producer()
+        self._producer = self._archive.producer()
         self._mappings: dict[str, MappingRecorder] = {}
         self._clock = clock
         # Strings of identities, which come as bytes; few, and asked for with each batch.
@@ -56,11 +56,11 @@ class Recorder(Observer):
     def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
         """Begin the archive: the service has the transmission queue to itself, and found these subscriptions."""
         now = now_us()
-        self._feed.keep(Started(now))
+        self._producer.keep(Started(now))
         for one in subscriptions:
             if one.durable:
                 qos = int(one.user_data) if one.user_data in ("0", "1", "2") else 2
-                self._feed.keep(Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
+                self._producer.keep(Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
         self._archive.start()
 
     def mapping(self, name: str) -> MappingRecorder:
@@ -107,7 +107,7 @@ class Recorder(Observer):
             _PUBLISHED, now, session.client_id, self._user(session), received, refusals,
             [(one.topic, one.payload, one.qos, one.message_id, retain) for one, retain in publications],
         )  # fmt: skip
-        self._feed.add(now, encode(event), len(publications))
+        self._producer.add(now, encode(event), len(publications))
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Recorder(Observer):
         offset = time.time() - self._clock()
         now = now_us()
         event = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
-        self._feed.add(now, encode(event), len(messages))
+        self._producer.add(now, encode(event), len(messages))
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
         """Record messages that wait for no acknowledgement: written with QoS 0, or discarded."""
@@ -155,45 +155,45 @@ class Recorder(Observer):
             ]  # fmt: skip
         now = now_us()
         event = (_FINISHED, now, session.client_id, self._user(session), messages)
-        self._feed.add(now, encode(event), len(messages))
+        self._producer.add(now, encode(event), len(messages))
 
     def unclaimed(self, transmission: Transmission) -> None:
         """Record a message for a subscription of a session that has ended."""
         now = now_us()
         event = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, SESSION_ENDED)])
-        self._feed.add(now, encode(event), 1)
+        self._producer.add(now, encode(event), 1)
 
     def dead_lettered(self, transmission: Transmission, reason: int) -> None:
         """Record a message that went to the dead-letter queue instead of its client."""
         now = now_us()
         event = (_DEAD_LETTERED, now, transmission.client_id, delivery_of(transmission, _reason(reason)))
-        self._feed.add(now, encode(event), 1)
+        self._producer.add(now, encode(event), 1)
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def connected(self, session: Session) -> None:
         """Record that CONNACK 0 is sent."""
-        self._feed.keep(Connected(now_us(), session.client_id, self._user(session), session.durable))
+        self._producer.keep(Connected(now_us(), session.client_id, self._user(session), session.durable))
 
     def disconnected(self, session: Session) -> None:
         """Record that the connection of a client is gone."""
-        self._feed.keep(Disconnected(now_us(), session.client_id))
+        self._producer.keep(Disconnected(now_us(), session.client_id))
 
     def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
         """Record that SUBACK is sent for these filters, each with the QoS granted; SUBSCRIBE came at `received`."""
-        self._feed.keep(
+        self._producer.keep(
             Subscribed(now_us(), session.client_id, self._user(session), session.durable, list(granted), received)
         )
 
     def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
         """Record that UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
-        self._feed.keep(Unsubscribed(now_us(), session.client_id, list(filters), received))
+        self._producer.keep(Unsubscribed(now_us(), session.client_id, list(filters), received))
 
     def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
         """Record that a session has ended, and with it what waited for its client."""
         if waiting:
             self.finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
-        self._feed.keep(Ended(now_us(), session.client_id))
+        self._producer.keep(Ended(now_us(), session.client_id))
 
 
 def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ class BreakableConnection:
         self._dead = True
         with self._queue_manager.lock:
             for unit in self._inner._application.disconnect(commit=False):
-                self._queue_manager.journal.submit(unit)
+                self._queue_manager.recovery_log.submit(unit)
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._inner, name)

@@ -44,7 +44,7 @@ class ServedQueueManager:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server")
         self._thread.start()
-        self.itself.journal.dispatch = self._loop.call_soon_threadsafe
+        self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
         if commands:
             CommandServer(self.itself).start()
         self._server = ApplicationServer(self.itself, admission, MqiConversation)

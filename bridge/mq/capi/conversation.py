@@ -177,7 +177,7 @@ class MqiConversation(Conversation):
         else:
             if unit is not None:
                 unit.done = lambda reason: application.put_failed(reason) if reason else None
-                self._queue_manager.journal.submit(unit)
+                self._queue_manager.recovery_log.submit(unit)
         self._working = False
 
     def _mqput1(self, application: Application, reader: Reader) -> None:

@@ -64,7 +64,7 @@ class EmbeddedBackend:
         self._timer: asyncio.TimerHandle | None = None
         self._records = SessionRecords(queue_manager, APPLICATION_NAME)
         self._beginnings = Beginnings(queue_manager, loop)
-        queue_manager.journal.dispatch = loop.call_soon_threadsafe
+        queue_manager.recovery_log.dispatch = loop.call_soon_threadsafe
 
     async def open(self) -> Recovered:
         queue = self._queue()
@@ -108,7 +108,7 @@ class EmbeddedBackend:
                 if stored.linked:
                     stored.queue.take(stored)
                     work.gets.append(stored)
-            self._queue_manager.journal.submit(work)
+            self._queue_manager.recovery_log.submit(work)
 
     async def caught_up(self) -> None:
         return
@@ -145,7 +145,7 @@ class EmbeddedBackend:
             else:
                 work.done = partial(self._end, unit.number, refusals, diverted)
             work.barrier = not unit.publications and not unit.removals
-            self._queue_manager.journal.submit(work)
+            self._queue_manager.recovery_log.submit(work)
         return refusals
 
     def _end(self, number: int, refusals: Mapping[int, int], diverted: Mapping[int, int], reason: int) -> None:
@@ -272,7 +272,7 @@ class EmbeddedBackend:
                     self._beginnings.add(client_id, waiting)
 
             work.done = ended
-            self._queue_manager.journal.submit(work)
+            self._queue_manager.recovery_log.submit(work)
 
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
@@ -287,7 +287,7 @@ class EmbeddedBackend:
                 fence = self._fences[client_id] = queue_manager.next_number()
                 work.barrier = True
                 work.done = lambda _reason: self._unsubscribed(client_id, fence, done)
-            queue_manager.journal.submit(work)
+            queue_manager.recovery_log.submit(work)
 
     def _unsubscribed(self, client_id: str, fence: int, done: Callable[[], None]) -> None:
         """Lift a fence: what was on its way when the session ended has come."""
@@ -306,13 +306,13 @@ class EmbeddedBackend:
                 return
             stored.queue.take(stored)
             work.gets.append(stored)
-            queue_manager.journal.submit(work)
+            queue_manager.recovery_log.submit(work)
 
     def flush(self, done: Callable[[], None]) -> None:
         with self._queue_manager.lock:
             last = Unit()
             last.done = lambda _reason: done()
-            self._queue_manager.journal.submit(last)
+            self._queue_manager.recovery_log.submit(last)
 
     def stop(self, done: Callable[[], None]) -> None:
         if self._timer is not None:

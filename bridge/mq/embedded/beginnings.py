@@ -81,7 +81,7 @@ class Beginnings:
                 # The next turn waits for the disk, so that what is put does not pile up before it.
                 self._scheduled = True
                 work.done = self._go_on
-                self._queue_manager.journal.submit(work)
+                self._queue_manager.recovery_log.submit(work)
 
     def _go_on(self, _reason: int) -> None:
         self._loop.call_soon(self._turn)

@@ -17,7 +17,7 @@ def expire(queue_manager: QueueManager) -> None:
             if subscription.expires_at and subscription.expires_at <= now:
                 queue_manager.remove_subscription(unit, name)
         if not unit.empty:
-            queue_manager.journal.submit(unit)
+            queue_manager.recovery_log.submit(unit)
         for queue in list(queue_manager.queues.values()):
             if not queue.expiring:
                 continue

@@ -45,7 +45,7 @@ class EmbeddedHost:
             raise HostError(str(error)) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
-        self.queue_manager.journal.reserve.keep()
+        self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()
         try:

@@ -9,7 +9,7 @@ from bridge.mapping.message import Message
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.objects import Destination, Objects
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
-from bridge.mq.embedded.storage.journal import Journal
+from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
@@ -19,7 +19,7 @@ class Messages(Objects):
     """Objects of a queue manager, and what puts messages to its queues."""
 
     #: ends units of work
-    journal: Journal
+    recovery_log: RecoveryLog
     #: next number for a message
     _next: int
 
@@ -49,7 +49,7 @@ class Messages(Objects):
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
-        full = persistent and self.journal.reserve.full and not self.journal.has_room()
+        full = persistent and self.recovery_log.reserve.full and not self.recovery_log.has_room()
         if full and queue.name != MAPPING_STATE_QUEUE:
             raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
         now = time.time()

@@ -33,7 +33,7 @@ from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.storage.batch import Delivery, Lane, Put
 from bridge.mq.embedded.storage.data_directory import hold
-from bridge.mq.embedded.storage.journal import Journal
+from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.storage.reserve import reserve_path
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.topics import Route, Subscription
@@ -78,8 +78,8 @@ class QueueManager(Messages):
         self.started = time.time()
         #: next number for a message: the start count makes it unique over restarts
         self._next = (store.starts << 40) + 1
-        self.journal = Journal(store, self.lock)
-        self.journal.queues = self.queues.values
+        self.recovery_log = RecoveryLog(store, self.lock)
+        self.recovery_log.queues = self.queues.values
         #: what is connected (`bridge.mq.embedded.verbs.hconn.Hconn`)
         self.applications: WeakSet[Any] = WeakSet()
         #: it is about to end: no new connections, and calls that ask to fail then do
@@ -116,7 +116,7 @@ class QueueManager(Messages):
                 self.topics.add(subscription)
             except MQError as error:
                 log.error("subscription %s is not restored: %s", name, error)
-        for stored in self.journal.replay(self._stored_from).values():
+        for stored in self.recovery_log.replay(self._stored_from).values():
             stored.queue.append(stored)
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
@@ -169,7 +169,7 @@ class QueueManager(Messages):
             return
         for call in self.on_close:
             call()
-        self.journal.close()
+        self.recovery_log.close()
         self._held.close()
 
     def connection_id(self) -> bytes:
@@ -200,7 +200,7 @@ class QueueManager(Messages):
             return cmqc.MQRC_PUT_INHIBITED
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
-        if (persistent or retain) and self.journal.reserve.full and not self.journal.has_room():
+        if (persistent or retain) and self.recovery_log.reserve.full and not self.recovery_log.has_room():
             return cmqc.MQRC_RESOURCE_PROBLEM
         priority = md.Priority if md.Priority >= 0 else route.priority
         length = message.length
@@ -320,7 +320,7 @@ class QueueManager(Messages):
             report(self, unit, stored, cmqc.MQFB_EXPIRATION)
         if self.retained.get(stored.topic or "") is stored:
             del self.retained[stored.topic or ""]
-        self.journal.submit(unit)
+        self.recovery_log.submit(unit)
 
     def back_out(self, unit: Unit) -> None:
         """Undo a unit of work that was not submitted."""

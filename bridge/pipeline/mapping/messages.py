@@ -107,13 +107,13 @@ class Messages:
             group = np.zeros(rows.count, np.int64)
             bodies = self._one_by_one(range(rows.count), rows, forms, group)
         else:
-            forms, group = self._alike(rows)
+            forms, group = self._grouped(rows)
             bodies = self._converted(rows, forms, group) if self._payload_type != "bytes" else {}
         return self._assembled(batch, rows, forms, group, bodies)
 
     # Forms -----------------------------------------------------------------------------------------------------------
 
-    def _alike(self, rows: Rows) -> tuple[list[Form], Any]:
+    def _grouped(self, rows: Rows) -> tuple[list[Form], Any]:
         """Return the forms of the rows, and which of them each row has."""
         size = None
         if self._used.size is not None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.telemetry.identity import user_identifier
 from bridge.mqtt.link.publication import CLIENT_ID, HOPS
-from bridge.pipeline.mapping.alike import Alike
+from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.wire import cmqc
 
 #: Columns of a publication that a mapping looks at, and the types that it takes them in.
@@ -76,15 +76,15 @@ class Rows:
 
     def groups(self, number: Any, size: Any) -> tuple[Any, Any, Sequence[tuple[Any, ...]]]:
         """Return the rows that are alike; `number` and `size` say in what message ids and sizes differ."""
-        alike = Alike(self.count)
+        groups = RowGroups(self.count)
         for column in self._columns:
-            alike.add(column)
-        alike.add(number)
+            groups.add(column)
+        groups.add(number)
         # An empty payload clears a retained publication; a missing one is refused.
-        alike.add(np.sign(self.sizes))
-        alike.add(size)
-        alike.add(self._queue)
-        return alike.groups()
+        groups.add(np.sign(self.sizes))
+        groups.add(size)
+        groups.add(self._queue)
+        return groups.groups()
 
     def is_text(self) -> bool:
         """Return whether all payloads are UTF-8."""

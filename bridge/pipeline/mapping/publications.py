@@ -22,8 +22,8 @@ from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
 from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.mqtt.link.publication import CLIENT_ID, HOPS
-from bridge.pipeline.mapping.alike import Alike
 from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
+from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.pipeline.mapping.standard import StandardToMqtt
 from bridge.pipeline.mq.rows import Row, rows_of
 from bridge.pipeline.schema import MD_TYPE
@@ -84,7 +84,7 @@ class Publications:
             group = np.arange(count)
             rest = group
         else:
-            forms, group = self._alike(batch)
+            forms, group = self._grouped(batch)
             rest = np.flatnonzero(np.array([form.by_row for form in forms], bool)[group])
             group[rest] = len(forms) + np.arange(len(rest))
         bodies: dict[int, bytes] = {}
@@ -97,23 +97,23 @@ class Publications:
 
     # Forms -----------------------------------------------------------------------------------------------------------
 
-    def _alike(self, batch: Any) -> tuple[list[Form], Any]:
+    def _grouped(self, batch: Any) -> tuple[list[Form], Any]:
         """Return the forms of the rows, and which of them each row has."""
-        alike = Alike(batch.num_rows)
+        groups = RowGroups(batch.num_rows)
         names = set(batch.schema.names)
         for name in ("queue", "topic", "format", "ccsid", "encoding"):
-            alike.add(batch.column(name) if name in names else None)
+            groups.add(batch.column(name) if name in names else None)
         for column in _fields(batch, self._used.md):
-            alike.add(column)
+            groups.add(column)
         headers = batch.column("headers") if "headers" in names else pa.nulls(batch.num_rows, pa.binary())
-        alike.add(headers if self._used.message_id else pc.replace_substring_regex(headers, _MESSAGE_ID, r"\1\2"))
+        groups.add(headers if self._used.message_id else pc.replace_substring_regex(headers, _MESSAGE_ID, r"\1\2"))
         # With the length of all, that of the message id is the same, too.
-        alike.add(pc.binary_length(headers))
+        groups.add(pc.binary_length(headers))
         if self._used.size is not None:
             least, most = self._used.size
             sizes = pc.binary_length(batch.column("body")).fill_null(0).to_numpy(zero_copy_only=False)
-            alike.add((sizes >= least) & (sizes <= most))
-        first, group, keys = alike.groups()
+            groups.add((sizes >= least) & (sizes <= most))
+        first, group, keys = groups.groups()
         forms = [self._forms.get(key) for key in keys]
         if new := [number for number, form in enumerate(forms) if form is None]:
             if len(self._forms) + len(new) > _KEPT:

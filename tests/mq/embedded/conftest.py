@@ -98,8 +98,8 @@ def started(tmp_path: Path) -> Started:
             await service.flush()
             await service.stop()
         finally:
-            # The loop does not wait for the journal any more: what it still has to say is said on its own thread.
-            queue_manager.journal.dispatch = lambda call: call()
+            # The loop does not wait for the recovery log any more: what it still has to say is said on its own thread.
+            queue_manager.recovery_log.dispatch = lambda call: call()
             queue_manager.close()
 
     return once

@@ -86,7 +86,7 @@ class Service:
 
     @contextmanager
     def failing_disk(self):
-        store = self.queue_manager.journal._store
+        store = self.queue_manager.recovery_log._store
         real = store.write
 
         def write(*_arguments):

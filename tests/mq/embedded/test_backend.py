@@ -78,7 +78,7 @@ async def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     with pytest.raises(MQError) as error:
         await backend.open()
     assert error.value.reason == reason
-    queue_manager.journal.dispatch = lambda call: call()
+    queue_manager.recovery_log.dispatch = lambda call: call()
     queue_manager.close()
 
 

@@ -62,7 +62,7 @@ class Commands:
         """Run one command, with the queue manager's lock held.
 
         What it changes takes effect, in memory and on disk, when the unit that is returned ends; the caller submits it
-        to the journal. A command that is refused changes nothing.
+        to the recovery log. A command that is refused changes nothing.
         """
         response = CommandResponse(command=command.text, message="", ok=True, line=command.line)
         unit = None

@@ -38,7 +38,7 @@ def prepare(queue_manager: QueueManager) -> None:
     """Define what the bridge needs where it is not there yet. Raises ScriptFailed.
 
     Attributes of the queue manager that have a value already keep it, and so do authority records: a restart must not
-    undo what an administrator altered. Call it before the journal dispatches to an event loop.
+    undo what an administrator altered. Call it before the recovery log dispatches to an event loop.
     """
     commands = [
         _where_blank(queue_manager, one)
@@ -68,7 +68,7 @@ def _run(queue_manager: QueueManager, commands: list[Command], source: str) -> l
                     ended.set()
 
                 unit.done = done
-                queue_manager.journal.submit(unit)
+                queue_manager.recovery_log.submit(unit)
         if unit is not None:
             ended.wait()
             if reasons[0]:

@@ -51,7 +51,7 @@ _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
 
 
 class CommandServer:
-    """The command server of one queue manager; it works where the journal makes messages available."""
+    """The command server of one queue manager; it works where the recovery log makes messages available."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
@@ -72,7 +72,7 @@ class CommandServer:
     def start(self) -> None:
         """Take commands from now on, first those that are on the queue already. Raises MQError.
 
-        Call it after the journal has been told where to dispatch.
+        Call it after the recovery log has been told where to dispatch.
         """
         with self._queue_manager.lock:
             queue = self._queue()
@@ -144,14 +144,14 @@ class CommandServer:
             self._next()
 
         unit.done = done
-        self._queue_manager.journal.submit(unit)
+        self._queue_manager.recovery_log.submit(unit)
 
     def _remove(self, stored: StoredMessage) -> None:
         """Take a command off the queue that failed together with what it was to change."""
         stored.queue.take(stored)
         unit = Unit()
         unit.gets.append(stored)
-        self._queue_manager.journal.submit(unit)
+        self._queue_manager.recovery_log.submit(unit)
 
     def _execute(self, header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD) -> Reply:
         run = self._runs.get(header.Command)
@@ -199,7 +199,7 @@ class CommandServer:
                     lost = StoredMessage(stored.queue, queue_manager.next_number(), message, False, 0, stored.put_time)
                     dead_letter(queue_manager, unit, lost, error.reason, name, manager)
         if not unit.empty:
-            queue_manager.journal.submit(unit)
+            queue_manager.recovery_log.submit(unit)
 
     def _put(self, unit: Unit, destination: Destination, message: Message) -> None:
         if destination.queue is None:

@@ -50,7 +50,7 @@ class EmbeddedConnection:
 
         unit.done = done
         with self._lock:
-            self._queue_manager.journal.submit(unit)
+            self._queue_manager.recovery_log.submit(unit)
         ended.wait()
         if reasons[0]:
             raise MQError(reasons[0], "the unit of work was backed out")

@@ -128,7 +128,7 @@ class Conversation(asyncio.Protocol, ABC):
         if application is not None:
             with self._queue_manager.lock:
                 for unit in application.disconnect(commit=False):
-                    self._queue_manager.journal.submit(unit)
+                    self._queue_manager.recovery_log.submit(unit)
 
     def quiesce(self) -> None:
         """Have a get that waits look again: it ends now, if it is one that fails when the queue manager quiesces."""
@@ -244,7 +244,7 @@ class Conversation(asyncio.Protocol, ABC):
         self._application = None
         units = application.disconnect(commit=True) or [Unit()]
         for unit in units[:-1]:
-            self._queue_manager.journal.submit(unit)
+            self._queue_manager.recovery_log.submit(unit)
         self._end(units[-1])
 
     def _end(self, unit: Unit | None, result: Any = None, warning: MQError | None = None) -> None:
@@ -260,7 +260,7 @@ class Conversation(asyncio.Protocol, ABC):
                 self._answer(result, warning)
 
         unit.done = done
-        self._queue_manager.journal.submit(unit)
+        self._queue_manager.recovery_log.submit(unit)
 
     # A get that may wait ---------------------------------------------------------------------------------------------
 

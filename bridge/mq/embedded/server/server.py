@@ -229,7 +229,7 @@ class ApplicationProtocol(Conversation):
                     responses.append(response)
                     if unit is not None:
                         unit.done = run
-                        self._queue_manager.journal.submit(unit)
+                        self._queue_manager.recovery_log.submit(unit)
                         return
             self._answer(responses)
 

@@ -32,7 +32,7 @@ def reserve_path(data_directory: Path) -> Path:
 
 
 class Reserve:
-    """The file, and whether the disk is full; used on the journal's thread once that runs."""
+    """The file, and whether the disk is full; used on the recovery log's thread once that runs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

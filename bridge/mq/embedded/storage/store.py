@@ -57,7 +57,7 @@ class OutOfRoom(sqlite3.OperationalError):
 
 
 class Store:
-    """The database of one queue manager. `write` runs on the journal's thread, everything else before it starts."""
+    """The database of one queue manager. `write` runs on the recovery log's thread, everything else before it starts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

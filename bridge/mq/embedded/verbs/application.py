@@ -1,7 +1,7 @@
 """An application at the embedded queue manager: the verbs over its connection handle, none of which waits.
 
 A verb that must not answer before its work is on disk returns a unit along with its result; whoever called submits the
-unit to the journal and answers when it has ended. `connection` does so for threads, `server` for other processes.
+unit to the recovery log and answers when it has ended. `connection` does so for threads, `server` for other processes.
 """
 
 from __future__ import annotations

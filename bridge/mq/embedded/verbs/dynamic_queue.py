@@ -43,7 +43,7 @@ def dynamic_queue(
         if creator is not None and queue_manager.authorization is not None:
             identity = Identity(cmqc.MQOT_Q, name, cmqc.MQZAET_PRINCIPAL, creator)
             queue_manager.authority_records.put(unit, identity, ALL)
-        queue_manager.journal.submit(unit)
+        queue_manager.recovery_log.submit(unit)
     return queue
 
 

@@ -48,7 +48,7 @@ def test_definitions_take_effect_when_their_unit_of_work_ends(manager: Manager, 
     ended = threading.Event()
     unit.done = lambda _reason: ended.set()
     with manager.itself.lock:
-        manager.itself.journal.submit(unit)
+        manager.itself.recovery_log.submit(unit)
     assert ended.wait(PATIENCE)
     assert [response.objects for response in manager.connection.command(everything)] != before
 

@@ -81,10 +81,10 @@ def test_records_are_kept(tmp_path: Path) -> None:
                 unit, gone = Unit(), Identity(*identity[:3], "gone")
                 records.put(unit, identity, {1, 2})
                 records.put(unit, gone, {1})
-                queue_manager.journal.submit(unit)
+                queue_manager.recovery_log.submit(unit)
                 unit = Unit()
                 records.remove(unit, gone)
-                queue_manager.journal.submit(unit)
+                queue_manager.recovery_log.submit(unit)
         queue_manager.close()
     assert records.granted == {identity: frozenset({1, 2})}
 

@@ -163,7 +163,7 @@ def test_a_command_that_cannot_be_kept_has_no_effect(
         raise sqlite3.OperationalError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(queue_manager.journal._store, "write", broken)
+        patch.setattr(queue_manager.recovery_log._store, "write", broken)
         reason, _ = admin.refused(cmqcfc.MQCMD_CREATE_Q, {MQCA_Q_NAME: "NEW", MQIA_Q_TYPE: cmqc.MQQT_LOCAL})
         assert reason == cmqc.MQRC_RESOURCE_PROBLEM
     assert "NEW" not in queue_manager.queues

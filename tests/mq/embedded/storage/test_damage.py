@@ -268,7 +268,7 @@ def test_units_behind_a_failed_one_fail_with_it(tmp_path: Path, monkeypatch: pyt
     """What was submitted before the failure was known may rely on it: a record of message ids received has those too."""
     manager = started(tmp_path)
     try:
-        store = manager.journal._store
+        store = manager.recovery_log._store
         write = store.write
         from threading import Event
 
@@ -316,7 +316,7 @@ class Ended:
         with self._manager.lock:
             message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body)
             self._manager.put(unit, self._manager.resolve(QUEUE), message)
-            self._manager.journal.submit(unit)
+            self._manager.recovery_log.submit(unit)
 
     def wait(self) -> None:
         assert self._ended.wait(PATIENCE)
@@ -334,9 +334,9 @@ def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> 
         bad.definitions.append(("SUB", "\udcff", "{}"))
         bad.done = reasons.append
         with manager.lock:
-            manager.journal.submit(Unit())
+            manager.recovery_log.submit(Unit())
             good.put(b"good")
-            manager.journal.submit(bad)
+            manager.recovery_log.submit(bad)
         good.wait()
         put(manager, b"later")
         assert sorted(reasons) == [cmqc.MQRC_NONE, cmqc.MQRC_UNEXPECTED_ERROR]

@@ -32,7 +32,7 @@ import itertools, os, sys, threading
 from pathlib import Path
 from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
-from bridge.mq.embedded.storage import journal
+from bridge.mq.embedded.storage import recovery_log
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc
@@ -142,7 +142,7 @@ def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path):
 
 
 REMOVING = """
-journal.COMPACTION_FLOOR, journal.DEAD_ROWS = 0, 4
+recovery_log.COMPACTION_FLOOR, recovery_log.DEAD_ROWS = 0, 4
 manager = QueueManager("MQB1", directory)
 say("start")
 
@@ -266,7 +266,7 @@ from bridge.mq.embedded.server.server import ApplicationServer
 
 async def serve():
     manager = QueueManager("MQB1", directory)
-    manager.journal.dispatch = asyncio.get_running_loop().call_soon_threadsafe
+    manager.recovery_log.dispatch = asyncio.get_running_loop().call_soon_threadsafe
     await ApplicationServer(manager).listen()
     say("listening")
     await asyncio.Event().wait()

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.storage import journal as journal_module
+from bridge.mq.embedded.storage import recovery_log as recovery_log_module
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.wire import cmqc
@@ -41,7 +41,7 @@ class Disk:
     @contextmanager
     def failing(self, error: Exception | None = None) -> Iterator[None]:
         """Every write in this block fails, before anything is written."""
-        store = self.manager.journal._store
+        store = self.manager.recovery_log._store
         real = store.write
 
         def write(*_arguments):
@@ -158,7 +158,7 @@ def test_a_subscription_that_cannot_be_written_never_was(disk):
     assert drained(disk.connection, queue) == ["1", "2"]
 
 
-def test_an_error_nobody_foresaw_does_not_end_the_journal(disk):
+def test_an_error_nobody_foresaw_does_not_end_the_recovery_log(disk):
     with disk.refused(cmqc.MQRC_UNEXPECTED_ERROR, RuntimeError("surprise")):
         put(disk.connection, "Q", b"lost")
     put(disk.connection, "Q", b"kept")
@@ -176,7 +176,7 @@ def test_commits_after_the_end_are_refused(tmp_path):
 
 def test_a_full_disk(disk, tmp_path):
     """SQLite's own error, in the middle of a commit: the database may not grow."""
-    store = disk.manager.journal._store
+    store = disk.manager.recovery_log._store
     pages = store._database.execute("PRAGMA page_count").fetchone()[0]
     store._database.execute(f"PRAGMA max_page_count = {pages + 20}")
     committed = []
@@ -200,7 +200,7 @@ def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
 
     A message of OLD keeps the second row: it records a removal from the first, which a message of KEPT keeps.
     """
-    monkeypatch.setattr(journal_module, "DEAD_ROWS", 1)
+    monkeypatch.setattr(recovery_log_module, "DEAD_ROWS", 1)
     connection = disk.connection
     define(connection, "DEFINE QLOCAL(KEPT)")
 
@@ -222,7 +222,7 @@ def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
     unit("Q", *(str(number).encode() for number in range(8)), take=1)
     unit("Q", take=7)
     assert drained(connection, "Q") == ["7"]
-    monkeypatch.setattr(journal_module, "COMPACTION_FLOOR", 0)
+    monkeypatch.setattr(recovery_log_module, "COMPACTION_FLOOR", 0)
     first = next(disk.manager.queues["Q"].messages()).row
     commits = 0
     while next(disk.manager.queues["Q"].messages()).row is first:
@@ -234,7 +234,7 @@ def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
         connection.close(handle)
         commits += 1
         assert commits < 50, "never written again"
-    monkeypatch.setattr(journal_module, "COMPACTION_FLOOR", 1 << 60)
+    monkeypatch.setattr(recovery_log_module, "COMPACTION_FLOOR", 1 << 60)
     unit("Q", take=1)
     for number in range(5):  # rows that count as dead are deleted now
         put(connection, "KEPT", str(number).encode())
@@ -244,7 +244,7 @@ def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
 
 
 def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(disk, monkeypatch):
-    monkeypatch.setattr(journal_module, "DEAD_ROWS", 1)
+    monkeypatch.setattr(recovery_log_module, "DEAD_ROWS", 1)
     put(disk.connection, "Q", b"deleted", SYNC)
     put(disk.connection, "P", b"keeps the row", SYNC)
     disk.connection.commit()
@@ -259,14 +259,14 @@ def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(disk, monkey
 
 def test_a_commit_is_synced(disk):
     """No test can pull the plug; SQLite's promise is what counts: WAL with synchronous=FULL syncs at each commit."""
-    database = disk.manager.journal._store._database
+    database = disk.manager.recovery_log._store._database
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_many_threads_share_few_writes(disk):
     """Group commit: what waits while the disk syncs goes with the next write."""
-    store = disk.manager.journal._store
+    store = disk.manager.recovery_log._store
     real, writes = store.write, []
     first, release = threading.Event(), threading.Event()
 
@@ -287,7 +287,7 @@ def test_many_threads_share_few_writes(disk):
         thread.start()
     while True:
         with disk.manager.lock:
-            if len(disk.manager.journal._waiting) == 19:
+            if len(disk.manager.recovery_log._waiting) == 19:
                 break
     assert drained(EmbeddedConnection(disk.manager), "Q") == [], "nothing is visible before it is on disk"
     release.set()

@@ -248,7 +248,7 @@ def test_the_properties_of_an_mqtt_publication(manager):
         unit = Unit()
         message = PublicationMessage(MQMD(Format=b"MQHRF2"), "device", "a/b", b"body", 1, 7)
         itself.publish(unit, itself.topics.route("a/b"), message, 1.0)
-        itself.journal.submit(unit)
+        itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = manager.connection.get(queue, GetOptions(Options=HANDLE))
     assert (got.md.Format, got.data) == (b"", b"body")

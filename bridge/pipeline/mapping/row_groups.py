@@ -1,4 +1,4 @@
-"""Rows that are alike: a rule maps one of them, and the others as that one.
+"""Groups of rows that are alike: a rule maps one of them, and the others as that one.
 
 Columns become numbers by Arrow's dictionaries, and the numbers of a row one number; the rows that have the same are alike.
 """
@@ -15,8 +15,8 @@ import pyarrow as pa
 _MOST: Final = 2**31
 
 
-class Alike:
-    """Gathers what rows differ in."""
+class RowGroups:
+    """Groups of rows, by the columns given so far."""
 
     def __init__(self, count: int) -> None:
         self._codes = np.zeros(count, np.int64)

@@ -1,6 +1,6 @@
 """Commits: units of work that end together, one write to disk for all that wait.
 
-While one group syncs on the journal's thread, what is submitted gathers for the next; there is no fixed delay. Units end
+While one group syncs on the recovery log's thread, what is submitted gathers for the next; there is no fixed delay. Units end
 in the order they were submitted, also those that need no disk, so that no publication overtakes another.
 """
 
@@ -24,11 +24,11 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 
-class Journal:
+class RecoveryLog:
     """Ends units of work: writes what must be on disk, then makes it all visible.
 
     `lock` is the queue manager's; `dispatch` runs a function where the queue manager is at home (the event loop of the
-    bridge; without one, the journal's thread).
+    bridge; without one, the recovery log's thread).
     """
 
     def __init__(self, store: Store, lock: threading.RLock) -> None:
@@ -50,7 +50,7 @@ class Journal:
         self._size = 0
         self._commits = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="recovery log", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import RETAINED_QUEUE, QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.storage import journal as journal_module
+from bridge.mq.embedded.storage import recovery_log as recovery_log_module
 from bridge.mq.embedded.storage.batch import Batch
 from bridge.mq.embedded.unit import Unit
 from bridge.wire import cmqc
@@ -57,12 +57,12 @@ class Done:
 class JournalMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.home = Path(tempfile.mkdtemp(prefix="journal"))
+        self.home = Path(tempfile.mkdtemp(prefix="recovery_log"))
         self.runs = itertools.count()
         self.bodies = itertools.count()
         self.patches = [
-            mock.patch.object(journal_module, "DEAD_ROWS", 2),
-            mock.patch.object(journal_module, "COMPACTION_FLOOR", 0),
+            mock.patch.object(recovery_log_module, "DEAD_ROWS", 2),
+            mock.patch.object(recovery_log_module, "COMPACTION_FLOOR", 0),
         ]
         for patch in self.patches:
             patch.start()
@@ -124,7 +124,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(burst=bursts, failing=st.sets(st.integers(1, 3), max_size=1))
     def commit(self, burst: list[list[tuple]], failing: set[int]) -> None:
         """Submit units together; the writes whose number is in `failing` fail."""
-        store = self.manager.journal._store
+        store = self.manager.recovery_log._store
         real, calls = store.write, itertools.count(1)
 
         def write(*arguments):
@@ -145,7 +145,7 @@ class JournalMachine(RuleBasedStateMachine):
 
                 work.unit.done = end
                 done.append(work)
-                self.manager.journal.submit(work.unit)
+                self.manager.recovery_log.submit(work.unit)
         for _ in done:
             assert ended.acquire(timeout=PATIENCE)
         self.idle()
@@ -198,16 +198,16 @@ class JournalMachine(RuleBasedStateMachine):
     # What must hold --------------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """Wait until the journal has nothing to do."""
+        """Wait until the recovery log has nothing to do."""
         ended = threading.Event()
         with self.manager.lock:
             last = Unit()
             last.done = lambda _reason: ended.set()
-            self.manager.journal.submit(last)
+            self.manager.recovery_log.submit(last)
         assert ended.wait(PATIENCE)
         while True:
             with self.manager.lock:
-                if not self.manager.journal._busy:
+                if not self.manager.recovery_log._busy:
                     return
 
     @invariant()
@@ -230,7 +230,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def accounts_agree_with_the_disk(self) -> None:
-        journal = self.manager.journal
+        recovery_log = self.manager.recovery_log
         self.idle()
         with self.manager.lock:
             database = sqlite3.connect(self.directory / "queuemanager.db")
@@ -238,15 +238,15 @@ class JournalMachine(RuleBasedStateMachine):
             database.close()
             live = [one for queue in self.manager.queues.values() for one in queue.messages() if one.durable]
             assert all(stored.row is not None for stored in live)
-            assert [row_id for row_id, _ in rows] == sorted(journal._rows)
-            assert journal._size == sum(len(body) for _, body in rows)
-            assert journal._live == len(live) == sum(row.live for row in journal._rows.values())
-            assert journal._logged == sum(row.logged for row in journal._rows.values())
-            for row in journal._rows.values():
+            assert [row_id for row_id, _ in rows] == sorted(recovery_log._rows)
+            assert recovery_log._size == sum(len(body) for _, body in rows)
+            assert recovery_log._live == len(live) == sum(row.live for row in recovery_log._rows.values())
+            assert recovery_log._logged == sum(row.logged for row in recovery_log._rows.values())
+            for row in recovery_log._rows.values():
                 assert row.live == sum(stored.row is row for stored in live)
-            dead = [row.id for row in journal._dead]
+            dead = [row.id for row in recovery_log._dead]
             assert sorted(dead) == sorted(
-                row.id for row in journal._rows.values() if not row.live and not row.tombstones
+                row.id for row in recovery_log._rows.values() if not row.live and not row.tombstones
             )
             numbers = sorted(stored.msg_number for stored in live)
             assert replayed(rows) == numbers
