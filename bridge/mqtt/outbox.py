@@ -15,7 +15,8 @@ from bridge.mapping.telemetry.from_mq import from_mq
 from bridge.mapping.telemetry.message_id import message_id_from
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mqtt.in_flight import SENT, InFlight, Outgoing, Phase
+from bridge.mqtt.acknowledgement import SENT, Phase
+from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader

@@ -13,7 +13,8 @@ from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mqtt.in_flight import Outgoing, Phase, WrongAcknowledgement
+from bridge.mqtt.acknowledgement import Phase, WrongAcknowledgement
+from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.protocol import Answer, MessagePacket
 from bridge.wire.mqtt import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from bridge.config import LimitsConfig
-from bridge.mqtt.in_flight import UNACKNOWLEDGED
+from bridge.mqtt.acknowledgement import Phase
 from bridge.mqtt.transport.tcp import TcpConnection
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
@@ -34,6 +34,8 @@ from tests.mqtt.delivery_world import (
     QueueManager,
     Transport,
 )
+
+UNACKNOWLEDGED = (Phase.RECORDING, Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

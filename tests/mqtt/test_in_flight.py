@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.in_flight import STEPS, InFlight, Outgoing, Phase, Step, WrongAcknowledgement
+from bridge.mqtt.acknowledgement import STEPS, Phase, Step, WrongAcknowledgement
+from bridge.mqtt.in_flight import InFlight, Outgoing
 from tests.support.connected import connected
 
 NOTHING, PUBREL = Step.NOTHING, Step.PUBREL

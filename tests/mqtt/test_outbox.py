@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.in_flight import Phase
+from bridge.mqtt.acknowledgement import Phase
 from bridge.mqtt.outbox import Outbox
 from bridge.wire.mqtt import Publish, Pubrel
 from tests.support.connected import connected

@@ -181,7 +181,7 @@ class LinkConnection:
         """Send publications in their order, each with its own QoS, and wait for all answers.
 
         QoS 0: written to the network; QoS 1: PUBACK; QoS 2: PUBCOMP, PUBREL is sent at PUBREC. There may be any number:
-        they are sent as the in-flight limit allows. `mids` are message ids of 1 to 65534 (of no meaning with QoS 0);
+        they are sent as the in-flight limit allows. `mids` are message ids of 1 to 65533 (of no meaning with QoS 0);
         None: new ones. `dup` sets DUP.
 
         Returns, by index, those that are refused and that there is no use in repeating; all others are with the broker.

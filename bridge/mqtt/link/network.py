@@ -16,8 +16,7 @@ from typing import Any
 import tenacity
 
 from bridge.config.link import LinkConfig
-from bridge.mqtt.link.client import LinkClient, Sinks
-from bridge.mqtt.link.handshake import Handshake
+from bridge.mqtt.link.client import Handshake, LinkClient, Sinks
 from bridge.mqtt.link.inbox import Inbox
 from bridge.mqtt.link.outbox import Outbox
 from bridge.mqtt.link.publication import received

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from bridge.mapping.publication import Publication
+from bridge.mqtt.acknowledgement import PUBACK, PUBCOMP, PUBREC, SENT, Phase, Step, step_of
 from bridge.mqtt.link.client import HIGHEST_MID, Answer
 from bridge.mqtt.link.publication import encode, refusal
 from bridge.mqtt.link.state import Limits, LinkCounters, LinkLost, Refusal
@@ -17,15 +18,17 @@ from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Pubrec, encod
 
 # A member of an enumeration takes long to get.
 _PUBREL = PacketType.PUBREL
+_ACKNOWLEDGED, _RELEASING, _COMPLETED = Phase.ACKNOWLEDGED, Phase.RELEASING, Phase.COMPLETED
+_PACKET: Final[dict[type[Answer], int]] = {Puback: PUBACK, Pubrec: PUBREC, Pubcomp: PUBCOMP}
 
 _AT_ONCE = 1000
 """Publications that are encoded before they are handed to the network: it writes while the next ones are encoded."""
 
 
-class _Step(NamedTuple):
-    """What one publication waits for."""
+class _Sent(NamedTuple):
+    """A publication that the broker has to acknowledge."""
 
-    answer: type[Answer]
+    phase: Phase
     #: where it stands in the call
     position: int
     #: whether PUBREL is sent only when the worker says so
@@ -61,11 +64,11 @@ class Outbox:
         self._error = "not connected yet"
         self._configured = configured or Limits()
         self.limits = self._configured
-        self._waiting: dict[int, _Step] = {}
+        self._waiting: dict[int, _Sent] = {}
         self._refusals: dict[int, Refusal] = {}
         #: the caller is woken when no more than these wait
         self._enough = 0
-        #: message ids with a PUBREC and without a PUBREL: the broker counts them as in flight
+        #: message ids in phase RELEASING, whose call has ended: the broker counts them as in flight
         self._held: set[int] = set()
         #: message ids of QoS 2 whose flow was cut and that the broker may still know
         self._stale: set[int] = set()
@@ -109,7 +112,9 @@ class Outbox:
         with self._changed:
             self._generation, self._error = 0, error
             self._stale.update(
-                mid for mid, step in self._waiting.items() if step.answer is not Puback and not step.held
+                mid
+                for mid, sent in self._waiting.items()
+                if sent.phase is not Phase.AWAITING_PUBACK and not sent.held
             )
             self._waiting.clear()
             self._changed.notify_all()
@@ -125,38 +130,45 @@ class Outbox:
                 self._changed.notify_all()
 
     def answered(self, answers: Iterable[Answer]) -> None:
-        """Take PUBACKs, PUBRECs and PUBCOMPs that have come."""
+        """Take PUBACKs, PUBRECs and PUBCOMPs that have come. Raises WrongAcknowledgement: the connection is to be closed."""
         releases = []
         with self._changed:
             waiting = self._waiting
             for answer in answers:
-                mid, kind = answer.message_id, type(answer)
-                step = waiting.get(mid)
-                if step is None or step.answer is not kind:
-                    if kind is Pubcomp:
+                mid, packet = answer.message_id, _PACKET[type(answer)]
+                sent = waiting.get(mid)
+                step = step_of(sent.phase if sent is not None else self._phase_of(mid), packet, mid)
+                if sent is None or isinstance(step, Step):
+                    if step is Step.PUBREL and answer.reason_code < FAILURE:
+                        releases.append(mid)
+                    elif packet == PUBCOMP:
                         self._stale.discard(mid)
-                    continue
-                if kind is Pubcomp:
+                elif step is _COMPLETED:
                     # Whatever its reason: Packet Identifier not found says that it was complete before.
                     del waiting[mid]
                     self._held.discard(mid)
                 elif answer.reason_code >= FAILURE:
                     del waiting[mid]
-                    self._refusals[step.position] = refusal(answer)
-                elif kind is Pubrec and not step.held:
-                    waiting[mid] = _Step(Pubcomp, step.position)
-                    releases.append(mid)
-                    self._counters.sent += 1
+                    self._refusals[sent.position] = refusal(answer)
                 else:
-                    del waiting[mid]
                     self._counters.sent += 1
-                    if kind is Pubrec:
+                    if step is _ACKNOWLEDGED:
+                        del waiting[mid]
+                    elif sent.held:
+                        del waiting[mid]
                         self._held.add(mid)
+                    else:
+                        waiting[mid] = _Sent(Phase.AWAITING_PUBCOMP, sent.position)
+                        releases.append(mid)
             generation = self._generation
             if len(waiting) <= self._enough:
                 self._changed.notify_all()
         if releases:
             self._submit(generation, _releases(releases))
+
+    def _phase_of(self, mid: int) -> Phase | None:
+        """Return the phase of a message id that no call waits for."""
+        return _RELEASING if mid in self._held else None
 
     # On the worker's thread ------------------------------------------------------------------------------------------
 
@@ -210,7 +222,7 @@ class Outbox:
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:
             generation = self._begin_call()
-            self._waiting.update((mid, _Step(Pubcomp, index, True)) for index, mid in enumerate(mids))
+            self._waiting.update((mid, _Sent(Phase.AWAITING_PUBCOMP, index, True)) for index, mid in enumerate(mids))
             self._hand_over(generation, _releases(mids))
             self._await(generation, 0, True, deadline)
 
@@ -232,7 +244,7 @@ class Outbox:
     ) -> int:
         """Send publications from a position on; return the position behind them."""
         packets: list[bytes] = []
-        steps: list[tuple[int, _Step]] = []
+        sent: list[tuple[int, _Sent]] = []
         refusals: dict[int, Refusal] = {}
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
@@ -242,7 +254,7 @@ class Outbox:
                 position += 1
                 continue
             if qos:
-                if len(steps) == room:
+                if len(sent) == room:
                     break
                 mid = self._new_mid() if mids is None else mids[position]
             else:
@@ -253,13 +265,13 @@ class Outbox:
             else:
                 packets.append(packet)
                 if qos:
-                    steps.append((mid, _Step(Puback if qos == 1 else Pubrec, position, held)))
+                    sent.append((mid, _Sent(SENT[qos], position, held)))
             position += 1
         with self._changed:
             if self._generation != generation:
                 raise LinkLost(self._error)
             self._refusals |= refusals
-            self._waiting.update(steps)
+            self._waiting.update(sent)
             self._hand_over(generation, b"".join(packets))
         return position
 

@@ -52,6 +52,17 @@ def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory, 
     assert sender.counters.sent == 3
 
 
+def test_a_wrong_acknowledgement_ends_the_connection(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
+) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(1, 2))
+    ((_, mid),) = peer.published(1, 4)
+    peer.send(answer(PUBACK, mid))
+    with pytest.raises(LinkLost, match=f"the broker broke MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"):
+        call.result(PATIENCE)
+
+
 def test_qos_2_without_message_ids_releases_at_pubrec(
     broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
 ) -> None:
@@ -88,13 +99,13 @@ def test_exactly_once_holds_pubrel_until_release(
     assert call.result(PATIENCE) is None
 
 
-def test_answers_of_another_kind_or_message_id_are_none(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_answers_of_an_unknown_message_id(broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+    """They are nobody's; PUBREC is answered, or the broker would keep the message id for ever (MQTT-4.3.3-1)."""
     sender, peer = connected(broker, link)
     call = calls.submit(sender.publish, publications(1, 1) + publications(1, 2), [1, 2])
     peer.packet(), peer.packet()
-    peer.send(answer(PUBREC, 1), answer(PUBCOMP, 1), answer(PUBACK, 2), answer(PUBCOMP, 2), answer(PUBACK, 3))
+    peer.send(answer(PUBACK, 3), answer(PUBCOMP, 3), answer(PUBREC, 3))
+    assert peer.mids(PUBREL, 1) == [3]
     peer.nothing_came()
     assert not call.done()
     peer.send(answer(PUBACK, 1), answer(PUBREC, 2))
