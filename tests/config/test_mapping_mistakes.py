@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 
 from bridge.config import load
-from tests.config.mapping_mistakes import ONE, OTHER, mistakes_of
+from tests.config.told import ADDRESS, DURATION_UNITS, NO_DEFAULT, ONE, OTHER, mistakes_of
 
 KEY_VALUE = "a mapping (lines of 'key: value')"
-NO_DEFAULT = "this key, which has no default"
 NAME = "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -"
 LINK_NAME = "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local, not queue)"
 TEMPLATE = "text, or a template such as PLANT.{line|upper}"
 FILTER = "a topic filter such as plant/{line}/+/{metric...}"
-ADDRESS = "an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)"
-DURATION_UNITS = "(a number of seconds, or a number with ms, s, min or h)"
 ONE_SIDE = "exactly one of queue: and topic:"
 WORDS = "not-persistent, persistent or as-queue"
 PAYLOAD = "bytes, text or json (or a mapping with type: one of these, and ccsid:)"

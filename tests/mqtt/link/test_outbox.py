@@ -66,7 +66,7 @@ def link() -> Iterator[Link]:
         made.box.lost("the test is over")
 
 
-@pytest.mark.parametrize(("phase", "name"), itertools.product(PHASES, ACKNOWLEDGEMENTS))
+@pytest.mark.parametrize(("phase", "name"), list(itertools.product(PHASES, ACKNOWLEDGEMENTS)))
 def test_acknowledgement(link: Link, phase: Phase | None, name: str) -> None:
     step = STEPS[phase][list(ACKNOWLEDGEMENTS).index(name)]
     call = link.in_phase(phase)
