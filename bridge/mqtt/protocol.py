@@ -49,7 +49,7 @@ from bridge.wire.mqtt import (
 
 #: Bytes of one client that are decoded in one turn.
 BYTES_AT_A_TURN: Final = 65_536
-#: Packets of one client that are worked on in one turn, and those that a topic filter counts for.
+#: Packets of one client that are worked on in one turn, and those that a topic filter, or another control packet, counts for.
 PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
 #: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
 PARTIAL_BYTES: Final = 1_000
@@ -177,7 +177,11 @@ class ServerProtocol:
         self.ended = False
         #: behind the last `events` there is another turn for this client
         self.more = False
-        self._decoder = Decoder(max_packet_size=max_packet_size, byte_order=byte_order)
+        self._decoder = Decoder(
+            max_packet_size=max_packet_size,
+            byte_order=byte_order,
+            control_packets=PACKETS_AT_A_TURN // FILTER_PACKETS,
+        )
         #: bytes that are not decoded, and packets that belong to later turns
         self._data = b""
         self._packets: list[Packet] = []
@@ -201,8 +205,13 @@ class ServerProtocol:
         if self._data or self._packets or self.state is not _CONNECTED or len(data) > BYTES_AT_A_TURN:
             self._data = self._data + data if self._data else data
             return [] if self.more else self.events()
-        packets = self._decoder.feed(data)
-        if 0 < len(packets) <= PACKETS_AT_A_TURN and self._decoder.error is None and _MESSAGES.issuperset(map(type, packets)):
+        packets = self._decode(data)
+        if (
+            0 < len(packets) <= PACKETS_AT_A_TURN
+            and not self._data
+            and self._decoder.error is None
+            and _MESSAGES.issuperset(map(type, packets))
+        ):
             self._heard = now
             self._partial = 0
             return [Messages(packets)]  # type: ignore[arg-type]
@@ -226,8 +235,16 @@ class ServerProtocol:
             self._packets = []
         else:
             data, self._data = self._data[:BYTES_AT_A_TURN], self._data[BYTES_AT_A_TURN:]
-            packets, size = self._decoder.feed(data), len(data)
+            packets, size = self._decode(data), len(data)
         return self._turn(packets, size)
+
+    def _decode(self, data: bytes) -> list[Packet]:
+        """Return the packets in bytes; bytes behind a turn's worth of control packets belong to later turns."""
+        decoder = self._decoder
+        packets = decoder.feed(data)
+        if decoder.rest:
+            self._data, decoder.rest = decoder.rest + self._data, b""
+        return packets
 
     def _turn(self, packets: list[Packet], size: int) -> list[Event]:
         """Make events of packets, decoded from `size` bytes."""

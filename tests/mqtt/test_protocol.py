@@ -182,6 +182,8 @@ def flat(protocol: ServerProtocol, events: list[Event]) -> list[Any]:
     [
         ([Puback(1)] * (PACKETS_AT_A_TURN + 1), [PACKETS_AT_A_TURN, 1]),
         ([PACKETS[PacketType.SUBSCRIBE]] * 60, [50, 10]),  # a filter counts for 20 packets
+        ([Pingreq()] * 101, [50, 50, 1]),  # as much as SUBSCRIBE with one
+        ([Pingreq(), Publish("t", b"x")] * 51, [99, 3]),
         ([Publish("t", bytes(20_000))] * 7, [3, 3, 1]),  # 65,536 bytes
     ],
 )

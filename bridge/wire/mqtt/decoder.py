@@ -47,9 +47,11 @@ class Decoder:
             trusted, so the decoder returns no packet any more; close the connection.
         protocol_level: the level whose rules hold, 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5 (MQTT 5); None while a server
             waits for the CONNECT that tells it, when those of 4 are applied.
+        rest: bytes that the last ``feed`` left alone, having met ``control_packets``: the caller's, to be fed again.
     """
 
     __slots__ = (
+        "_control_packets",
         "_little",
         "_max_packet_size",
         "_needed",
@@ -58,6 +60,7 @@ class Decoder:
         "_readers",
         "error",
         "protocol_level",
+        "rest",
     )
 
     def __init__(
@@ -68,6 +71,7 @@ class Decoder:
         max_packet_size: int = MAX_REMAINING_LENGTH,
         byte_order: ByteOrder = "big",
         messages_only: bool = False,
+        control_packets: int | None = None,
     ) -> None:
         """Prepare for the first byte of a connection.
 
@@ -80,6 +84,8 @@ class Decoder:
             messages_only: whether packets that are no publications nor acknowledgements of such are somebody else's:
                 each is returned as an OtherPacket, whether this end may receive it or not. In MQTT 5 they always are, as
                 long as ``readers`` has none for them.
+            control_packets: how many packets that are no publications nor acknowledgements of such one ``feed`` reads:
+                they take far longer than their few bytes tell. None: any number.
         """
         self._readers: dict[PacketType, Reader] = TO_SERVER if server else TO_CLIENT
         if messages_only or protocol_level == LEVEL_MQTT_5:
@@ -88,7 +94,9 @@ class Decoder:
         self._little = byte_order == "little"
         self._pending = bytearray()
         self._needed = 0
+        self._control_packets = control_packets if control_packets is not None else -1
         self.error: MalformedPacket | None = None
+        self.rest = b""
         self._set_level(protocol_level)
 
     def _set_level(self, protocol_level: int | None) -> None:
@@ -126,6 +134,7 @@ class Decoder:
         plain_publish = self._plain_publish
         little = self._little
         limit = self._max_packet_size
+        control_packets = self._control_packets
         needed = 0
         offset = 0
         end = len(buffer)
@@ -200,8 +209,13 @@ class Decoder:
 
                 append(self._read(buffer, offset, start, stop))
                 offset = stop
-                # It was a CONNECT, perhaps.
-                plain_publish = self._plain_publish
+                if not 0x30 <= first < 0x80:
+                    # It was a CONNECT, perhaps.
+                    plain_publish = self._plain_publish
+                    control_packets -= 1
+                    if not control_packets:
+                        self.rest = buffer[offset:]
+                        return packets
         except MalformedPacket as error:
             # The traceback would keep the buffer, and this decoder itself, alive as long as the error.
             self.error = error.with_traceback(None)
