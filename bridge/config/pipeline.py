@@ -32,6 +32,13 @@ FieldPath = Annotated[
 ]
 ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a column")]
 
+FormatName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.-]{0,255}", "the name of a format, such as jdbc")]
+OptionName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_.]{0,255}", "the name of an option")]
+OptionText = Annotated[str, values.text(r"[^\x00]*", "text")]
+PathText = Annotated[str, values.text(r"[^\x00]+", "a path or a URI")]
+#: Names of options that Spark redacts, for what they say is for nobody's eyes.
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
 #: Keys that say what `payload` is, or look at it.
@@ -127,7 +134,7 @@ class PipelineSource(Section):
 
 
 class PipelineDestination(Section):
-    """Where a pipeline writes each row: one or more of `mq`, `mqtt` and `archive`."""
+    """Where a pipeline writes each row: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark's."""
 
     REFUSED: ClassVar[Mapping[str, str]] = PipelineSource.REFUSED
 
@@ -145,6 +152,18 @@ class PipelineDestination(Section):
     """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet (UTC, by the column `received` or `put_time`, else
     the time of the batch): exactly once."""
 
+    format: FormatName | None = None
+    """A format that Spark writes, such as jdbc, parquet, delta or kafka: at least once. (Delta knows a batch that comes
+    again.) Its jars are named by `--packages` or `--jars`."""
+    path: PathText | None = None
+    """Where a format of files writes: a directory, or a URI of Spark's file systems."""
+    options: dict[OptionName, OptionText] = Field(default_factory=dict)
+    """Options of the format, by Spark's names."""
+    secrets: dict[OptionName, FilePath] = Field(default_factory=dict)
+    """Options of the format whose values are in files, such as `password`: they are read for each batch."""
+    partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
+    """Columns by which a format of files makes directories."""
+
     @model_validator(mode="before")
     @classmethod
     def _empty(cls, data: Any) -> Any:
@@ -154,8 +173,16 @@ class PipelineDestination(Section):
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.mqtt is None and self.mq is None and self.archive is None:
-            raise values.refusal("one or more of mq:, mqtt: and archive:")
+        if self.mqtt is None and self.mq is None and self.archive is None and self.format is None:
+            raise values.refusal("one or more of mq:, mqtt:, archive: and format:")
+        for key in ("path", "options", "secrets", "partition_by"):
+            if self.format is None and key in self.model_fields_set:
+                key = "partitionBy" if key == "partition_by" else key
+                raise values.refusal(f"no {key}, which belongs to format:", key)
+        if both := sorted(self.options.keys() & self.secrets.keys()):
+            raise values.refusal("an option once, in options or in secrets", "secrets", both[0])
+        if secret := sorted(name for name in self.options if _SECRET.search(name)):
+            raise values.refusal("no secret in this file (name a file that has it under secrets:)", "options", secret[0])
         for key in ("link", "qos", "retain"):
             if self.mqtt is None and key in self.model_fields_set:
                 raise values.refusal(f"no {key}, which belongs to mqtt:", key)

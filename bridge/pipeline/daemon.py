@@ -17,7 +17,6 @@ from typing import Final
 
 #: What workers of data sources import, with all that these import.
 _SOURCES: Final = (
-    "bridge.pipeline.flow.sink",
     "bridge.pipeline.flow.mq_source",
     "bridge.pipeline.flow.mqtt_source",
     "bridge.pipeline.registration",
@@ -28,6 +27,7 @@ _TASKS: Final = (
     "pyspark.sql.worker.plan_data_source_read",
     "pandas",
     "pyarrow.compute",
+    "bridge.pipeline.flow.sink",
     "bridge.pipeline.mapping",
 )
 #: What Spark has its daemon fork, by the module that it names: workers of tasks, and one that looks for packages only.

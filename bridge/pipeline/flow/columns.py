@@ -17,7 +17,7 @@ from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Placeholder, Template
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.payload import BODY, PAYLOAD
-from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL
+from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL, ROWS
 from bridge.pipeline.flow.table import DATE, HOUR
 from bridge.pipeline.mapping import to_messages, to_publications
 from bridge.pipeline.mapping.publication_rows import TAKEN as OF_PUBLICATIONS
@@ -86,6 +86,8 @@ def routed(frame: DataFrame, to: PipelineDestination | None) -> DataFrame:
         structs.append(f.struct(*_publication(frame, to)).alias(MQTT))
     if to.archive is not None:
         structs.append(f.struct(*_row(frame)).alias(ARCHIVE))
+    if to.format is not None:
+        structs.append(f.struct(*as_text(frame, documents(frame)).columns).alias(ROWS))
     return frame.select(*structs)
 
 

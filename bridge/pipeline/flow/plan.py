@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,16 @@ from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
-from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, PipelineSink, dead_letter_sink_of, routes_of
+from bridge.pipeline.flow.sink import (
+    ARCHIVE,
+    DEAD_LETTERS,
+    MQ,
+    MQTT,
+    FormatRoute,
+    Route,
+    dead_letter_sink_of,
+    routes_of,
+)
 from bridge.pipeline.flow.source_shutdown import STOP
 from bridge.pipeline.registration import make_known
 
@@ -43,6 +53,8 @@ FOUND: Final = "found"
 WHY: Final = "why"
 _planning: Final = threading.Lock()
 _COUNT: Final = "rows"
+#: In front of a path of one of Spark's file systems.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -54,17 +66,17 @@ class Plan(msgspec.Struct, frozen=True):
     #: where it keeps how far it is
     directory: Path
     frame: DataFrame
-    #: destinations, as the sink takes them
-    routes: dict[str, dict[str, str]]
+    #: destinations, in the order in which they are written to
+    routes: Sequence[Route | FormatRoute]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the sources and the sink of pipelines known to a session.
+    """Make the sources of pipelines known to a session.
 
     What Spark logs of each error of a query, with its plan and stack, is not logged: pipelines tell it in words.
     """
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    make_known(spark, PipelineMqSource, PipelineMqttSource, PipelineSink)
+    make_known(spark, PipelineMqSource, PipelineMqttSource)
 
 
 def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Plan:
@@ -86,6 +98,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
             texts = documents(made)
             with mistakes_at(("changes",), "columns of the SELECT"):
                 made = as_documents(only_changes(as_text(made, texts), config.changes), texts)
+        routes: Sequence[Route | FormatRoute]
         if config.destination is None:
             frame, routes = _by_mapping(made, name, config, environment, directory)
         else:
@@ -93,8 +106,8 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 frame = routed(_counted(made, MADE), config.destination)
                 if lost := unknown_columns(made, config.destination):
                     raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
-                routes = _routes(name, config, config.destination, environment, directory)
-                routes_of(routes, frame.schema)
+                given = _routes(name, config, config.destination, environment, directory)
+                routes = [*routes_of(given, frame.schema), *_formats(spark, config.destination, environment)]
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
             _check_streaming(spark, frame)
     return Plan(name, config, environment, directory, frame, routes)
@@ -292,9 +305,26 @@ def _routes(
     return routes
 
 
+def _formats(spark: SparkSession, to: PipelineDestination, environment: PipelineEnvironment) -> list[FormatRoute]:
+    """Return the destination that a format of Spark's writes to. Raises AnalysisException for a format that is not there."""
+    if to.format is None:
+        return []
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(
+        to.format, spark._jsparkSession.sessionState().conf()
+    )
+    secrets = {name: str(file) for name, file in to.secrets.items()}
+    options = to.options
+    if to.path is not None:
+        is_uri = _SCHEME.match(to.path) is not None
+        directory = Path() if environment.file is None else environment.file.parent
+        options = options | {"path": to.path if is_uri else str((directory / to.path).absolute())}
+    return [FormatRoute(to.format, options, secrets, to.partition_by)]
+
+
 def _by_mapping(
     made: DataFrame, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
-) -> tuple[DataFrame, dict[str, dict[str, str]]]:
+) -> tuple[DataFrame, list[Route]]:
     """Return the rows as the mapping of a pipeline makes them, and where it says that they go."""
     mapping, queue_manager = _mapping(config, environment)
     assert config.mapping is not None
@@ -314,8 +344,7 @@ def _by_mapping(
         options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, directory)}
         routes = {DEAD_LETTERS: dead_letters, MQTT: options}
     with mistakes_at(("mapping",), "a destination"):
-        routes_of(routes, frame.schema)
-    return frame, routes
+        return frame, routes_of(routes, frame.schema)
 
 
 def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[AnyMapping, str]:

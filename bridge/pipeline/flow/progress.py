@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.pipeline.flow.plan import FOUND, MADE, TAKEN, WHY
-from bridge.pipeline.flow.refused_counts import RefusedCount
+from bridge.pipeline.flow.sink import Written
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -25,17 +25,17 @@ class Batch(msgspec.Struct, frozen=True):
     #: messages that wait behind it at the source; None where the source does not tell
     waiting: int | None
     #: rows that a destination has refused; None: none
-    refused: RefusedCount | None = None
+    refused: Written | None = None
     #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
     found: str | None = None
 
     @property
     def bad(self) -> int:
         """Return the number of rows that are dead letters."""
-        return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.rows)
+        return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.refused)
 
     def __str__(self) -> str:
-        parts = [f"{self.rows} in", f"{self.made - (0 if self.refused is None else self.refused.rows)} out"]
+        parts = [f"{self.rows} in", f"{self.made - (0 if self.refused is None else self.refused.refused)} out"]
         if self.bad:
             parts.append(f"{self.bad} dead letter{'s' if self.bad > 1 else ''}")
         parts.append(f"{self.seconds:.2f} s")
@@ -47,8 +47,8 @@ class Batch(msgspec.Struct, frozen=True):
         return line if self.refused is None else f"{line}; refused: {self.refused.why}"
 
 
-def batch_of(pipeline: str, progress: Any, refused: RefusedCount | None) -> Batch:
-    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what its sink has refused."""
+def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
+    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what destinations have refused."""
     rows = int(progress.numInputRows)
     observed = progress.observedMetrics
     return Batch(
