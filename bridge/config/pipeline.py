@@ -176,9 +176,9 @@ class PipelineDestination(Section):
         if self.mqtt is None and self.mq is None and self.archive is None and self.format is None:
             raise values.refusal("one or more of mq:, mqtt:, archive: and format:")
         for key in ("path", "options", "secrets", "partition_by"):
-            if self.format is None and key in self.model_fields_set:
-                key = "partitionBy" if key == "partition_by" else key
-                raise values.refusal(f"no {key}, which belongs to format:", key)
+            if self.format is None and getattr(self, key):
+                name = "partitionBy" if key == "partition_by" else key
+                raise values.refusal(f"no {name}, which belongs to format:", name)
         if both := sorted(self.options.keys() & self.secrets.keys()):
             raise values.refusal("an option once, in options or in secrets", "secrets", both[0])
         if secret := sorted(name for name in self.options if _SECRET.search(name)):

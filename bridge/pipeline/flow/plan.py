@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -306,13 +307,15 @@ def _routes(
 
 
 def _formats(spark: SparkSession, to: PipelineDestination, environment: PipelineEnvironment) -> list[FormatRoute]:
-    """Return the destination that a format of Spark's writes to. Raises AnalysisException for a format that is not there."""
+    """Return the destination that a format of Spark's writes to. Raises Mistake for a format that Spark does not have."""
     if to.format is None:
         return []
     jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(
-        to.format, spark._jsparkSession.sessionState().conf()
-    )
+    conf = spark._jsparkSession.sessionState().conf()
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(to.format, conf)
+    except Py4JJavaError as error:
+        raise Mistake(("to", "format"), "a format that this Spark has (--packages brings more)", repr(to.format)) from error
     secrets = {name: str(file) for name, file in to.secrets.items()}
     options = to.options
     if to.path is not None:
