@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.attributes import PersistenceWord
@@ -180,6 +180,16 @@ class DeadLetterConfig(Section):
         return self
 
 
+class WatermarkConfig(Section):
+    """Event time: the column that has it, and how late a row may come."""
+
+    column: ColumnName
+    """A column of `input` of the type timestamp, or a field of the payload that `schema` declares as one, which is a column
+    of `input` then."""
+    delay: Annotated[float, values.duration(0)]
+    """How late a row may come and still count in its window."""
+
+
 class ChangesConfig(Section):
     """Report by exception: of the rows that `select` makes, only those that differ from the last that passed."""
 
@@ -223,8 +233,12 @@ class PipelineConfig(Section):
     tables: dict[TableName, FilePath] = Field(default_factory=dict)
     """Reference tables by the name that `select` has for them: files or directories .csv, .json (an object to a line) or
     .parquet. They are read when the pipeline starts."""
-    watermark: Annotated[float, values.duration(0)] = 10.0
-    """How late a message may come by `received` or `put_time` and still count in its window."""
+    watermark: Annotated[
+        Annotated[float, values.duration(0), Tag("one")] | Annotated[WatermarkConfig, Tag("each")],
+        Discriminator(lambda data: "each" if isinstance(data, Mapping | WatermarkConfig) else "one"),
+    ] = 10.0
+    """How late a message may come by `received` or `put_time` and still count in its window; or by the column that
+    `{column: ..., delay: ...}` names. A WATERMARK clause of `select` takes its place."""
     select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] = ALL_OF_INPUT
     """What is made of it: a SELECT of Spark SQL over the table `input`. Only with `mapping` it has this default."""
     changes: ChangesConfig | None = None

@@ -69,6 +69,10 @@ MISTAKES = [
     (f"{REST}, schema: {{a: int}}, payload: text", "no schema, because payload is not json"),
     (f"{REST}, changes: {{key: []}}", "at least one column"),
     (f"{REST}, changes: {{key: [a], deadband: -1}}", "a number of at least 0"),
+    (f"{REST}, watermark: {{column: ts}}", "watermark.delay: expected this key, which has no default"),
+    (f"{REST}, watermark: {{column: ts, delay: soon}}", "watermark.delay: expected a duration"),
+    (f"{REST}, watermark: {{ts: 10 s}}", "watermark.ts: expected a known key (column or delay)"),
+    (f"{REST}, watermark: late", "watermark: expected a duration"),
     (f"{REST}, dead_letters: {{queue: Q, archive: a}}", "one of queue: and archive:"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
 ]

@@ -14,7 +14,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, StringType
 
 from bridge.archive.schema import arrow_schema
 from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
@@ -23,9 +23,11 @@ from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.template import Template
 from bridge.pipeline.flow import diverted_rows
 from bridge.pipeline.flow.changes import only_changes
-from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
+from bridge.pipeline.flow.columns import as_documents, as_text, documents, mapped, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.event_time import with_watermark
+from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
@@ -77,7 +79,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 table_of(spark, path).createOrReplaceTempView(table)
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
-            spark._jsparkSession.sessionState().sqlParser().parseQuery(config.select)
+            parsed(spark, config.select)
         raw = _source(spark, name, config, environment, directory)
         config = _with_payload(spark, raw, config)
         checked = _checked(spark, raw, name, config, environment, directory)
@@ -162,13 +164,6 @@ def _archive(spark: SparkSession, path: Path) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 100).parquet(str(path))
 
 
-def _late(frame: DataFrame, config: PipelineConfig) -> DataFrame:
-    for name in TIMES:
-        if name in frame.columns and isinstance(frame.schema[name].dataType, TimestampType):
-            return frame.withWatermark(name, f"{round(config.watermark * 1000)} milliseconds")
-    return frame
-
-
 # Payloads ------------------------------------------------------------------------------------------------------------
 
 
@@ -230,9 +225,7 @@ def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineCon
 
 
 def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
-    """Return a frame with `payload` as the section `payload` says it, and `body` with its bytes.
-
-    There is a watermark on the time of each row.
+    """Return a frame with `payload` as the section `payload` says it, `body` its bytes, and a watermark. Raises Mistake.
 
     For a mapping, `client_id` is the link, as the service has it of publications that tell no other: not the session here.
     """
@@ -240,12 +233,12 @@ def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> Da
         publisher = None if config.source.link == LOCAL else config.source.link
         frame = frame.withColumn("client_id", f.lit(publisher).cast("string"))
     if column is None:
-        return _late(frame, config)
+        return with_watermark(frame, config)
     kind = config.payload
     text = f.expr(f"try_parse_json({text_of(column)})" if kind == "json" else text_of(column) if kind == "text" else column)
     columns = [f.col(column).alias(BODY), text.alias(PAYLOAD)]
     made = frame.select(*(name for name in frame.columns if name not in (BODY, PAYLOAD)), *columns)
-    return _late(made, config)
+    return with_watermark(made, config)
 
 
 def _analysed(spark: SparkSession, select: str) -> str:
