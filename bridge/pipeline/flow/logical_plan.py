@@ -41,3 +41,9 @@ def nodes(plan: Any) -> Iterator[Any]:
     yield plan
     for one in below(plan):
         yield from nodes(one)
+
+
+def position(node: Any) -> int | None:
+    """Return the character of the SQL text where a node or an expression stands; None where nobody knows."""
+    start = node.origin().startIndex()
+    return int(start.get()) if start.isDefined() else None

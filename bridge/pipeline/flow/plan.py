@@ -27,6 +27,7 @@ from bridge.pipeline.flow.columns import as_documents, as_text, documents, mappe
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
+from bridge.pipeline.flow.judgement import judge
 from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
@@ -83,7 +84,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
         raw = _source(spark, name, config, environment, directory)
         config = _with_payload(spark, raw, config)
         checked = _checked(spark, raw, name, config, environment, directory)
-        made = _selected(spark, checked, config)
+        made = selected = _selected(spark, checked, config)
         if config.changes is not None:
             texts = documents(made)
             with mistakes_at(("changes",), "columns of the SELECT"):
@@ -98,6 +99,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 routes = _routes(name, config, config.destination, environment, directory)
                 routes_of(routes, frame.schema)
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
+            judge(selected, config, routes.keys())
             _check_streaming(spark, frame)
     return Plan(name, config, environment, directory, frame, routes)
 
