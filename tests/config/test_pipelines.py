@@ -186,6 +186,12 @@ def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) 
     assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
 
 
+def test_a_scheme_is_refused_in_files_of_their_own_too(tmp_path: Path) -> None:
+    written(tmp_path, "pipelines: {one: {from: {archive: in}, select: S, to: {archive: 's3a://b/x'}}}", "one.yaml")
+    with pytest.raises(ConfigurationError, match=r"one\.yaml:1:\d+: pipelines\.one\.to\.archive: expected a path of"):
+        load(written(tmp_path, "pipelines: [one.yaml]"))
+
+
 def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, "pipelines: [nowhere]"))
