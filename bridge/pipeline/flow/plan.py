@@ -32,7 +32,7 @@ from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
-from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
+from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
 from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, PipelineSink, dead_letter_sink_of, routes_of
 from bridge.pipeline.flow.source_shutdown import STOP
 from bridge.pipeline.registration import make_known
@@ -216,14 +216,13 @@ def _counted(frame: DataFrame, observation: str) -> DataFrame:
 
 def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
     """Return the rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
-    reason = "CAST(NULL AS STRING)"
+    fields = {}
     if config.payload == "json":
         fields = declared(config.fields)
         input_of(raw, column, config).createOrReplaceTempView(INPUT)
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             fields |= casts(_analysed(spark, config.select))
-        reason = wrong_type(column, fields)
-    return raw.withColumn(REASON, f.expr(reason))
+    return raw.withColumn(REASON, f.expr(fault(raw.columns, column, config.payload, fields)))
 
 
 def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
@@ -236,9 +235,9 @@ def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> Da
         frame = frame.withColumn("client_id", f.lit(publisher).cast("string"))
     if column is None:
         return with_watermark(frame, config)
-    kind = config.payload
-    text = f.expr(f"try_parse_json({text_of(column)})" if kind == "json" else text_of(column) if kind == "text" else column)
-    columns = [f.col(column).alias(BODY), text.alias(PAYLOAD)]
+    text = text_of(frame.columns, column)
+    payload = {"json": f"try_parse_json({text})", "text": text, "bytes": column}[config.payload]
+    columns = [f.col(column).alias(BODY), f.expr(payload).alias(PAYLOAD)]
     made = frame.select(*(name for name in frame.columns if name not in (BODY, PAYLOAD)), *columns)
     return with_watermark(made, config)
 
