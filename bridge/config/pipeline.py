@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from bridge.config import values
 from bridge.config.attributes import PersistenceWord
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import Name, TemplateText
-from bridge.config.section import FilePath, ObjectName, Section, Truth, without_empty
+from bridge.config.section import ObjectName, Section, Truth, without_empty
 
 PipelineName = Name
 AVAILABLE_NOW = "availableNow"
@@ -22,6 +23,7 @@ FieldType = Literal[
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
 ]
 """Types of Spark SQL that a field of a JSON payload may have to be of."""
+
 
 TopicText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/+/telemetry/#")]
 TableName = Annotated[
@@ -40,6 +42,7 @@ PathText = Annotated[str, values.text(r"[^\x00]+", "a path or a URI")]
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
 #: Keys that say what `payload` is, or look at it.
 _PAYLOAD_READERS = frozenset(("payload", "schema", "select"))
@@ -67,6 +70,21 @@ def _trigger() -> values.Kind:
     number = {"type": "number", "minimum": 0, "maximum": values.DAY}
     text = {"type": "string", "pattern": r"^(availableNow|[0-9.]+ *(ms|s|min|h|(millisecond|second|minute|hour)s?))$"}
     return values.Kind(check, schema={"anyOf": [number, text]})
+
+
+def _local_path() -> values.Kind:
+    """Make the kind that accepts a path of this machine, and no URI: pathlib would make a directory `s3a:` of one."""
+    path = values.path()
+
+    def check(value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str) and (scheme := _SCHEME.match(value)):
+            raise values.refusal(f"a path of this machine, because {scheme[0]} is not supported yet")
+        return path.func(value, info)  # type: ignore[call-arg]
+
+    return values.Kind(check, schema={**path.schema, "not": {"pattern": f"^{_SCHEME.pattern}"}})
+
+
+PipelinePath = Annotated[Path, _local_path()]
 
 
 class MqFlow(Section):
@@ -116,7 +134,7 @@ class PipelineSource(Section):
     """The link to that broker; `local` is the bridge itself, at its first channel."""
     mq: MqFlow | None = None
     """A queue or a topic of the queue manager. What is read from a queue is removed when its batch is done."""
-    archive: FilePath | None = None
+    archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
 
     @model_validator(mode="before")
@@ -148,7 +166,7 @@ class PipelineDestination(Section):
     """QoS of publications, where there is no column `qos`."""
     retain: Truth = False
     """Whether they are retained, where there is no column `retain`."""
-    archive: FilePath | None = None
+    archive: PipelinePath | None = None
     """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet (UTC, by the column `received` or `put_time`, else
     the time of the batch): exactly once."""
 
@@ -197,7 +215,7 @@ class DeadLetterConfig(Section):
 
     queue: ObjectName | None = None
     """A queue: the message as it came (or as it was to be put), behind an MQDLH with the reason."""
-    archive: FilePath | None = None
+    archive: PipelinePath | None = None
     """A directory of Parquet files: the columns as they came (or were to be written), and `reason` in words."""
 
     @model_validator(mode="after")
@@ -205,6 +223,16 @@ class DeadLetterConfig(Section):
         if self.queue is not None and self.archive is not None:
             raise values.refusal("one of queue: and archive:")
         return self
+
+
+class WatermarkConfig(Section):
+    """Event time: the column that has it, and how late a row may come."""
+
+    column: ColumnName
+    """A column of `input` of the type timestamp, or a field of the payload that `schema` declares as one, which is a column
+    of `input` then."""
+    delay: Annotated[float, values.duration(0)]
+    """How late a row may come and still count in its window."""
 
 
 class ChangesConfig(Section):
@@ -247,11 +275,15 @@ class PipelineConfig(Section):
     `schema` is there, and `select` does not read the column, nobody looks whether it is JSON: `bytes` is the default.)"""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
     """Fields of JSON payloads and their types. What has another type is a dead letter, as is what `::` cannot cast."""
-    tables: dict[TableName, FilePath] = Field(default_factory=dict)
+    tables: dict[TableName, PipelinePath] = Field(default_factory=dict)
     """Reference tables by the name that `select` has for them: files or directories .csv, .json (an object to a line) or
     .parquet. They are read when the pipeline starts."""
-    watermark: Annotated[float, values.duration(0)] = 10.0
-    """How late a message may come by `received` or `put_time` and still count in its window."""
+    watermark: Annotated[
+        Annotated[float, values.duration(0), Tag("one")] | Annotated[WatermarkConfig, Tag("each")],
+        Discriminator(lambda data: "each" if isinstance(data, Mapping | WatermarkConfig) else "one"),
+    ] = 10.0
+    """How late a message may come by `received` or `put_time` and still count in its window; or by the column that
+    `{column: ..., delay: ...}` names. A WATERMARK clause of `select` takes its place."""
     select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] = ALL_OF_INPUT
     """What is made of it: a SELECT of Spark SQL over the table `input`. Only with `mapping` it has this default."""
     changes: ChangesConfig | None = None
@@ -268,7 +300,7 @@ class PipelineConfig(Section):
     """How often a batch begins; `availableNow`: it ends when all that is there is done."""
     batch: Annotated[int, values.integer(1, 1_000_000)] = 10_000
     """Messages of a batch at most; an archive is read file by file."""
-    checkpoint: FilePath | None = None
+    checkpoint: PipelinePath | None = None
     """Directory of its own, which keeps how far it is; None: pipelines/NAME in the data directory of the embedded queue
     manager."""
 

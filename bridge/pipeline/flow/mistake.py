@@ -52,7 +52,7 @@ def mistakes_at(location: Location, expected: str, text: str | None = None) -> I
     except PySparkException as error:
         sentence = sentence_of(error)
         position = None if text is None else position_of(error, text)
-        found = None if position is None or text is None else repr(_word(text, position))
+        found = None if position is None or text is None else repr(word(text, position))
         raise Mistake(location, f"{expected} without this mistake: {sentence}", found, position) from error
     except ColumnMissing as error:
         names = ", ".join(error.columns)
@@ -94,7 +94,7 @@ def position_of(error: PySparkException, text: str) -> int | None:
     return min(before + int(found[2]), len(text))
 
 
-def _word(text: str, position: int) -> str:
-    """Return what stands at a character: a word, or the end."""
-    found = re.compile(r"\w+|\S").match(text, position)
+def word(text: str, position: int) -> str:
+    """Return what stands at a character: a word, a hint, or the end."""
+    found = re.compile(r"\w+|/\*\+.*?\*/|\S", re.DOTALL).match(text, position)
     return found[0] if found else "the end"

@@ -16,7 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, StringType
 
 from bridge.archive.schema import arrow_schema
 from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
@@ -25,13 +25,16 @@ from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.template import Template
 from bridge.pipeline.flow import diverted_rows
 from bridge.pipeline.flow.changes import only_changes
-from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
+from bridge.pipeline.flow.columns import as_documents, as_text, documents, mapped, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.event_time import with_watermark
+from bridge.pipeline.flow.judgement import judge
+from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
-from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
+from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
 from bridge.pipeline.flow.sink import (
     ARCHIVE,
     DEAD_LETTERS,
@@ -90,11 +93,11 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 table_of(spark, path).createOrReplaceTempView(table)
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
-            spark._jsparkSession.sessionState().sqlParser().parseQuery(config.select)
+            parsed(spark, config.select)
         raw = _source(spark, name, config, environment, directory)
         config = _with_payload(spark, raw, config)
         checked = _checked(spark, raw, name, config, environment, directory)
-        made = _selected(spark, checked, config)
+        made = selected = _selected(spark, checked, config)
         if config.changes is not None:
             texts = documents(made)
             with mistakes_at(("changes",), "columns of the SELECT"):
@@ -110,6 +113,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 given = _routes(name, config, config.destination, environment, directory)
                 routes = [*routes_of(given, frame.schema), *_formats(spark, config.destination, environment)]
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
+            judge(selected, config, {route.kind for route in routes})
             _check_streaming(spark, frame)
     return Plan(name, config, environment, directory, frame, routes)
 
@@ -176,13 +180,6 @@ def _archive(spark: SparkSession, path: Path) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 100).parquet(str(path))
 
 
-def _late(frame: DataFrame, config: PipelineConfig) -> DataFrame:
-    for name in TIMES:
-        if name in frame.columns and isinstance(frame.schema[name].dataType, TimestampType):
-            return frame.withWatermark(name, f"{round(config.watermark * 1000)} milliseconds")
-    return frame
-
-
 # Payloads ------------------------------------------------------------------------------------------------------------
 
 
@@ -233,20 +230,17 @@ def _counted(frame: DataFrame, observation: str) -> DataFrame:
 
 def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
     """Return the rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
-    reason = "CAST(NULL AS STRING)"
+    fields = {}
     if config.payload == "json":
         fields = declared(config.fields)
         input_of(raw, column, config).createOrReplaceTempView(INPUT)
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             fields |= casts(_analysed(spark, config.select))
-        reason = wrong_type(column, fields)
-    return raw.withColumn(REASON, f.expr(reason))
+    return raw.withColumn(REASON, f.expr(fault(raw.columns, column, config.payload, fields)))
 
 
 def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
-    """Return a frame with `payload` as the section `payload` says it, and `body` with its bytes.
-
-    There is a watermark on the time of each row.
+    """Return a frame with `payload` as the section `payload` says it, `body` its bytes, and a watermark. Raises Mistake.
 
     For a mapping, `client_id` is the link, as the service has it of publications that tell no other: not the session here.
     """
@@ -254,12 +248,12 @@ def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> Da
         publisher = None if config.source.link == LOCAL else config.source.link
         frame = frame.withColumn("client_id", f.lit(publisher).cast("string"))
     if column is None:
-        return _late(frame, config)
-    kind = config.payload
-    text = f.expr(f"try_parse_json({text_of(column)})" if kind == "json" else text_of(column) if kind == "text" else column)
-    columns = [f.col(column).alias(BODY), text.alias(PAYLOAD)]
+        return with_watermark(frame, config)
+    text = text_of(frame.columns, column)
+    payload = {"json": f"try_parse_json({text})", "text": text, "bytes": column}[config.payload]
+    columns = [f.col(column).alias(BODY), f.expr(payload).alias(PAYLOAD)]
     made = frame.select(*(name for name in frame.columns if name not in (BODY, PAYLOAD)), *columns)
-    return _late(made, config)
+    return with_watermark(made, config)
 
 
 def _analysed(spark: SparkSession, select: str) -> str:

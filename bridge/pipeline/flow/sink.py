@@ -135,6 +135,7 @@ class FormatRoute(msgspec.Struct, frozen=True):
     #: options whose values are in files, which are read for each batch
     secrets: dict[str, str]
     partition_by: list[str]
+    kind: str = ROWS
 
     def write_batch(self, frame: DataFrame, batch: int) -> Written:
         """Write its struct of each row of a batch. Raises PySparkException, OSError."""
