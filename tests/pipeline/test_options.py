@@ -52,7 +52,7 @@ def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatc
     "given, said",
     [
         ({"queu": "Q"}, r"mq knows no option queu \(did you mean queue\?\)"),
-        ({"password": "x"}, r"knows no option password \(did you mean passwordFile\?\)"),
+        ({"password": "x"}, r"mq has no option password: options are seen in plans and logs: .* passwordFile"),
         ({"zzz": "x"}, r"knows no option zzz \(there are .*queue.*\)"),
         ({"queue": "Q"}, r"option config: expected a configuration file \(or dataDirectory .*\), found none"),
         ({"dataDirectory": "d"}, r"option queue: expected the name of a queue, .* found none"),
