@@ -50,10 +50,14 @@ def check(
     Exit status 2 when there are mistakes; each is one line on standard error: file, line, column, key, what was expected
     and what was found.
     """
+    from bridge.config.spark import is_remote
+
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
-    with _spark(master) as spark:
-        check_all(spark, file, chosen, _environment(configuration, file, data_dir))
+    master = master or configuration.spark.master
+    environment = _environment(configuration, file, data_dir, master)
+    with _spark(None if is_remote(master) else master) as spark:  # no cluster is needed to look at SQL
+        check_all(spark, file, chosen, environment)
     for name in chosen:
         write(f"pipeline {name} is OK")
 
@@ -81,7 +85,8 @@ def run(
     """
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
-    environment = _environment(configuration, file, data_dir)
+    master = master or configuration.spark.master
+    environment = _environment(configuration, file, data_dir, master)
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master) as spark:
         check_all(spark, file, chosen, environment)
@@ -116,13 +121,19 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
     return chosen
 
 
-def _environment(configuration: Configuration, file: Path, data_dir: Path | None) -> PipelineEnvironment:
+def _environment(
+    configuration: Configuration, file: Path, data_dir: Path | None, master: str | None
+) -> PipelineEnvironment:
     from bridge.cli.queue_manager import data_directory
 
     _need_spark()
     from bridge.pipeline.flow.environment import environment_of
+    from bridge.pipeline.flow.remote_queue_manager import OutOfReach
 
-    return environment_of(configuration, file, data_directory(data_dir, configuration))
+    try:
+        return environment_of(configuration, file, data_directory(data_dir, configuration), master)
+    except OutOfReach as error:
+        raise Failure(f"{file}: {error}", WRONG_USAGE) from error
 
 
 def _planned(spark: Any, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Callable[[], Plan]:

@@ -81,6 +81,51 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
     assert expected in str(raised.value) and ":1:" in str(raised.value)
 
 
+SPARK_MISTAKES = [
+    ("master: spark", "local, local[N], spark://host:port, yarn or k8s://..."),
+    ("conf: {executor.memory: 2g}", "the name of a setting of Spark, which begins with spark."),
+    ("conf: {spark.executor.cores: [2]}", "text, a number, or true or false"),
+    ("conf: {spark.hadoop.fs.s3a.secret.key: x}", "no secret in this file"),
+    ("conf: {spark.ssl.keyStorePassword: x}", "no secret in this file"),
+    ("packages: [delta]", "group:artifact:version"),
+    ("listener: host:1414", "host(port)"),
+    ("user: spark", "a file whose first line is the password of user"),
+    ("password_file: p", "the name of the user whose password it is"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SPARK_MISTAKES)
+def test_mistakes_of_the_section_spark(text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"spark: {{{text}}}"))
+    assert expected in str(raised.value) and "bridge.yaml:1:" in str(raised.value)
+
+
+def test_the_section_spark(tmp_path: Path) -> None:
+    text = """
+spark:
+  master: spark://a:7077
+  conf: {spark.executor.cores: 2, spark.speculation: false, spark.executor.memory: 2g, spark.ssl.keyStore.path: /k}
+  packages: ["io.delta:delta-spark_4.1_2.13:4.1.0"]
+  jars: [driver.jar]
+  listener: gateway(1414)
+  user: spark
+  password_file: secret
+  shared: [/mnt/plant]
+"""
+    configuration = load(written(tmp_path, text))
+    conf = configuration.spark.conf
+    assert (conf["spark.executor.cores"], conf["spark.speculation"]) == ("2", "false")
+    assert configuration.spark.jars == [tmp_path / "driver.jar"]
+    lines = describe(configuration)
+    first = lines.index("pipelines run on Spark at spark://a:7077")
+    assert lines[first + 1 : first + 3] == [
+        "  workers reach the queue manager at gateway(1414)",
+        f"  as user spark, password in {tmp_path / 'secret'} on each of them",
+    ]
+    assert lines[first + 5] == "  workers have /mnt/plant, too"
+
+
 def test_mistakes_that_the_rest_of_the_file_makes(tmp_path: Path) -> None:
     text = f"""
 queue_manager: {{type: ibm, name: Q, channel: C, connections: a(1)}}

@@ -30,6 +30,7 @@ from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
+from bridge.pipeline.flow.reach import check_reach, directory_of_tasks
 from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, PipelineSink, dead_letter_sink_of, routes_of
 from bridge.pipeline.flow.source_shutdown import STOP
 from bridge.pipeline.registration import make_known
@@ -97,6 +98,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 routes_of(routes, frame.schema)
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
             _check_streaming(spark, frame)
+        check_reach(config, environment, directory, frame, routes.get(MQTT))
     return Plan(name, config, environment, directory, frame, routes)
 
 
@@ -129,6 +131,7 @@ def source_options(name: str, config: PipelineConfig, environment: PipelineEnvir
     source = config.source
     options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
     if source.mq is None:
+        options["embed"] = str(environment.master is not None).lower()
         return options | environment.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
     if source.mq.queue is not None:
         return options | environment.queue_manager | {"queue": source.mq.queue}
@@ -285,7 +288,8 @@ def _routes(
     if to.mq is not None:
         routes[MQ] = environment.queue_manager | {"persistence": to.mq.persistence}
     if to.mqtt is not None:
-        options = {"qos": str(to.qos), "retain": str(to.retain).lower(), "deadLetter": _refused(config, directory)}
+        options = {"qos": str(to.qos), "retain": str(to.retain).lower()}
+        options["deadLetter"] = _refused(config, environment, directory)
         routes[MQTT] = environment.broker(to.link) | options
     if to.archive is not None:
         routes[ARCHIVE] = {"path": str(to.archive.absolute())}
@@ -311,7 +315,7 @@ def _by_mapping(
         routes = {DEAD_LETTERS: dead_letters, MQ: environment.queue_manager | refused}
     else:
         dead_letters = _dead_letters(name, config, environment, named=False)
-        options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, directory)}
+        options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, environment, directory)}
         routes = {DEAD_LETTERS: dead_letters, MQTT: options}
     with mistakes_at(("mapping",), "a destination"):
         routes_of(routes, frame.schema)
@@ -330,9 +334,9 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[
     return configuration.mappings[config.mapping], configuration.queue_manager.name
 
 
-def _refused(config: PipelineConfig, directory: Path) -> str:
+def _refused(config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> str:
     """Return the directory where publications are left that the broker refuses."""
-    return str(config.dead_letters.archive or directory / "refused")
+    return str(config.dead_letters.archive or directory_of_tasks(environment, directory) / "refused")
 
 
 def _dead_letters(name: str, config: PipelineConfig, environment: PipelineEnvironment, *, named: bool) -> dict[str, str]:

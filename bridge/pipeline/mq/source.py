@@ -33,7 +33,8 @@ class MqDataSource(DataSource):
 
     ======================================== ==========================================================================
     `dataDirectory` or `listener`            of a bridge's embedded queue manager: its Unix socket, or `host(port)` of its
-                                             TCP listener, for executors on other machines; `queueManager`: its name
+                                             TCP listener, for executors on other machines, with `user` and `passwordFile`
+                                             (on each of them) where it asks for a password; `queueManager`: its name
     `queueManager`, `channel`, `connections` of IBM MQ; also `mode`, `ccdtUrl`, `library`, `user`, `passwordFile` or
                                              `passwordVariable` (never the password itself), `keyRepository`,
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
