@@ -34,7 +34,8 @@ exec "$@"
 
 def can_stand_apart() -> bool:
     """Whether processes can be started here that do not see some directories."""
-    return subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0
+    command = "command -v unshare && unshare --mount mount -t tmpfs none /mnt"
+    return subprocess.run(command, shell=True, capture_output=True).returncode == 0
 
 
 @contextmanager

@@ -72,47 +72,9 @@ def run(bench: Bench, *arguments: object, **environment: object) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(PATIENCE * 2)
-def test_on_a_cluster_with_two_workers(bench: Bench, tmp_path: Path) -> None:
-    source, target, dead = (bench.queues.queue() for _ in range(3))
-    bench.write(
-        """
-        queue_manager: {data_directory: $data}
-        pipelines:
-          spread:
-            from: {mq: {queue: $source}}
-            select: SELECT payload:n::int AS n, 60 DIV payload:n::int AS x FROM input DISTRIBUTE BY payload:n::int % 7
-            to: {mq: {queue: $target}}
-            dead_letters: {queue: $dead}
-            batch: 25
-            checkpoint: checkpoint
-        """,
-        source=source,
-        target=target,
-        dead=dead,
-        data=bench.queues.directory,
-    )
-    bench.queues.put(source, *(b'{"n": %d}' % number for number in range(60)), b"no JSON")
-    settings = tmp_path / "settings"
-    settings.mkdir()
-    # One core on each of two workers, and no task before both are there.
-    (settings / "spark-defaults.conf").write_text(
-        "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
-        "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
-    )
-    with cluster(bench.spark, tmp_path / "workers") as master:
-        told = run(bench, "--master", master, SPARK_CONF_DIR=settings)
-    assert "spread: done" in told
-    assert sorted(one.name for one in tmp_path.glob("workers/app-*/*")) == ["0", "1"]
-    assert bench.queues.depth(source) == 0
-    assert sorted(bench.queues.bodies(target)) == sorted(b'{"n":%d,"x":%d}' % (n, 60 // n) for n in range(1, 60))
-    assert sorted(body[-7:] for body in bench.queues.bodies(dead)) == [b'"n": 0}', b"no JSON"]
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not can_stand_apart(), reason="needs mount namespaces")
 @pytest.mark.timeout(PATIENCE * 2)
-def test_workers_that_see_nothing_of_the_directories_of_the_driver(
+def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
     bench: Bench, broker: Mosquitto, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """They come to the queue manager by TCP with a password; spooled publications come to them in the plan."""
@@ -122,7 +84,7 @@ def test_workers_that_see_nothing_of_the_directories_of_the_driver(
     data = tmp_path_factory.mktemp("remote-queue-manager")
     with ServedQueueManager(data, admission=Admission(password_file=seen / "known"), tcp=True) as served:
         queues = Queues(data)
-        source, target = queues.queue(), queues.queue()
+        source, target, dead = (queues.queue() for _ in range(3))
         bench.write(
             """
             queue_manager:
@@ -133,8 +95,10 @@ def test_workers_that_see_nothing_of_the_directories_of_the_driver(
             pipelines:
               queues:
                 from: {mq: {queue: $source}}
-                select: SELECT payload:n::int AS n FROM input DISTRIBUTE BY payload:n::int % 7
+                select: SELECT payload:n::int AS n, 60 DIV payload:n::int AS x FROM input DISTRIBUTE BY payload:n::int % 7
                 to: {mq: {queue: $target}, archive: $seen/table}
+                dead_letters: {queue: $dead}
+                batch: 25
                 checkpoint: one
               topics:
                 from: {mqtt: apart/#, link: plant}
@@ -145,6 +109,7 @@ def test_workers_that_see_nothing_of_the_directories_of_the_driver(
             """,
             source=source,
             target=target,
+            dead=dead,
             data=data,
             port=served.port,
             seen=seen,
@@ -153,9 +118,10 @@ def test_workers_that_see_nothing_of_the_directories_of_the_driver(
         session_made(broker.port, bench.directory / "two" / "spool", "apart/#")
         large = b"x" * 400_000
         publish.single("apart/1", large, qos=1, port=broker.port)
-        queues.put(source, *(b'{"n": %d}' % number for number in range(60)))
+        queues.put(source, *(b'{"n": %d}' % number for number in range(60)), b"no JSON")
         settings = seen / "settings"
         settings.mkdir()
+        # One core on each of two workers, and no task before both are there.
         (settings / "spark-defaults.conf").write_text(
             "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
             "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
@@ -165,9 +131,10 @@ def test_workers_that_see_nothing_of_the_directories_of_the_driver(
         assert "queues: done" in told and "topics: done" in told
         assert sorted(one.name for one in seen.glob("workers/app-*/*")) == ["0", "1"]
         assert queues.depth(source) == 0
-        expected = [*(b'{"n":%d}' % number for number in range(60)), large]
+        expected = [*(b'{"n":%d,"x":%d}' % (n, 60 // n) for n in range(1, 60)), large]
         assert sorted(queues.bodies(target)) == sorted(expected)
-        assert bench.spark.read.parquet(str(seen / "table")).count() == 60
+        assert sorted(body[-7:] for body in queues.bodies(dead)) == [b'"n": 0}', b"no JSON"]
+        assert bench.spark.read.parquet(str(seen / "table")).count() == 59
         queues.connection.disconnect()
 
 
