@@ -32,6 +32,8 @@ FieldPath = Annotated[
 ]
 ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a column")]
 
+OptionName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_]{0,63}", "the name of an option, such as partitions")]
+
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
 #: Keys that say what `payload` is, or look at it.
@@ -60,6 +62,30 @@ def _trigger() -> values.Kind:
     number = {"type": "number", "minimum": 0, "maximum": values.DAY}
     text = {"type": "string", "pattern": r"^(availableNow|[0-9.]+ *(ms|s|min|h|(millisecond|second|minute|hour)s?))$"}
     return values.Kind(check, schema={"anyOf": [number, text]})
+
+
+#: Options of the sources mq and mqtt that other keys of the file say -> these keys.
+_SAID_ELSEWHERE = {
+    **dict.fromkeys(("queue", "topic", "subscription"), "from"),
+    "maxMessagesPerTrigger": "batch",
+    "spool": "checkpoint",
+    **dict.fromkeys(
+        (
+            "config", "type", "queueManager", "dataDirectory", "listener", "user", "passwordFile", "passwordVariable",
+            "library", "mode", "ccdtUrl", "channel", "connections", "applicationName", "keyRepository", "cipherSpec",
+            "certificateLabel", "peerName",
+        ),
+        "queue_manager (or spark)",
+    ),
+    **dict.fromkeys(
+        (
+            "link", "host", "port", "version", "keepAlive", "inFlight", "tls", "tlsCaFile", "tlsCertificateFile",
+            "tlsKeyFile", "tlsKeyPasswordVariable", "tlsCheckHostName",
+        ),
+        "links",
+    ),
+}  # fmt: skip
+_SAID_BY_PLAIN_NAME = {name.lower(): (name, key) for name, key in _SAID_ELSEWHERE.items()}
 
 
 class MqFlow(Section):
@@ -111,11 +137,24 @@ class PipelineSource(Section):
     """A queue or a topic of the queue manager. What is read from a queue is removed when its batch is done."""
     archive: FilePath | None = None
     """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
+    options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
+    """More options of the source `mq` or `mqtt`, as Spark programs have them: partitions, maxBytesPerTrigger, failOnDataLoss
+    (`mq`); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the session at the broker whatever the pipeline
+    is called, and is for this pipeline alone."""
 
     @model_validator(mode="before")
     @classmethod
     def _empty(cls, data: Any) -> Any:
-        return without_empty(data, "mqtt", "mq", "archive")
+        return without_empty(data, "mqtt", "mq", "archive", "options")
+
+    @model_validator(mode="after")
+    def _options_of_the_source(self) -> Self:
+        for name in self.options:
+            if self.archive is not None:
+                raise values.refusal("no options, which belong to mq: and mqtt:", "options")
+            if (said := _SAID_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
+                raise values.refusal(f"no {said[0]}, because the key {said[1]} of the file says it", "options", name)
+        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

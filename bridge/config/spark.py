@@ -20,19 +20,6 @@ PACKAGE = r"[^\s:,]+:[^\s:,]+:[^\s:,]+"
 MOST_ADDRESS = 264
 
 
-def _setting() -> values.Kind:
-    """Make the kind that accepts a setting of Spark: text, a number or a truth value, which become text."""
-
-    def check(value: object) -> str:
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, str | int | float):
-            return str(value)
-        raise values.refusal("text, a number, or true or false")
-
-    return values.Kind(check, schema={"type": ["string", "number", "boolean"]})
-
-
 SettingName = Annotated[str, values.text(r"spark\.[^\s=]{1,200}", "the name of a setting of Spark, which begins with spark.")]
 
 
@@ -41,7 +28,7 @@ class SparkConfig(Section):
 
     master: Annotated[str, values.text(MASTER, "local, local[N], spark://host:port, yarn or k8s://...")] | None = None
     """Where Spark runs; None: in a process of this machine, on all cores. `--master` wins."""
-    conf: dict[SettingName, Annotated[str, _setting()]] = Field(default_factory=dict)
+    conf: dict[SettingName, Annotated[str, values.setting()]] = Field(default_factory=dict)
     """Settings of Spark by name, such as `spark.executor.memory: 2g`. `--conf` wins."""
     packages: list[Annotated[str, values.text(PACKAGE, "group:artifact:version")]] = Field(default_factory=list)
     """Maven packages that Spark fetches (spark.jars.packages)."""

@@ -71,6 +71,13 @@ MISTAKES = [
     (f"{REST}, changes: {{key: [a], deadband: -1}}", "a number of at least 0"),
     (f"{REST}, dead_letters: {{queue: Q, archive: a}}", "one of queue: and archive:"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
+    ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
+    (
+        "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}",
+        "no maxMessagesPerTrigger, because the key batch of the file says it",
+    ),
+    ("from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}", "no host, because the key links of the file says it"),
+    ("from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}", "text, a number, or true or false"),
 ]
 
 
@@ -79,6 +86,27 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         pipeline(tmp_path, text)
     assert expected in str(raised.value) and ":1:" in str(raised.value)
+
+
+def test_options_of_the_source(tmp_path: Path) -> None:
+    given = "{partitions: 2, failOnDataLoss: no, maxBytesPerTrigger: 1 MiB}"
+    options = pipeline(tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}").source.options
+    assert options == {"partitions": "2", "failOnDataLoss": "false", "maxBytesPerTrigger": "1 MiB"}
+
+
+def test_a_session_is_of_one_pipeline(tmp_path: Path) -> None:
+    text = """
+links: {l: {host: h}, m: {host: h, port: 1884}}
+pipelines:
+  a: {from: {mqtt: x, link: l, options: {clientId: me}}, select: S, to: {mq: {queue: R}}}
+  b: {from: {mqtt: x, link: m, options: {clientId: me}}, select: S, to: {mq: {queue: R}}}
+  c: {from: {mqtt: y, link: l, options: {client_id: me}}, select: S, to: {mq: {queue: R}}}
+"""
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, text))
+    said = "expected a client identifier that no other pipeline has, found 'me' again, with which pipeline a connects"
+    (problem,) = raised.value.problems
+    assert problem.key == "pipelines.c.from.options.client_id" and said in str(problem)
 
 
 SPARK_MISTAKES = [

@@ -129,9 +129,10 @@ def table_of(spark: SparkSession, path: Path) -> DataFrame:
 def source_options(name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> dict[str, str]:
     """Return the options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
     source = config.source
-    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
+    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch), **source.options}
     if source.mq is None:
-        options["embed"] = str(environment.master is not None).lower()
+        if environment.master is not None:
+            options["embed"] = "true"
         return options | environment.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
     if source.mq.queue is not None:
         return options | environment.queue_manager | {"queue": source.mq.queue}
@@ -147,13 +148,13 @@ def _source(
         with mistakes_at(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
     options = source_options(name, config, environment, directory)
-    if source.mq is not None:
-        with mistakes_at(("from", "mq"), "a queue or topic"):
-            mq_source_options(options)
-            return spark.readStream.format(PipelineMqSource.name()).options(**options).load()
-    with mistakes_at(("from", "mqtt"), "a topic filter"):
-        mqtt_source_options(options)
-        return spark.readStream.format(PipelineMqttSource.name()).options(**options).load()
+    side, check = ("mq", mq_source_options) if source.mq is not None else ("mqtt", mqtt_source_options)
+    with mistakes_at(("from", side), "a queue or topic" if source.mq is not None else "a topic filter"):
+        check({name: one for name, one in options.items() if name not in source.options})
+    with mistakes_at(("from", "options"), "options of the source"):
+        check(options)
+    kind = PipelineMqSource if source.mq is not None else PipelineMqttSource
+    return spark.readStream.format(kind.name()).options(**options).load()
 
 
 def _archive(spark: SparkSession, path: Path) -> DataFrame:

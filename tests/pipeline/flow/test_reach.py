@@ -111,4 +111,5 @@ pipelines: {a: {from: {mqtt: x}, select: SELECT body FROM input, to: {mq: {queue
 """
     for master, embedded in ((FAR, "true"), (None, "false")):
         made = environment(tmp_path, text, master)
-        assert source_options("a", load(tmp_path / "bridge.yaml").pipelines["a"], made, tmp_path)["embed"] == embedded
+        options = source_options("a", load(tmp_path / "bridge.yaml").pipelines["a"], made, tmp_path)
+        assert options.get("embed", "false") == embedded
