@@ -79,6 +79,7 @@ def check(
     settings = settings_of(configuration.spark, conf, packages, jars)
     with _spark(None if is_remote(master) else master, settings) as spark:  # no cluster is needed to look at SQL
         check_all(spark, file, chosen, environment)
+        tell_left_behind(configuration, environment)
     for name in chosen:
         write(f"pipeline {name} is OK")
 
@@ -115,6 +116,7 @@ def run(
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master, settings) as spark:
         check_all(spark, file, chosen, environment)
+        tell_left_behind(configuration, environment)
         from bridge.pipeline.flow.runner import Runner
 
         plans = {name: _planned(spark, name, one, environment) for name, one in chosen.items()}
@@ -219,6 +221,19 @@ def _spark(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
             yield spark
     except (SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error
+
+
+def tell_left_behind(configuration: Configuration, environment: PipelineEnvironment) -> None:
+    """Say which publications and sessions of MQTT no pipeline goes on with. What cannot be read is said too."""
+    from bridge.pipeline.flow.left_behind import left_behind
+    from bridge.pipeline.mqtt.frame import SpoolDamaged
+
+    try:
+        lines = left_behind(configuration.pipelines, environment)
+    except (OSError, SpoolDamaged) as error:
+        lines = [f"whether renamed pipelines have left anything behind is unknown: {error}"]
+    for line in lines:
+        note(f"note: {line}")
 
 
 def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment) -> None:
