@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,12 +19,28 @@ from bridge.cli.output import note, write
 
 if TYPE_CHECKING:
     from bridge.config import Configuration, PipelineConfig
+    from bridge.config.spark import SparkConfig
     from bridge.pipeline.flow.environment import PipelineEnvironment
     from bridge.pipeline.flow.plan import Plan
 
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME…", help="Pipelines; without any, all that are enabled.", show_default=False),
+]
+
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.memory=2g; may be repeated.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Packages = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Maven packages that Spark fetches: group:artifact:version,…", show_default=False),
+]
+Jars = Annotated[
+    str | None, typer.Option(metavar="LIST", help="Jars for driver and executors, with commas.", show_default=False)
 ]
 
 
@@ -42,6 +59,9 @@ def list_(config: options.ConfigurationFile = None) -> None:
 def check(
     names: Names = None,
     master: Master = None,
+    conf: Conf = None,
+    packages: Packages = None,
+    jars: Jars = None,
     config: options.ConfigurationFile = None,
     data_dir: options.DataDirectory = None,
 ) -> None:
@@ -50,10 +70,16 @@ def check(
     Exit status 2 when there are mistakes; each is one line on standard error: file, line, column, key, what was expected
     and what was found.
     """
+    from bridge.config.spark import is_remote
+
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
-    with _spark(master) as spark:
-        check_all(spark, file, chosen, _environment(configuration, file, data_dir))
+    master = master or configuration.spark.master
+    environment = _environment(configuration, file, data_dir, master)
+    settings = settings_of(configuration.spark, conf, packages, jars)
+    with _spark(None if is_remote(master) else master, settings) as spark:  # no cluster is needed to look at SQL
+        check_all(spark, file, chosen, environment)
+        tell_left_behind(configuration, environment)
     for name in chosen:
         write(f"pipeline {name} is OK")
 
@@ -61,6 +87,9 @@ def check(
 def run(
     names: Names = None,
     master: Master = None,
+    conf: Conf = None,
+    packages: Packages = None,
+    jars: Jars = None,
     once: Annotated[
         bool, typer.Option("--once", help="End when all that is there is done, whatever the triggers say.")
     ] = False,
@@ -81,10 +110,13 @@ def run(
     """
     file, configuration = _configuration(config)
     chosen = _chosen(configuration, names)
-    environment = _environment(configuration, file, data_dir)
+    master = master or configuration.spark.master
+    environment = _environment(configuration, file, data_dir, master)
+    settings = settings_of(configuration.spark, conf, packages, jars)
     note(f"starting Spark for {', '.join(chosen)}")
-    with _spark(master) as spark:
+    with _spark(master, settings) as spark:
         check_all(spark, file, chosen, environment)
+        tell_left_behind(configuration, environment)
         from bridge.pipeline.flow.runner import Runner
 
         plans = {name: _planned(spark, name, one, environment) for name, one in chosen.items()}
@@ -116,13 +148,48 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
     return chosen
 
 
-def _environment(configuration: Configuration, file: Path, data_dir: Path | None) -> PipelineEnvironment:
+def _environment(
+    configuration: Configuration, file: Path, data_dir: Path | None, master: str | None
+) -> PipelineEnvironment:
     from bridge.cli.queue_manager import data_directory
 
     _need_spark()
     from bridge.pipeline.flow.environment import environment_of
+    from bridge.pipeline.flow.remote_queue_manager import OutOfReach
 
-    return environment_of(configuration, file, data_directory(data_dir, configuration))
+    try:
+        return environment_of(configuration, file, data_directory(data_dir, configuration), master)
+    except OutOfReach as error:
+        raise Failure(f"{file}: {error}", WRONG_USAGE) from error
+
+
+def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None, jars: str | None) -> dict[str, str]:
+    """Return the settings of Spark that the file and the command line say; the command line wins, of lists both count."""
+    from bridge.config.spark import PACKAGE, is_secret
+
+    found = dict(spark.conf)
+    for one in conf or ():
+        name, equals, value = one.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise Failure(f"--conf: expected KEY=VALUE with a key that begins with spark., found {one!r}", WRONG_USAGE)
+        if is_secret(name):
+            sentence = f"--conf {name}: expected no secret, which every program of this machine sees (write it into"
+            raise Failure(f"{sentence} spark-defaults.conf of SPARK_CONF_DIR)", WRONG_USAGE)
+        found[name] = value
+    added = _listed(packages)
+    if wrong := [one for one in added if not re.fullmatch(PACKAGE, one)]:
+        raise Failure(f"--packages: expected group:artifact:version, found {wrong[0]!r}", WRONG_USAGE)
+    for name, parts in (
+        ("spark.jars.packages", [*spark.packages, *added]),
+        ("spark.jars", [*map(str, spark.jars), *_listed(jars)]),
+    ):
+        if parts:
+            found[name] = ",".join(dict.fromkeys([*_listed(found.get(name)), *parts]))
+    return found
+
+
+def _listed(text: str | None) -> list[str]:
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
 
 
 def _planned(spark: Any, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Callable[[], Plan]:
@@ -139,7 +206,7 @@ def _need_spark() -> None:
 
 
 @contextmanager
-def _spark(master: str | None) -> Iterator[Any]:
+def _spark(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
     """Yield a session that knows the sources of pipelines."""
     _need_spark()
     from bridge.pipeline.errors import SparkMissing
@@ -148,11 +215,25 @@ def _spark(master: str | None) -> Iterator[Any]:
 
     try:
         # What goes wrong is told in a line for each, without the stacks of the JVM.
-        with job("pipelines", master, {"spark.log.level": "FATAL", "spark.sql.shuffle.partitions": "2"}) as spark:
+        own = {"spark.log.level": "FATAL", "spark.sql.shuffle.partitions": "2"}
+        with job("pipelines", master, own | settings) as spark:
             register(spark)
             yield spark
     except (SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error
+
+
+def tell_left_behind(configuration: Configuration, environment: PipelineEnvironment) -> None:
+    """Say which publications and sessions of MQTT no pipeline goes on with. What cannot be read is said too."""
+    from bridge.pipeline.flow.left_behind import left_behind
+    from bridge.pipeline.mqtt.frame import SpoolDamaged
+
+    try:
+        lines = left_behind(configuration.pipelines, environment)
+    except (OSError, SpoolDamaged) as error:
+        lines = [f"whether renamed pipelines have left anything behind is unknown: {error}"]
+    for line in lines:
+        note(f"note: {line}")
 
 
 def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment) -> None:

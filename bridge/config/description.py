@@ -4,7 +4,7 @@ from bridge.config import values
 from bridge.config.archive import ArchiveConfig
 from bridge.config.mapping_description import describe_link, describe_mapping
 from bridge.config.models import ChannelConfig, Configuration
-from bridge.config.pipeline_description import describe_pipeline
+from bridge.config.pipeline_description import describe_pipeline, describe_spark
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
 
 _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
@@ -27,6 +27,7 @@ def describe(configuration: Configuration) -> list[str]:
     lines += [describe_link(name, link) for name, link in configuration.links.items()]
     lines += [line for name, one in configuration.mappings.items() for line in describe_mapping(name, one)]
     lines += [line for name, one in configuration.pipelines.items() for line in describe_pipeline(name, one)]
+    lines += describe_spark(configuration.spark)
     if configuration.mappings:
         control = configuration.control_socket_path
         lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)

@@ -32,6 +32,7 @@ from bridge.config.section import (
     UserName,
     without_empty,
 )
+from bridge.config.spark import SparkConfig
 
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
@@ -164,6 +165,8 @@ class Configuration(Section):
     """The mappings by name. A file may name mapping files, or directories of such, instead."""
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
     """The pipelines by name, which `mqbridge pipeline run` runs on Spark. Files may be named instead, as for mappings."""
+    spark: SparkConfig = Field(default_factory=SparkConfig)
+    """Spark, on which the pipelines run."""
     control_socket: FilePath | None = None
     """Unix socket for `mqbridge reload` and `mqbridge mappings`; None: `control.sock` in the data directory of the
     embedded queue manager, and none for a queue manager of IBM MQ."""
@@ -184,7 +187,7 @@ class Configuration(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        sections = ("queue_manager", "channels", "links", "mappings", "pipelines", "limits", "archive", "log")
+        sections = ("queue_manager", "channels", "links", "mappings", "pipelines", "spark", "limits", "archive", "log")
         return without_empty(data, *sections)
 
     @model_validator(mode="after")

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
+"""The environment variable that has the password of a queue manager's user, unless the file names another, or a file."""
+
 
 class NoPassword(OSError):
     """A password cannot be had; the message says whose, and where it was looked for. It never holds the password."""

@@ -35,11 +35,11 @@ FieldPath = Annotated[
 ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a column")]
 
 FormatName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.-]{0,255}", "the name of a format, such as jdbc")]
-OptionName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_.]{0,255}", "the name of an option")]
 OptionText = Annotated[str, values.text(r"[^\x00]*", "text")]
 PathText = Annotated[str, values.text(r"[^\x00]+", "a path or a URI")]
 #: Names of options that Spark redacts, for what they say is for nobody's eyes.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+OptionName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.]{0,255}", "the name of an option, such as partitions")]
 
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -85,6 +85,28 @@ def _local_path() -> values.Kind:
 
 
 PipelinePath = Annotated[Path, _local_path()]
+#: Options of the sources mq and mqtt that other keys of the file say -> these keys.
+_SAID_ELSEWHERE = {
+    **dict.fromkeys(("queue", "topic", "subscription"), "from"),
+    "maxMessagesPerTrigger": "batch",
+    "spool": "checkpoint",
+    **dict.fromkeys(
+        (
+            "config", "type", "queueManager", "dataDirectory", "listener", "user", "passwordFile", "passwordVariable",
+            "library", "mode", "ccdtUrl", "channel", "connections", "applicationName", "keyRepository", "cipherSpec",
+            "certificateLabel", "peerName",
+        ),
+        "queue_manager (or spark)",
+    ),
+    **dict.fromkeys(
+        (
+            "link", "host", "port", "version", "keepAlive", "inFlight", "tls", "tlsCaFile", "tlsCertificateFile",
+            "tlsKeyFile", "tlsKeyPasswordVariable", "tlsCheckHostName",
+        ),
+        "links",
+    ),
+}  # fmt: skip
+_SAID_BY_PLAIN_NAME = {name.lower(): (name, key) for name, key in _SAID_ELSEWHERE.items()}
 
 
 class MqFlow(Section):
@@ -136,11 +158,24 @@ class PipelineSource(Section):
     """A queue or a topic of the queue manager. What is read from a queue is removed when its batch is done."""
     archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
+    options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
+    """More options of the source `mq` or `mqtt`, as Spark programs have them: partitions, maxBytesPerTrigger, failOnDataLoss
+    (`mq`); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the session at the broker whatever the pipeline
+    is called, and is for this pipeline alone."""
 
     @model_validator(mode="before")
     @classmethod
     def _empty(cls, data: Any) -> Any:
-        return without_empty(data, "mqtt", "mq", "archive")
+        return without_empty(data, "mqtt", "mq", "archive", "options")
+
+    @model_validator(mode="after")
+    def _options_of_the_source(self) -> Self:
+        for name in self.options:
+            if self.archive is not None:
+                raise values.refusal("no options, which belong to mq: and mqtt:", "options")
+            if (said := _SAID_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
+                raise values.refusal(f"no {said[0]}, because the key {said[1]} of the file says it", "options", name)
+        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -177,7 +212,7 @@ class PipelineDestination(Section):
     """Where a format of files writes: a directory, or a URI of Spark's file systems."""
     options: dict[OptionName, OptionText] = Field(default_factory=dict)
     """Options of the format, by Spark's names."""
-    secrets: dict[OptionName, FilePath] = Field(default_factory=dict)
+    secrets: dict[OptionName, PipelinePath] = Field(default_factory=dict)
     """Options of the format whose values are in files, such as `password`: they are read for each batch."""
     partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
     """Columns by which a format of files makes directories."""

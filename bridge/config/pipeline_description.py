@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bridge.config import values
 from bridge.config.link import LOCAL
 from bridge.config.pipeline import AVAILABLE_NOW, MqFlow, PipelineConfig, PipelineDestination, PipelineSource
+from bridge.config.spark import SparkConfig
 
 _PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue says"}
 
@@ -31,6 +32,24 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
     letters = pipeline.dead_letters
     if letters.queue is not None or letters.archive is not None:
         lines.append(f"  bad payloads go to {letters.queue or letters.archive}")
+    return lines
+
+
+def describe_spark(spark: SparkConfig) -> list[str]:
+    """Return a line on where pipelines run, where that is said, and below it what their tasks use there."""
+    if spark == SparkConfig():
+        return []
+    lines = [f"pipelines run on Spark at {spark.master or 'this machine'}"]
+    if spark.listener is not None:
+        lines.append(f"  workers reach the queue manager at {spark.listener}")
+    if spark.user is not None:
+        lines.append(f"  as user {spark.user}, password in {spark.password_file} on each of them")
+    if spark.conf:
+        lines.append(f"  with {', '.join(f'{name}={value}' for name, value in spark.conf.items())}")
+    if brought := [*spark.packages, *map(str, spark.jars)]:
+        lines.append(f"  with {values.listing(brought, 'and')}")
+    if spark.shared:
+        lines.append(f"  workers have {values.listing(list(map(str, spark.shared)), 'and')}, too")
     return lines
 
 

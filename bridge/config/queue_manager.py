@@ -7,14 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
+from bridge.config.password import PASSWORD_VARIABLE
 from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
 Authorities = Literal["ignored", "enforced"]
-
-PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
-"""The environment variable that has the password, unless the file names another, or a file."""
 
 MOST_CONNECTIONS = 264
 """Characters of a list of connection names (MQ_CONN_NAME_LENGTH)."""

@@ -93,6 +93,7 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
     links, queue_manager = _sections(data, "links"), data.get("queue_manager")
     on_ibm = isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm"
     directories: dict[str, str] = {}
+    sessions: dict[tuple[object, ...], str] = {}
     found: list[Clash] = []
     for name, pipeline in _sections(data, "pipelines").items():
         for side in ("from", "to"):
@@ -108,6 +109,7 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
                 sentence = f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself"
                 found.append(Clash(place, sentence))
         found += _mapping_clashes(data, name, pipeline)
+        found += _session_clashes(links, name, pipeline, sessions)
         checkpoint = pipeline.get("checkpoint")
         if checkpoint is None and on_ibm:
             found.append(Clash(("pipelines", name, "checkpoint"), "a directory, because IBM MQ has no data directory here"))
@@ -115,6 +117,24 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{str(checkpoint)!r} again, which is that of pipeline {directories[str(checkpoint)]}"
             found.append(Clash(("pipelines", name, "checkpoint"), "a directory that no other pipeline has", again))
     return found
+
+
+def _session_clashes(
+    links: Mapping[str, Any], name: str, pipeline: Mapping[str, Any], sessions: dict[tuple[object, ...], str]
+) -> Iterator[Clash]:
+    """Yield a clash where another pipeline has the session at the broker that this one names; `sessions` grows."""
+    source = pipeline.get("from")
+    options = source.get("options") if isinstance(source, Mapping) else None
+    if not isinstance(source, Mapping) or not isinstance(options, Mapping) or source.get("mqtt") is None:
+        return
+    key = next((key for key in options if str(key).replace("_", "").lower() == "clientid"), None)
+    client_id, link = options.get(key), links.get(str(source.get("link", LOCAL)), {})
+    if key is None or not isinstance(client_id, str | int) or MAPPING_PLACE in str(client_id):
+        return
+    session = _session({**link, "client_id": str(client_id)}, name)
+    if sessions.setdefault(session, name) != name:
+        again = f"{client_id!r} again, with which pipeline {sessions[session]} connects to the same broker"
+        yield Clash(("pipelines", name, "from", "options", str(key)), "a client identifier that no other pipeline has", again)
 
 
 def _mapping_clashes(data: Mapping[str, Any], name: str, pipeline: Mapping[str, Any]) -> Iterator[Clash]:

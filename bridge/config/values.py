@@ -186,6 +186,19 @@ def truth() -> Kind:
     return Kind(check, schema={"type": "boolean"})
 
 
+def setting() -> Kind:
+    """Make the kind that accepts text, a number or a truth value, which become the text that Spark takes."""
+
+    def check(value: object) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, str | int | float):
+            return str(value)
+        raise refusal("text, a number, or true or false")
+
+    return Kind(check, schema={"type": ["string", "number", "boolean"]})
+
+
 def path() -> Kind:
     """Make the kind that accepts a path.
 

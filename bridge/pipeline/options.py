@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.foreign_options import COMMON, reason_against
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}) *(B|KB|KiB|MB|MiB|GB|GiB|)", re.IGNORECASE)
 _UNITS: Final = {
@@ -30,16 +31,21 @@ def _plain(name: str) -> str:
 class Options:
     """The options of one use of a data source. Each method raises OptionError; `source` is named in its text."""
 
-    def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
+    def __init__(
+        self, source: str, given: Mapping[str, str], known: Iterable[str], refused: Mapping[str, str] = COMMON
+    ) -> None:
+        """Take those that are `given`; `refused` says why some that others have make no sense here."""
         self.source = source
         names = {_plain(name): name for name in known}
         self._values: dict[str, str] = {}
         for key, value in given.items():
             if (name := names.get(_plain(key))) is None:
-                raise self._unknown(key, names)
+                raise self._unknown(key, names, refused)
             self._values[name] = value
 
-    def _unknown(self, key: str, names: Mapping[str, str]) -> OptionError:
+    def _unknown(self, key: str, names: Mapping[str, str], refused: Mapping[str, str]) -> OptionError:
+        if (against := reason_against(key, refused)) is not None:
+            return OptionError(f"{self.source} has no option {against[0]}: {against[1]}")
         near = difflib.get_close_matches(_plain(key), names, n=1)
         what = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
         return OptionError(f"{self.source} knows no option {key} ({what})")

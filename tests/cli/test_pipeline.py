@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.cli.pipeline import settings_of
+from bridge.config.spark import SparkConfig
 from tests.cli.conftest import Invoke
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
@@ -56,3 +58,29 @@ def test_wrong(command: str, text: str | None, names: tuple[str, ...], told: str
         config = ["--config", tmp_path / "bridge.yaml"]
     result = invoke("pipeline", command, *names, *config)
     assert result.exit_code == 2 and told in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--conf", "executor.memory=2g"], "--conf: expected KEY=VALUE with a key that begins with spark., found"),
+        (["--conf", "spark.speculation"], "--conf: expected KEY=VALUE"),
+        (["--conf", "spark.hadoop.fs.s3a.secret.key=x"], "--conf spark.hadoop.fs.s3a.secret.key: expected no secret"),
+        (["--packages", "a:b:1,delta"], "--packages: expected group:artifact:version, found 'delta'"),
+    ],
+)
+def test_wrong_settings_of_spark(command: str, arguments: list[str], told: str, invoke: Invoke, file: Path) -> None:
+    result = invoke("pipeline", command, *arguments, "--config", file)
+    assert result.exit_code == 2 and told in result.stderr
+
+
+def test_settings_of_spark() -> None:
+    """The command line wins over the file; packages and jars of both count."""
+    spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])  # type: ignore[dict-item, list-item]
+    assert settings_of(spark, ["spark.a=x=y"], "c:d:2, a:b:1", "b.jar") == {
+        "spark.a": "x=y",
+        "spark.b": "2",
+        "spark.jars.packages": "a:b:1,c:d:2",
+        "spark.jars": "a.jar,b.jar",
+    }

@@ -24,6 +24,8 @@ RIGHT = [
     "queue_manager: {type: ibm, name: QM1, channel: C, connections: 'a(1414),b(1414)'}",
     "queue_manager: {type: ibm, name: QM1, channel: C, connections: [a(1414)]}",
     "queue_manager:\nchannels:\nlimits:\nlog:\nlinks:\nmappings:\n",
+    "spark:",
+    "spark: {master: yarn, conf: {spark.executor.cores: 2}, packages: ['a:b:1'], jars: [a.jar], shared: [/mnt]}",
     "channels: []\nlimits: {pending_bytes: 1 mib, retry_interval: 500 ms, shutdown_timeout: 2.5}",
     "links: {a: {host: b}, c: {host: d, tls: , version: 3.1.1, keep_alive: 1 min}, e: {host: f, version: 5}}",
     "mappings: [maps/, {a: {from: {mqtt: x}, to: {queue: X}}}]",
@@ -39,6 +41,8 @@ RIGHT = [
 MISTAKES = [
     ("prot: 1", ()),
     ("log: {level: loud}", ("log", "level")),
+    ("spark: {master: here}", ("spark", "master")),
+    ("spark: {conf: {a: b}}", ("spark", "conf")),
     ("queue_manager: {type: ibm, name: Q 1}", ("queue_manager", "name")),
     ("channels: [{port: mqtt}]", ("channels", 0, "port")),
     ("limits: {pending_bytes: 1 TiB}", ("limits", "pending_bytes")),

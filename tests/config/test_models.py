@@ -47,6 +47,16 @@ def test_defaults() -> None:
         "links": {},
         "mappings": {},
         "pipelines": {},
+        "spark": {
+            "master": None,
+            "conf": {},
+            "packages": [],
+            "jars": [],
+            "listener": None,
+            "user": None,
+            "password_file": None,
+            "shared": [],
+        },
         "control_socket": None,
         "limits": {
             "in_flight": 20,

@@ -94,6 +94,13 @@ MISTAKES = [
     (f"{REST}, watermark: late", "watermark: expected a duration"),
     (f"{REST}, dead_letters: {{queue: Q, archive: a}}", "one of queue: and archive:"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
+    ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
+    (
+        "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}",
+        "no maxMessagesPerTrigger, because the key batch of the file says it",
+    ),
+    ("from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}", "no host, because the key links of the file says it"),
+    ("from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}", "text, a number, or true or false"),
 ]
 
 
@@ -102,6 +109,72 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         pipeline(tmp_path, text)
     assert expected in str(raised.value) and ":1:" in str(raised.value)
+
+
+def test_options_of_the_source(tmp_path: Path) -> None:
+    given = "{partitions: 2, failOnDataLoss: no, maxBytesPerTrigger: 1 MiB}"
+    options = pipeline(tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}").source.options
+    assert options == {"partitions": "2", "failOnDataLoss": "false", "maxBytesPerTrigger": "1 MiB"}
+
+
+def test_a_session_is_of_one_pipeline(tmp_path: Path) -> None:
+    text = """
+links: {l: {host: h}, m: {host: h, port: 1884}}
+pipelines:
+  a: {from: {mqtt: x, link: l, options: {clientId: me}}, select: S, to: {mq: {queue: R}}}
+  b: {from: {mqtt: x, link: m, options: {clientId: me}}, select: S, to: {mq: {queue: R}}}
+  c: {from: {mqtt: y, link: l, options: {client_id: me}}, select: S, to: {mq: {queue: R}}}
+"""
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, text))
+    said = "expected a client identifier that no other pipeline has, found 'me' again, with which pipeline a connects"
+    (problem,) = raised.value.problems
+    assert problem.key == "pipelines.c.from.options.client_id" and said in str(problem)
+
+
+SPARK_MISTAKES = [
+    ("master: spark", "local, local[N], spark://host:port, yarn or k8s://..."),
+    ("conf: {executor.memory: 2g}", "the name of a setting of Spark, which begins with spark."),
+    ("conf: {spark.executor.cores: [2]}", "text, a number, or true or false"),
+    ("conf: {spark.hadoop.fs.s3a.secret.key: x}", "no secret in this file"),
+    ("conf: {spark.ssl.keyStorePassword: x}", "no secret in this file"),
+    ("packages: [delta]", "group:artifact:version"),
+    ("listener: host:1414", "host(port)"),
+    ("user: spark", "a file whose first line is the password of user"),
+    ("password_file: p", "the name of the user whose password it is"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SPARK_MISTAKES)
+def test_mistakes_of_the_section_spark(text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"spark: {{{text}}}"))
+    assert expected in str(raised.value) and "bridge.yaml:1:" in str(raised.value)
+
+
+def test_the_section_spark(tmp_path: Path) -> None:
+    text = """
+spark:
+  master: spark://a:7077
+  conf: {spark.executor.cores: 2, spark.speculation: false, spark.executor.memory: 2g, spark.ssl.keyStore.path: /k}
+  packages: ["io.delta:delta-spark_4.1_2.13:4.1.0"]
+  jars: [driver.jar]
+  listener: gateway(1414)
+  user: spark
+  password_file: secret
+  shared: [/mnt/plant]
+"""
+    configuration = load(written(tmp_path, text))
+    conf = configuration.spark.conf
+    assert (conf["spark.executor.cores"], conf["spark.speculation"]) == ("2", "false")
+    assert configuration.spark.jars == [tmp_path / "driver.jar"]
+    lines = describe(configuration)
+    first = lines.index("pipelines run on Spark at spark://a:7077")
+    assert lines[first + 1 : first + 3] == [
+        "  workers reach the queue manager at gateway(1414)",
+        f"  as user spark, password in {tmp_path / 'secret'} on each of them",
+    ]
+    assert lines[first + 5] == "  workers have /mnt/plant, too"
 
 
 def test_mistakes_that_the_rest_of_the_file_makes(tmp_path: Path) -> None:

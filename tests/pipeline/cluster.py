@@ -6,20 +6,44 @@ Executors are processes of their own, which the workers start, and a driver come
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
+
+from bridge.pipeline.java import find_java
+from tests.support.patience import PATIENCE
+from tests.support.spark import QUICK_JAVA
+
+ROOT = str(Path(__file__).resolve().parents[2])
 
 #: Of each worker.
 _CORES, _MEGABYTES = 1, 600
+#: Has directories be empty for a command, and for all that it starts: `sh -c _APART sh DIRECTORY… -- COMMAND`.
+_APART = """
+while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done
+shift
+exec "$@"
+"""
+
+
+def can_stand_apart() -> bool:
+    """Whether processes can be started here that do not see some directories."""
+    command = "command -v unshare && unshare --mount mount -t tmpfs none /mnt"
+    return subprocess.run(command, shell=True, capture_output=True).returncode == 0
 
 
 @contextmanager
-def cluster(spark: SparkSession, directory: Path) -> Iterator[str]:
-    """The URL of its master. The workers keep what their executors write in `directory`."""
+def cluster(spark: SparkSession, directory: Path, hidden: Sequence[Path] = ()) -> Iterator[str]:
+    """The URL of its master. The workers keep what their executors write in `directory`.
+
+    With `hidden` the workers are processes for which those directories are empty, as on machines of their own.
+    """
     context = spark.sparkContext
     jvm: Any = context._jvm
     conf = context._jsc.sc().conf().clone()
@@ -31,8 +55,29 @@ def cluster(spark: SparkSession, directory: Path) -> Iterator[str]:
         masters = context._gateway.new_array(jvm.String, 1)
         masters[0] = master
         for number in range(2):
+            if hidden:
+                stack.enter_context(_worker_apart(master, directory, hidden))
+                continue
             worker = jvm.org.apache.spark.deploy.worker.Worker.startRpcEnvAndEndpoint(
                 "127.0.0.1", 0, 0, _CORES, _MEGABYTES, masters, str(directory), jvm.scala.Some(number), conf, nothing
             )
             stack.callback(worker.shutdown)
         yield master
+
+
+@contextmanager
+def _worker_apart(master: str, directory: Path, hidden: Sequence[Path]) -> Iterator[None]:
+    home = Path(pyspark.__file__).parent
+    environment = os.environ | find_java().environment | {"SPARK_HOME": str(home), "PYTHONPATH": ROOT}
+    environment["SPARK_SCALA_VERSION"] = "2.13"  # which bin/spark-class would find out
+    command = ["unshare", "--mount", "sh", "-c", _APART, "sh", *map(str, hidden), "--"]
+    command += [f"{environment['JAVA_HOME']}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), "-cp", f"{home}/jars/*"]
+    command += ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
+    command += ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m", "--work-dir", str(directory), master]
+    log = (directory.parent / "worker.log").open("ab")
+    with log, subprocess.Popen(command, env=environment, stderr=log, start_new_session=True) as worker:
+        try:
+            yield
+        finally:
+            worker.terminate()
+            worker.wait(PATIENCE)

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from bridge.config import IbmQueueManagerConfig
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.errors import MQError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.queue_manager import QueueManagerOptions
 from bridge.pipeline.mq.source_options import MOST_MESSAGES, READ_OPTIONS, source_options_of
 from bridge.pipeline.options import Options
+from tests.support.served_queue_manager import ServedQueueManager
 
 IBM = {"queueManager": "QM1", "channel": "C", "connections": "a(1414),b(1414)", "user": "u", "queue": "Q"}
 
@@ -48,11 +51,41 @@ def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatc
     assert b"s3cret" not in pickle.dumps(made)
 
 
+def test_a_listener_that_asks_for_a_password(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("s3cret\n", encoding="utf-8")
+    given = {"listener": "h(1414)", "user": "spark", "passwordFile": str(secret), "queue": "Q"}
+    made = source_options_of(options(given)).queue_manager
+    assert made == QueueManagerOptions(listener=("h", 1414), user="spark", password_file=str(secret))
+    assert b"s3cret" not in pickle.dumps(made)
+    file = tmp_path / "bridge.yaml"
+    file.write_text("queue_manager: {name: MQB7, data_directory: d}", encoding="utf-8")
+    beside = source_options_of(options({"config": str(file), **given})).queue_manager
+    assert (beside.name, beside.listener, beside.user) == ("MQB7", ("h", 1414), "spark")
+
+
+def test_the_password_of_a_listener_is_read_where_a_connection_is_made(tmp_path: Path) -> None:
+    (known := tmp_path / "known").write_text("spark:s3cret\n", encoding="utf-8")
+    (secret := tmp_path / "secret").write_text("s3cret\n", encoding="utf-8")
+    directory = tmp_path / "queue-manager"
+    directory.mkdir()
+    with ServedQueueManager(directory, admission=Admission(password_file=known), tcp=True) as served:
+        where = {"listener": f"127.0.0.1({served.port})", "queue": "Q"}
+        with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+            source_options_of(options(where)).queue_manager.connect()
+        given = where | {"user": "spark", "passwordFile": str(secret)}
+        with source_options_of(options(given)).queue_manager.connected() as connection:
+            assert connection.command("DISPLAY QMGR")[0].ok
+        secret.unlink()
+        with pytest.raises(OSError, match=r"no password for user spark: password_file .*: No such file"):
+            source_options_of(options(given)).queue_manager.connect()
+
+
 @pytest.mark.parametrize(
     "given, said",
     [
         ({"queu": "Q"}, r"mq knows no option queu \(did you mean queue\?\)"),
-        ({"password": "x"}, r"knows no option password \(did you mean passwordFile\?\)"),
+        ({"password": "x"}, r"mq has no option password: options are seen in plans and logs: .* passwordFile"),
         ({"zzz": "x"}, r"knows no option zzz \(there are .*queue.*\)"),
         ({"queue": "Q"}, r"option config: expected a configuration file \(or dataDirectory .*\), found none"),
         ({"dataDirectory": "d"}, r"option queue: expected the name of a queue, .* found none"),
@@ -67,6 +100,9 @@ def test_ibm_mq_and_a_password_that_stays_where_it_is(tmp_path: Path, monkeypatc
         ({"config": "/nowhere.yaml", "queue": "Q"}, r"option config: /nowhere.yaml: expected a configuration file"),
         ({"config": "b.yaml", "dataDirectory": "d", "queue": "Q"}, r"option dataDirectory: .* config names the file"),
         ({"type": "other", "queue": "Q"}, r"option type: expected embedded or ibm, found 'other'"),
+        ({"dataDirectory": "d", "queue": "Q", "user": "u"}, r"option user: .* only a listener asks for a password"),
+        ({"listener": "h(1)", "queue": "Q", "passwordFile": "p"}, r"option passwordFile: .* without user"),
+        ({"config": "b.yaml", "user": "u", "queue": "Q"}, r"option user: .* config names the file"),
         ({**IBM, "listener": "h(1)"}, r"option listener: .* a queue manager of type ibm has none"),
         ({"type": "embedded", **IBM}, r"option channel: .* a queue manager of type embedded has none"),
         ({**IBM, "connections": "host"}, r"option connections: expected .*, found 'host'"),

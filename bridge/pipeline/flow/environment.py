@@ -8,6 +8,9 @@ from typing import Final
 import msgspec
 
 from bridge.config import Configuration, PipelineConfig
+from bridge.config.link import LinkConfig
+from bridge.config.spark import is_remote
+from bridge.pipeline.flow.remote_queue_manager import queue_manager_options
 
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -25,6 +28,11 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     directory: Path | None
     #: seconds that a stopping pipeline may take for the batch that is under way
     patience: float
+    #: of Spark, where tasks run on other machines; None: they run on this one
+    master: str | None = None
+    #: directories that those machines have, too
+    shared: tuple[Path, ...] = ()
+    links: dict[str, LinkConfig] = {}
 
     def directory_of(self, name: str, config: PipelineConfig) -> Path:
         """Return the directory of a pipeline: its checkpoint, its spool, what it could not write."""
@@ -39,14 +47,25 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
         return {"config": str(self.file), "link": link}
 
 
-def environment_of(configuration: Configuration, file: Path | None, data_directory: Path) -> PipelineEnvironment:
-    """Return the environment of a configuration; `data_directory` is that of an embedded queue manager."""
+def environment_of(
+    configuration: Configuration, file: Path | None, data_directory: Path, master: str | None = None
+) -> PipelineEnvironment:
+    """Return the environment of a configuration; `data_directory` is that of an embedded queue manager.
+
+    `master` is Spark's. Raises OutOfReach where its workers could not come to the queue manager.
+    """
     settings = configuration.queue_manager
+    far = master if is_remote(master) else None
+    shared = tuple(one.absolute() for one in configuration.spark.shared)
     patience = configuration.limits.shutdown_timeout
     path = None if file is None else file.absolute()
     if settings.type == "ibm":
         assert path is not None
-        return PipelineEnvironment(path, {"config": str(path)}, settings.dead_letter_queue, None, patience)
-    data = data_directory.absolute()
-    options = {"dataDirectory": str(data), "queueManager": settings.name}
-    return PipelineEnvironment(path, options, _EMBEDDED_DEAD_LETTERS, data / "pipelines", patience)
+        dead_letters, directory, options = settings.dead_letter_queue, None, {"config": str(path)}
+    else:
+        data = data_directory.absolute()
+        dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / "pipelines"
+        options = {"dataDirectory": str(data), "queueManager": settings.name}
+    if far is not None:
+        options = queue_manager_options(configuration, far, options)
+    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared, dict(configuration.links))

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from bridge.pipeline.flow.source import PipelineSource, options_of
 from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
+from bridge.pipeline.foreign_options import MQ_READS
 from bridge.pipeline.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
 from bridge.pipeline.schema import MQ_SCHEMA
@@ -45,4 +46,4 @@ class PipelineMqSource(PipelineSource):
 
 def mq_source_options(given: dict[str, str]) -> SourceOptions:
     """Return the options of `mqbridge_mq`, checked. Raises OptionError."""
-    return source_options_of(options_of("from: mq", given, READ_OPTIONS))
+    return source_options_of(options_of("from: mq", given, READ_OPTIONS, MQ_READS))

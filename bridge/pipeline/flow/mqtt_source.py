@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from bridge.pipeline.flow.source import PipelineSource, options_of
 from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
+from bridge.pipeline.foreign_options import MQTT_READS
 from bridge.pipeline.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mqtt.stream import MqttStreamReader
 from bridge.pipeline.schema import MQTT_SCHEMA
@@ -43,4 +44,4 @@ class PipelineMqttSource(PipelineSource):
 
 def mqtt_source_options(given: dict[str, str]) -> SourceOptions:
     """Return the options of `mqbridge_mqtt`, checked. Raises OptionError."""
-    return source_options_of(options_of("from: mqtt", given, READ_OPTIONS))
+    return source_options_of(options_of("from: mqtt", given, READ_OPTIONS, MQTT_READS))

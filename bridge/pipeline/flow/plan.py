@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -19,14 +17,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, StringType
 
 from bridge.archive.schema import arrow_schema
-from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
+from bridge.config import PipelineConfig
 from bridge.config.link import LOCAL
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.template import Template
 from bridge.pipeline.flow import diverted_rows
 from bridge.pipeline.flow.changes import only_changes
-from bridge.pipeline.flow.columns import as_documents, as_text, documents, mapped, routed, unknown_columns
+from bridge.pipeline.flow.columns import as_documents, as_text, documents, routed, unknown_columns
 from bridge.pipeline.flow.dead_letters import BadPayloads
+from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
 from bridge.pipeline.flow.judgement import judge
@@ -35,10 +32,8 @@ from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
 from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
+from bridge.pipeline.flow.reach import check_reach
 from bridge.pipeline.flow.sink import (
-    ARCHIVE,
-    DEAD_LETTERS,
-    MQ,
     MQTT,
     FormatRoute,
     Route,
@@ -57,8 +52,6 @@ FOUND: Final = "found"
 WHY: Final = "why"
 _planning: Final = threading.Lock()
 _COUNT: Final = "rows"
-#: In front of a path of one of Spark's file systems.
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -102,19 +95,23 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
             texts = documents(made)
             with mistakes_at(("changes",), "columns of the SELECT"):
                 made = as_documents(only_changes(as_text(made, texts), config.changes), texts)
-        routes: Sequence[Route | FormatRoute]
-        if config.destination is None:
-            frame, routes = _by_mapping(made, name, config, environment, directory)
+        to = config.destination
+        if to is None:
+            frame, options = mapped_rows(made, name, config, environment, directory)
+            frame = _counted(frame, MADE)
         else:
             with mistakes_at(("to",), "a destination"):
-                frame = routed(_counted(made, MADE), config.destination)
-                if lost := unknown_columns(made, config.destination):
+                frame = routed(_counted(made, MADE), to)
+                if lost := unknown_columns(made, to):
                     raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
-                given = _routes(name, config, config.destination, environment, directory)
-                routes = [*routes_of(given, frame.schema), *_formats(spark, config.destination, environment)]
+                options = destination_options(name, config, to, environment, directory)
+        with mistakes_at(("mapping" if to is None else "to",), "a destination"):
+            routes: list[Route | FormatRoute] = [*routes_of(options, frame.schema)]
+            routes += [] if to is None else format_routes(spark, to, environment)
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
             judge(selected, config, {route.kind for route in routes})
             _check_streaming(spark, frame)
+        check_reach(config, environment, directory, frame, options.get(MQTT))
     return Plan(name, config, environment, directory, frame, routes)
 
 
@@ -145,8 +142,10 @@ def table_of(spark: SparkSession, path: Path) -> DataFrame:
 def source_options(name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> dict[str, str]:
     """Return the options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
     source = config.source
-    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch)}
+    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch), **source.options}
     if source.mq is None:
+        if environment.master is not None:
+            options["embed"] = "true"
         return options | environment.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
     if source.mq.queue is not None:
         return options | environment.queue_manager | {"queue": source.mq.queue}
@@ -162,13 +161,13 @@ def _source(
         with mistakes_at(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
     options = source_options(name, config, environment, directory)
-    if source.mq is not None:
-        with mistakes_at(("from", "mq"), "a queue or topic"):
-            mq_source_options(options)
-            return spark.readStream.format(PipelineMqSource.name()).options(**options).load()
-    with mistakes_at(("from", "mqtt"), "a topic filter"):
-        mqtt_source_options(options)
-        return spark.readStream.format(PipelineMqttSource.name()).options(**options).load()
+    side, check = ("mq", mq_source_options) if source.mq is not None else ("mqtt", mqtt_source_options)
+    with mistakes_at(("from", side), "a queue or topic" if source.mq is not None else "a topic filter"):
+        check({name: one for name, one in options.items() if name not in source.options})
+    with mistakes_at(("from", "options"), "options of the source"):
+        check(options)
+    kind = PipelineMqSource if source.mq is not None else PipelineMqttSource
+    return spark.readStream.format(kind.name()).options(**options).load()
 
 
 def _archive(spark: SparkSession, path: Path) -> DataFrame:
@@ -217,7 +216,7 @@ def _checked(
     if column is None or (config.payload == "bytes" and not diverted.rows):
         return input_of(_counted(raw, TAKEN), column, config)
     with mistakes_at(("dead_letters",), "a queue"):
-        dead_letters = dead_letter_sink_of(_dead_letters(name, config, environment, named=False))
+        dead_letters = dead_letter_sink_of(dead_letter_options(name, config, environment, named=False))
     judge = BadPayloads(name, column, config.payload, dead_letters.options, dead_letters.directory, diverted)
     seen = judged(spark, raw, column, config).observe(FOUND, f.min(REASON).alias(WHY))
     good = seen.mapInArrow(judge, raw.schema)
@@ -280,93 +279,3 @@ def _check_streaming(spark: SparkSession, frame: DataFrame) -> None:
     mode = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
     analyzed = frame._jdf.queryExecution().analyzed()
     jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(analyzed, mode)
-
-
-# Destinations --------------------------------------------------------------------------------------------------------
-
-
-def _routes(
-    name: str, config: PipelineConfig, to: PipelineDestination, environment: PipelineEnvironment, directory: Path
-) -> dict[str, dict[str, str]]:
-    text = None if to.mq is None else to.mq.queue or to.mq.topic
-    routes = {DEAD_LETTERS: _dead_letters(name, config, environment, named=text is None or bool(Template(text).names))}
-    if to.mq is not None:
-        routes[MQ] = environment.queue_manager | {"persistence": to.mq.persistence}
-    if to.mqtt is not None:
-        options = {"qos": str(to.qos), "retain": str(to.retain).lower(), "deadLetter": _refused(config, directory)}
-        routes[MQTT] = environment.broker(to.link) | options
-    if to.archive is not None:
-        routes[ARCHIVE] = {"path": str(to.archive.absolute())}
-    return routes
-
-
-def _formats(spark: SparkSession, to: PipelineDestination, environment: PipelineEnvironment) -> list[FormatRoute]:
-    """Return the destination that a format of Spark's writes to. Raises Mistake for a format that Spark does not have."""
-    if to.format is None:
-        return []
-    jvm: Any = spark._jvm
-    conf = spark._jsparkSession.sessionState().conf()
-    try:
-        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(to.format, conf)
-    except Py4JJavaError as error:
-        raise Mistake(("to", "format"), "a format that this Spark has (--packages brings more)", repr(to.format)) from error
-    secrets = {name: str(file) for name, file in to.secrets.items()}
-    options = to.options
-    if to.path is not None:
-        is_uri = _SCHEME.match(to.path) is not None
-        directory = Path() if environment.file is None else environment.file.parent
-        options = options | {"path": to.path if is_uri else str((directory / to.path).absolute())}
-    return [FormatRoute(to.format, options, secrets, to.partition_by)]
-
-
-def _by_mapping(
-    made: DataFrame, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
-) -> tuple[DataFrame, list[Route]]:
-    """Return the rows as the mapping of a pipeline makes them, and where it says that they go."""
-    mapping, queue_manager = _mapping(config, environment)
-    assert config.mapping is not None
-    with mistakes_at(("mapping",), "a mapping"):
-        rule_of(config.mapping, mapping, queue_manager)
-    place = "select" if "select" in config.model_fields_set else "mapping"
-    with mistakes_at((place,), f"columns that mapping {config.mapping} takes"):
-        frame = _counted(mapped(made, config.mapping, mapping, queue_manager), MADE)
-    if isinstance(mapping, ToMqMapping):
-        to = mapping.destination
-        dead_letters = _dead_letters(name, config, environment, named=bool(Template(to.queue or to.topic or "").names))
-        # What the mapping refuses is in the unit of work of the others.
-        refused = {"refused": dead_letters["queue"]} if "queue" in dead_letters else {}
-        routes = {DEAD_LETTERS: dead_letters, MQ: environment.queue_manager | refused}
-    else:
-        dead_letters = _dead_letters(name, config, environment, named=False)
-        options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, directory)}
-        routes = {DEAD_LETTERS: dead_letters, MQTT: options}
-    with mistakes_at(("mapping",), "a destination"):
-        return frame, routes_of(routes, frame.schema)
-
-
-def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[AnyMapping, str]:
-    """Return the mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
-    assert environment.file is not None and config.mapping is not None  # a pipeline comes from a file
-    try:
-        configuration = load(environment.file)
-    except ConfigurationError as error:
-        raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
-    if config.mapping not in configuration.mappings:
-        raise Mistake(("mapping",), "the name of a mapping, which is not in the file any more")
-    return configuration.mappings[config.mapping], configuration.queue_manager.name
-
-
-def _refused(config: PipelineConfig, directory: Path) -> str:
-    """Return the directory where publications are left that the broker refuses."""
-    return str(config.dead_letters.archive or directory / "refused")
-
-
-def _dead_letters(name: str, config: PipelineConfig, environment: PipelineEnvironment, *, named: bool) -> dict[str, str]:
-    """Return where bad payloads and refused rows go, as `dead_letter_sink_of` has it.
-
-    `named`: the rows name their destinations.
-    """
-    own = {"pipeline": name, "named": str(named).lower()}
-    if config.dead_letters.archive is not None:
-        return own | {"archive": str(config.dead_letters.archive.absolute())}
-    return own | environment.queue_manager | {"queue": config.dead_letters.queue or environment.dead_letter_queue}

@@ -16,9 +16,10 @@ def archive_mistakes(plans: Iterable[Plan]) -> Iterator[tuple[str, Mistake]]:
     """Yield the name of each pipeline that writes other columns into a directory than one before it, and the mistake."""
     writers: dict[Path, Plan] = {}
     for plan in plans:
-        if (route := plan.routes.get(ARCHIVE)) is None:
+        to = plan.config.destination
+        if to is None or to.archive is None:
             continue
-        first = writers.setdefault(Path(route["path"]).resolve(), plan)
+        first = writers.setdefault(to.archive.resolve(), plan)
         if (expected := _columns(first)) != (found := _columns(plan)):
             sentence = f"a directory of its own, or the columns of pipeline {first.name} ({expected})"
             yield plan.name, Mistake(("to", "archive"), sentence, found)

@@ -33,9 +33,11 @@ class PipelineSource(DataSource):
         return self.SCHEMA
 
 
-def options_of(place: str, given: Mapping[str, str], known: Iterable[str]) -> Options:
+def options_of(
+    place: str, given: Mapping[str, str], known: Iterable[str], refused: Mapping[str, str]
+) -> Options:
     """Return the options that say what is to be read. Raises OptionError.
 
     That by which the source is told to end is not among them.
     """
-    return Options(place, {name: one for name, one in given.items() if name != STOP}, known)
+    return Options(place, {name: one for name, one in given.items() if name != STOP}, known, refused)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bridge.config.password import PASSWORD_VARIABLE, read_password
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
@@ -37,6 +38,8 @@ _IBM_OPTIONS: Final = {
     "passwordVariable": "password_variable",
     "applicationName": "application_name",
 }
+#: Those of them that a listener with a password file asks for, too.
+_USER_OPTIONS: Final = ("user", "passwordFile", "passwordVariable")
 _TLS_OPTIONS: Final = {
     "keyRepository": "key_repository",
     "cipherSpec": "cipher_spec",
@@ -62,6 +65,10 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     data_directory: str = ""
     listener: tuple[str, int] | None = None
+    #: who connects to the listener, blank where it asks for no password; its password is in the file, else in the variable
+    user: str = ""
+    password_file: str = ""
+    password_variable: str = PASSWORD_VARIABLE
     #: of IBM MQ; an IbmQueueManagerConfig
     ibm: Any = None
 
@@ -77,7 +84,15 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
             return IbmConnection(load_library(self.ibm.library), parameters(self.ibm, os.environ))
         where = self.listener or Path(self.data_directory)
-        return RemoteConnection(where, application=APPLICATION_NAME, queue_manager=self.name)
+        return RemoteConnection(
+            where, application=APPLICATION_NAME, queue_manager=self.name, user=self.user, password=self._password()
+        )
+
+    def _password(self) -> str:
+        if not self.user:
+            return ""
+        file = Path(self.password_file) if self.password_file else None
+        return read_password(f"user {self.user}", file, self.password_variable, os.environ)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Connection]:
@@ -96,15 +111,22 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     """Return the queue manager that options name: by a configuration file, or one by one. Raises OptionError."""
     if (file := options.path("config")) is not None:
-        if given := [name for name in QUEUE_MANAGER_OPTIONS if name in options and name not in ("config", "listener")]:
+        beside = ("config", "listener", *(_USER_OPTIONS if "listener" in options else ()))
+        if given := [name for name in QUEUE_MANAGER_OPTIONS if name in options and name not in beside]:
             raise options.wrong(given[0], "no value, because config names the file that says it")
         return _of_configuration(file, options)
     kind = options.text("type") or _implied(options)
     if kind not in ("embedded", "ibm"):
         raise options.wrong("type", "embedded or ibm")
-    others = ("dataDirectory", "listener") if kind == "ibm" else (*_IBM_OPTIONS, *_TLS_OPTIONS)
+    own = ("dataDirectory", "listener") if kind == "embedded" else (*_IBM_OPTIONS, *_TLS_OPTIONS)
+    if kind == "embedded" and "listener" in options:
+        own = (*own, *_USER_OPTIONS)
+    others = [name for name in ("dataDirectory", "listener", *_IBM_OPTIONS, *_TLS_OPTIONS) if name not in own]
     if given := [name for name in others if name in options]:
-        raise options.wrong(given[0], f"no value, because a queue manager of type {kind} has none")
+        why = f"a queue manager of type {kind} has none"
+        if kind == "embedded" and given[0] in _USER_OPTIONS:
+            why = "only a listener asks for a password: at the Unix socket of dataDirectory the system says who it is"
+        raise options.wrong(given[0], f"no value, because {why}")
     if kind == "ibm":
         return QueueManagerOptions(ibm=_ibm(options))
     directory, listener = options.path("dataDirectory"), options.address("listener")
@@ -113,12 +135,30 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
             "config", "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)"
         )
     return QueueManagerOptions(
-        name=options.text("queueManager") or "", data_directory=str(directory or ""), listener=listener
+        name=options.text("queueManager") or "", data_directory=str(directory or ""), listener=listener, **_user(options)
     )
 
 
+def _user(options: Options) -> dict[str, str]:
+    """Return who connects to a listener, and where the password is: fields of QueueManagerOptions."""
+    if "user" not in options:
+        if given := [name for name in _USER_OPTIONS if name in options]:
+            raise options.wrong(given[0], "no value without user, whose password it is")
+        return {}
+    file = options.path("passwordFile")
+    return {
+        "user": options.text("user") or "",
+        "password_file": str(file or ""),
+        "password_variable": options.text("passwordVariable") or PASSWORD_VARIABLE,
+    }
+
+
 def _implied(options: Options) -> str:
-    return "ibm" if any(name in options for name in (*_IBM_OPTIONS, *_TLS_OPTIONS)) else "embedded"
+    """Return the kind of queue manager that options are of. Who connects to a listener may have a user of either kind."""
+    names = (*_IBM_OPTIONS, *_TLS_OPTIONS)
+    if "listener" in options or "dataDirectory" in options:
+        names = tuple(name for name in names if name not in _USER_OPTIONS)
+    return "ibm" if any(name in options for name in names) else "embedded"
 
 
 def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
@@ -135,6 +175,7 @@ def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
         name=settings.name,
         data_directory=str(settings.data_directory.absolute()),
         listener=options.address("listener"),
+        **_user(options),
     )
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.foreign_options import MQ_READS
 from bridge.pipeline.mq.reader import MqReader
 from bridge.pipeline.mq.source_options import READ_OPTIONS, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
@@ -32,7 +33,8 @@ class MqDataSource(DataSource):
 
     ======================================== ==========================================================================
     `dataDirectory` or `listener`            of a bridge's embedded queue manager: its Unix socket, or `host(port)` of its
-                                             TCP listener, for executors on other machines; `queueManager`: its name
+                                             TCP listener, for executors on other machines, with `user` and `passwordFile`
+                                             (on each of them) where it asks for a password; `queueManager`: its name
     `queueManager`, `channel`, `connections` of IBM MQ; also `mode`, `ccdtUrl`, `library`, `user`, `passwordFile` or
                                              `passwordVariable` (never the password itself), `keyRepository`,
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
@@ -70,7 +72,8 @@ class MqDataSource(DataSource):
         return "mq"
 
     def schema(self) -> StructType:
-        """Return the envelope of an MQ message."""
+        """Return the envelope of an MQ message. Raises OptionError: `load` asks for it, of reads only."""
+        source_options_of(self._options(MQ_SCHEMA))
         return MQ_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -105,4 +108,4 @@ class MqDataSource(DataSource):
     def _options(self, schema: StructType) -> Options:
         if [field.name for field in schema] != MQ_SCHEMA.names:
             raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
-        return Options(SOURCE, dict(self.options), READ_OPTIONS)
+        return Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS)

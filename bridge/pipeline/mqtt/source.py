@@ -15,8 +15,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.pipeline.errors import OptionError
+from bridge.pipeline.foreign_options import MQTT_READS
 from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
-from bridge.pipeline.mqtt.source_options import READ_OPTIONS, source_options_of
+from bridge.pipeline.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mqtt.stream import MqttStreamReader
 from bridge.pipeline.mqtt.writer import MqttStreamWriter, MqttWriter
 from bridge.pipeline.options import Options
@@ -55,7 +56,8 @@ class MqttDataSource(DataSource):
         return "mqtt"
 
     def schema(self) -> StructType:
-        """Return the envelope of an MQTT publication."""
+        """Return the envelope of an MQTT publication. Raises OptionError: `load` asks for it, of reads only."""
+        self._read_options()
         return MQTT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -68,7 +70,7 @@ class MqttDataSource(DataSource):
         """Return the reader of a streaming read. Raises OptionError."""
         if [field.name for field in schema] != MQTT_SCHEMA.names:
             raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
-        return MqttStreamReader(source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS)))
+        return MqttStreamReader(self._read_options())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
@@ -83,3 +85,6 @@ class MqttDataSource(DataSource):
         if "writeId" in options:
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
         return MqttStreamWriter(sink_options_of(options, schema))
+
+    def _read_options(self) -> SourceOptions:
+        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS))

@@ -37,10 +37,11 @@ SEGMENT_BYTES: Final = 16 * 1024 * 1024
 #: Seconds to wait for the process that has the spool: one that lost its Spark ends soon.
 LOCK_WAIT: Final = 30.0
 _LOCK_PAUSE: Final = 0.05
-_SUFFIX: Final = ".spool"
-_IDENTITY: Final = "session.json"
+SUFFIX: Final = ".spool"
+IDENTITY: Final = "session.json"
 _LOCK: Final = "lock"
-_COMMITTED: Final = "committed"
+COMMITTED: Final = "committed"
+_SESSIONS: Final = "sessions.json"
 
 
 class SpoolBusy(Exception):
@@ -52,6 +53,22 @@ class Session(msgspec.Struct, frozen=True):
 
     id: str
     topic_filter: str
+
+
+class SessionAtBroker(msgspec.Struct, frozen=True):
+    """A session that fills a spool, as the broker knows it."""
+
+    #: host:port
+    broker: str
+    client_id: str
+
+
+def sessions_in(directory: Path) -> list[SessionAtBroker]:
+    """Return the sessions that have filled the spool in a directory, the last one last. Raises OSError."""
+    try:
+        return msgspec.json.decode((directory / _SESSIONS).read_bytes(), type=list[SessionAtBroker])
+    except FileNotFoundError:
+        return []
 
 
 class Spool:
@@ -84,7 +101,7 @@ class Spool:
         self._digests: list[bytes] | None = None
         #: number of the first row that is in no committed batch, and the file that says so to another checkpoint
         self.committed = 0
-        self._committed_file = os.open(self.directory / _COMMITTED, os.O_RDWR | os.O_CREAT, 0o666)
+        self._committed_file = os.open(self.directory / COMMITTED, os.O_RDWR | os.O_CREAT, 0o666)
         #: number of the next row
         self.end = 0
         #: bytes of payload in rows that are not committed, all frames counted whole
@@ -107,22 +124,32 @@ class Spool:
             time.sleep(_LOCK_PAUSE)
 
     def _identified(self, topic_filter: str) -> str:
-        path = self.directory / _IDENTITY
+        path = self.directory / IDENTITY
         if path.exists():
             return msgspec.json.decode(path.read_bytes(), type=Session).id
         session = Session(uuid.uuid4().hex[:12], topic_filter)
+        self._write(path, msgspec.json.encode(session))
+        return session.id
+
+    def note_session(self, session: SessionAtBroker) -> None:
+        """Write down which session fills the spool from now on: whoever changes it is told what the one before has."""
+        known = sessions_in(self.directory)
+        if known[-1:] != [session]:
+            known = [*(one for one in known if one != session), session]
+            self._write(self.directory / _SESSIONS, msgspec.json.encode(known))
+
+    def _write(self, path: Path, data: bytes) -> None:
         unfinished = path.with_suffix(".new")
         with unfinished.open("wb") as file:
-            file.write(msgspec.json.encode(session))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)
         _sync_directory(self.directory)
-        return session.id
 
     def _recover(self) -> None:
         self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
-        paths = sorted(self.directory.glob(f"*{_SUFFIX}"))
+        paths = sorted(self.directory.glob(f"*{SUFFIX}"))
         while paths:
             frames, states, end = scan(paths[-1], whole=True)
             if not states:
@@ -165,7 +192,7 @@ class Spool:
             if file is not None:
                 file.close()
             self._number += 1
-            file = self._file = (self.directory / f"{self._number:012d}{_SUFFIX}").open("xb")
+            file = self._file = (self.directory / f"{self._number:012d}{SUFFIX}").open("xb")
             _sync_directory(self.directory)
             self._digests_before = digests
         offset = file.tell()

@@ -27,7 +27,7 @@ from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.repeated_publications import LAST_ID, digests_of
-from bridge.pipeline.mqtt.spool import Spool
+from bridge.pipeline.mqtt.spool import SessionAtBroker, Spool
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class Subscriber:
         self._spool = spool
         self._limit = limit
         self._client_id = broker.client_id(session)
+        spool.note_session(SessionAtBroker(broker.place, self._client_id))
         #: number of the connection since which the broker has had the session; and as the spool knows it
         self._session = self._recorded_session = 0
         #: what the spool knew of the session before that

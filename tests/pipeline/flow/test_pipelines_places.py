@@ -8,14 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from paho.mqtt import publish
 
 from bridge.mq.capi import frames
+from bridge.mq.embedded.server.admission import Admission
 from bridge.pipeline.mq.browsing import managed_queue
-from tests.pipeline.cluster import cluster
-from tests.pipeline.conftest import ROOT
+from tests.pipeline.cluster import can_stand_apart, cluster
+from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import kill_driver
 from tests.pipeline.flow.conftest import Bench
+from tests.pipeline.mqtt.spooler import session_made
 from tests.support.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
+from tests.support.mosquitto import Mosquitto
+from tests.support.served_queue_manager import ServedQueueManager
 
 #: A driver and a cluster are started, on what may be a busy machine.
 PATIENCE = 600
@@ -67,41 +72,70 @@ def run(bench: Bench, *arguments: object, **environment: object) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not can_stand_apart(), reason="needs mount namespaces")
 @pytest.mark.timeout(PATIENCE * 2)
-def test_on_a_cluster_with_two_workers(bench: Bench, tmp_path: Path) -> None:
-    source, target, dead = (bench.queues.queue() for _ in range(3))
-    bench.write(
-        """
-        queue_manager: {data_directory: $data}
-        pipelines:
-          spread:
-            from: {mq: {queue: $source}}
-            select: SELECT payload:n::int AS n, 60 DIV payload:n::int AS x FROM input DISTRIBUTE BY payload:n::int % 7
-            to: {mq: {queue: $target}}
-            dead_letters: {queue: $dead}
-            batch: 25
-            checkpoint: checkpoint
-        """,
-        source=source,
-        target=target,
-        dead=dead,
-        data=bench.queues.directory,
-    )
-    bench.queues.put(source, *(b'{"n": %d}' % number for number in range(60)), b"no JSON")
-    settings = tmp_path / "settings"
-    settings.mkdir()
-    # One core on each of two workers, and no task before both are there.
-    (settings / "spark-defaults.conf").write_text(
-        "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
-        "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
-    )
-    with cluster(bench.spark, tmp_path / "workers") as master:
-        told = run(bench, "--master", master, SPARK_CONF_DIR=settings)
-    assert "spread: done" in told
-    assert sorted(one.name for one in tmp_path.glob("workers/app-*/*")) == ["0", "1"]
-    assert bench.queues.depth(source) == 0
-    assert sorted(bench.queues.bodies(target)) == sorted(b'{"n":%d,"x":%d}' % (n, 60 // n) for n in range(1, 60))
-    assert sorted(body[-7:] for body in bench.queues.bodies(dead)) == [b'"n": 0}', b"no JSON"]
+def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
+    bench: Bench, broker: Mosquitto, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """They come to the queue manager by TCP with a password; spooled publications come to them in the plan."""
+    seen = tmp_path_factory.mktemp("seen")
+    (seen / "known").write_text("spark:s3cret\n", encoding="utf-8")
+    (seen / "secret").write_text("s3cret\n", encoding="utf-8")
+    data = tmp_path_factory.mktemp("remote-queue-manager")
+    with ServedQueueManager(data, admission=Admission(password_file=seen / "known"), tcp=True) as served:
+        queues = Queues(data)
+        source, target, dead = (queues.queue() for _ in range(3))
+        bench.write(
+            """
+            queue_manager:
+              data_directory: $data
+              listener: {port: $port, password_file: $seen/known}
+            spark: {user: spark, password_file: $seen/secret, shared: [$seen]}
+            links: {plant: {host: 127.0.0.1, port: $broker}}
+            pipelines:
+              queues:
+                from: {mq: {queue: $source}}
+                select: SELECT payload:n::int AS n, 60 DIV payload:n::int AS x FROM input DISTRIBUTE BY payload:n::int % 7
+                to: {mq: {queue: $target}, archive: $seen/table}
+                dead_letters: {queue: $dead}
+                batch: 25
+                checkpoint: one
+              topics:
+                from: {mqtt: apart/#, link: plant}
+                payload: bytes
+                select: SELECT body FROM input
+                to: {mq: {queue: $target}}
+                checkpoint: two
+            """,
+            source=source,
+            target=target,
+            dead=dead,
+            data=data,
+            port=served.port,
+            seen=seen,
+            broker=broker.port,
+        )
+        session_made(broker.port, bench.directory / "two" / "spool", "apart/#")
+        large = b"x" * 400_000
+        publish.single("apart/1", large, qos=1, port=broker.port)
+        queues.put(source, *(b'{"n": %d}' % number for number in range(60)), b"no JSON")
+        settings = seen / "settings"
+        settings.mkdir()
+        # One core on each of two workers, and no task before both are there.
+        (settings / "spark-defaults.conf").write_text(
+            "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
+            "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
+        )
+        with cluster(bench.spark, seen / "workers", hidden=[data, bench.directory]) as master:
+            told = run(bench, "--master", master, SPARK_CONF_DIR=settings)
+        assert "queues: done" in told and "topics: done" in told
+        assert sorted(one.name for one in seen.glob("workers/app-*/*")) == ["0", "1"]
+        assert queues.depth(source) == 0
+        expected = [*(b'{"n":%d,"x":%d}' % (n, 60 // n) for n in range(1, 60)), large]
+        assert sorted(queues.bodies(target)) == sorted(expected)
+        assert sorted(body[-7:] for body in queues.bodies(dead)) == [b'"n": 0}', b"no JSON"]
+        assert bench.spark.read.parquet(str(seen / "table")).count() == 59
+        queues.connection.disconnect()
 
 
 @pytest.mark.skipif(QUEUE_MANAGER_VARIABLE in os.environ, reason="the stand-in takes the place of IBM's library")

@@ -129,7 +129,9 @@ def test_writes_that_are_refused(
 
 def test_reads_that_are_refused(read: Read, spark: SparkSession, queues: Queues) -> None:
     with pytest.raises(AnalysisException, match=r"knows no option quee \(did you mean queue\?\)"):
-        read(quee="Q").collect()
+        read(quee="Q")  # load() says it
+    with pytest.raises(AnalysisException, match=r"has no option startingOffsets: a queue has no offsets"):
+        read(queue="Q", stream=True, startingOffsets="earliest")
     with pytest.raises(AnalysisException, match=r"has a schema of its own: leave schema\(\) out"):
         spark.read.schema("body string").format("mq").options(**queues.options, queue="Q").load().collect()
     with pytest.raises(AnalysisException, match=r"MQRC_UNKNOWN_OBJECT_NAME"):

@@ -1,0 +1,97 @@
+"""What tasks of Spark reach that run on other machines than the driver: brokers and directories.
+
+What they do not reach is refused before anything starts: what they write to a directory of their own nobody would find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from bridge.config import PipelineConfig, values
+from bridge.config.link import LOCAL
+from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.mistake import Mistake
+from bridge.pipeline.flow.remote_queue_manager import is_on_this_machine, workers_of
+
+#: Operators of Spark that keep state in the checkpoint, from where tasks read it.
+_STATEFUL: Final = ("Aggregate", "Deduplicate", "DeduplicateWithinWatermark")
+
+
+def check_reach(
+    config: PipelineConfig,
+    environment: PipelineEnvironment,
+    directory: Path,
+    frame: DataFrame,
+    broker: Mapping[str, str] | None,
+) -> None:
+    """Check that tasks reach all that a pipeline names. Raises Mistake.
+
+    `directory` keeps its checkpoint, `frame` is what it makes, `broker` the options of where it publishes.
+    """
+    if environment.master is None:
+        return
+    for location, path in _directories(config):
+        _check_shared(location, path, environment, "read and write there")
+    if broker is not None and not is_on_this_machine(environment.master):
+        link = broker["link"]
+        host = "127.0.0.1" if link == LOCAL else environment.links[link].host
+        if values.is_loopback(host):
+            location = ("mapping",) if config.destination is None else ("to", "mqtt")
+            what = "the bridge itself, as this machine alone reaches it" if link == LOCAL else f"a broker at {host}"
+            raise Mistake(location, f"a link to a broker that {workers_of(environment.master)} reach, too", what)
+    if _has_state(frame):
+        _check_shared(("checkpoint",), directory, environment, "keep there what the SELECT remembers from batch to batch")
+
+
+def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """Yield what tasks read and write on disk, with its place in the section of the pipeline."""
+    if config.source.archive is not None:
+        yield ("from", "archive"), config.source.archive
+    for name, path in config.tables.items():
+        yield ("tables", name), path
+    if config.destination is not None and config.destination.archive is not None:
+        yield ("to", "archive"), config.destination.archive
+    if config.dead_letters.archive is not None:
+        yield ("dead_letters", "archive"), config.dead_letters.archive
+
+
+def _check_shared(location: tuple[str, ...], path: Path, environment: PipelineEnvironment, why: str) -> None:
+    path = path.absolute()
+    if any(path.is_relative_to(one) for one in environment.shared):
+        return
+    known = f" ({', '.join(map(str, environment.shared))})" if environment.shared else ""
+    assert environment.master is not None
+    raise Mistake(
+        location,
+        f"a path below one of the directories spark.shared{known}, because {workers_of(environment.master)} {why}, each on"
+        " a disk of its own where it is not shared",
+        str(path),
+    )
+
+
+def directory_of_tasks(environment: PipelineEnvironment, directory: Path) -> Path:
+    """Return where a task may leave what it reads again itself: in the directory of a pipeline, where it has that."""
+    if environment.master is None:
+        return directory
+    return Path(tempfile.gettempdir(), f"mqbridge-{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}")
+
+
+def _has_state(frame: DataFrame) -> bool:
+    """Return whether a streaming frame keeps state."""
+    return _any_stateful(frame._jdf.queryExecution().analyzed())
+
+
+def _any_stateful(plan: Any) -> bool:
+    if not plan.isStreaming():
+        return False
+    name = str(plan.nodeName())
+    children = [plan.children().apply(number) for number in range(plan.children().size())]
+    if name in _STATEFUL or "State" in name or (name == "Join" and all(one.isStreaming() for one in children)):
+        return True
+    return any(map(_any_stateful, children))
