@@ -30,6 +30,8 @@ _GET: Final = re.compile(r"(?<![a-z_])variant_get\(payload#\d+, (?P<path>\$.*?),
 _TYPES: Final = frozenset(
     ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date")
 )
+_WHOLE: Final = frozenset(("tinyint", "smallint", "int", "bigint"))
+_FLOATING: Final = frozenset(("float", "double"))
 #: What stands for the payload in a plan that tells whether it is read.
 _MARK: Final = "the payload of a probe"
 #: Types whose name in plans is not that in SQL.
@@ -86,10 +88,21 @@ def wrong_type(text: str, fields: Mapping[tuple[str, str], None]) -> str:
         value = f"variant_get({document}, {place}, 'variant')"
         cases.append(
             f"WHEN {value} IS NOT NULL AND NOT is_variant_null({value})"
-            f" AND try_variant_get({document}, {place}, '{kind}') IS NULL"
+            f" AND ({_changed(document, place, kind)})"
             f" THEN concat({what}, left(to_json({value}), 40))"
         )
     return f"CASE {' '.join(cases)} END"
+
+
+def _changed(document: str, place: str, kind: str) -> str:
+    """Return the SQL of whether a cast of a field cannot be done, or would make another number of it: 3 of 3.7."""
+    made = f"try_variant_get({document}, {place}, '{kind}')"
+    if kind in _WHOLE:
+        return f"{made} IS NULL OR CAST({made} AS DOUBLE) <> try_variant_get({document}, {place}, 'double')"
+    if kind in _FLOATING:
+        is_text = f"schema_of_variant(variant_get({document}, {place}, 'variant')) = 'STRING'"
+        return f"{made} IS NULL OR (abs({made}) = double('Infinity') AND NOT {is_text})"
+    return f"{made} IS NULL"
 
 
 def _literal(text: str) -> str:

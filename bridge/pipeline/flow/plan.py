@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -27,6 +25,7 @@ from bridge.pipeline.flow.destinations import dead_letter_options, destination_o
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
 from bridge.pipeline.flow.judgement import judge
+from bridge.pipeline.flow.log import silence
 from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
@@ -68,11 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the sources of pipelines known to a session.
-
-    What Spark logs of each error of a query, with its plan and stack, is not logged: pipelines tell it in words.
-    """
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    """Make the sources of pipelines known to a session, and have it print nothing of errors."""
+    silence(spark)
     make_known(spark, PipelineMqSource, PipelineMqttSource)
 
 

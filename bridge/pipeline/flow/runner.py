@@ -177,7 +177,8 @@ class Runner:
         watch.look()
         ended_by = query.exception()
         if ended_by is None:
-            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}")
+            late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
+            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}{late}")
             return True
         failed = QueryFailed(query_failure_of(writer.error or ended_by))
         if not self._stopping.is_set():
@@ -239,6 +240,8 @@ class _Watch:
         self._last = -1
         #: batches with rows
         self.done = 0
+        #: rows at least that came too late
+        self.late = 0
 
     def look(self) -> None:
         for progress in self._query.recentProgress:
@@ -249,6 +252,7 @@ class _Watch:
             if batch.rows or batch.made:
                 self._last = number
                 self.done += 1
+                self.late += batch.late
                 self._seen(batch)
 
 

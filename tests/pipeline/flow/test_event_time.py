@@ -54,6 +54,44 @@ pipelines:
     assert not any("tried again" in line for line in bench.lines)
 
 
+#: SELECTs, and how many of the rows that come late below Spark tells: one for each group at least, of joins one row for two
+LATE = {
+    f"SELECT {WINDOWS}.start AS minute, count(*) AS n FROM input GROUP BY {WINDOWS}": 2,
+    "SELECT DISTINCT ts FROM input": 2,
+    "SELECT a.ts FROM input a JOIN input b USING (ts)": 6,
+    "SELECT ts FROM input": 0,
+}
+
+
+@pytest.mark.parametrize("select", LATE)
+def test_rows_that_come_late_are_told(select: str, bench: Bench) -> None:
+    source, target = bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          late:
+            from: {mq: {queue: $source}}
+            schema: {ts: timestamp}
+            watermark: {column: ts, delay: 10 s}
+            select: "$select"
+            to: {mq: {queue: $target}}
+        """,
+        source=source,
+        target=target,
+        select=select,
+    )
+    bench.queues.put(source, at(20))
+    bench.run()
+    assert bench.lines[-1] == "late: done" and "late, " not in str(bench.batches[0])
+    bench.queues.put(source, *map(at, (0, 0, 0, 0, 0, 1, 30, 31, 32)))
+    bench.run()
+    (batch,) = (one for one in bench.batches if one.rows == 9)
+    assert batch.late == LATE[select]
+    if batch.late:
+        assert f" out, at least {batch.late} late, " in str(batch)
+        assert bench.lines[-1] == f"late: done; at least {batch.late} rows came too late, and are in no result"
+
+
 #: (keys of a pipeline; where the mistake is; words of it)
 MISTAKES = [
     (f"watermark: {{column: ts, delay: 1}}{BY_CLAUSE}", "watermark", "WATERMARK of its own"),

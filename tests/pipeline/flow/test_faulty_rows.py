@@ -82,6 +82,19 @@ TROUBLES = [
         "java.lang.OutOfMemoryError: Java heap space",
         "",
     ),
+    (
+        "[STREAM_FAILED] Query x [id = 1, runId = 2] terminated with exception: Redefining watermark is disallowed. No.\n"
+        "=== Streaming Query ===\nIdentifier: x\nLogical Plan:\n~WriteToMicroBatchDataSource",
+        "Redefining watermark is disallowed. No",
+        "",
+    ),
+    (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Join of streams is not supported.;\n~Join Cross\n"
+        ":- ~Project [value#1L AS id#3L]\n SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: x",
+        "Join of streams is not supported",
+        "",
+    ),
+    ("An error occurred while calling o1.start.\n: java.io.IOException: no room\n\tat a.B.c(B.java:1)", "no room", ""),
 ]
 
 

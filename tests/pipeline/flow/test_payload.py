@@ -54,6 +54,37 @@ def test_wrong_types(spark: SparkSession) -> None:
     assert {row[0]: row[1] for row in rows.collect()} == dict(JUDGED)
 
 
+#: (type, JSON of a field, whether a cast makes another number of it, or none)
+NUMBERS = [
+    ("int", "3.7", True),
+    ("int", "3.0", False),
+    ("int", "-3", False),
+    ("int", "3e2", False),
+    ("int", '"3"', False),
+    ("int", "true", False),
+    ("bigint", "9223372036854775807", False),
+    ("bigint", "9223372036854775808", True),
+    ("bigint", "0.5", True),
+    ("tinyint", "300", True),
+    ("double", "1" + "0" * 400, True),
+    ("double", "-1e400", True),
+    ("double", "1e300", False),
+    ("double", "0.1", False),
+    ("double", '"Infinity"', False),
+    ("float", "1e300", True),
+    ("string", "3.7", False),
+]
+
+
+def test_numbers_that_a_cast_would_change(spark: SparkSession) -> None:
+    for kind in {kind for kind, *_ in NUMBERS}:
+        texts = {text: wrong for one, text, wrong in NUMBERS if one == kind}
+        frame = spark.createDataFrame([(text,) for text in texts], "text string")
+        document = "concat('{\"a\": ', text, '}')"
+        rows = frame.selectExpr("text", f"{wrong_type(document, declared({'a': kind}))} IS NOT NULL").collect()
+        assert {row[0]: row[1] for row in rows} == texts
+
+
 #: SELECTs over a view `one` of publications, and whether they read their payload.
 READ = {
     "SELECT body FROM one": False,
