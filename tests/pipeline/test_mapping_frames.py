@@ -125,7 +125,7 @@ def test_programs_register_the_data_sources(by_hand: bool, spark: SparkSession, 
         mqbridge.register(spark)
     assert spark.read.format("mq").options(**queues.options, queue=queue).load().count() == 1
     with pytest.raises(PySparkException, match="is read in streams"):
-        spark.read.format("mqtt").options(host="127.0.0.1", topic="a").load().collect()
+        spark.read.format("mqtt").options(host="127.0.0.1", topic="a", spool="spool").load().collect()
 
 
 def test_programs_import_all_from_mqbridge() -> None:

@@ -51,3 +51,12 @@ def test_messages_in_a_row_take_little_room() -> None:
     numbers = [number.to_bytes(8, "big") for number in range(2**40, 2**40 + 100_000)]
     entries = [Entry(b"AMQ MQB1        " + number, number, False) for number in numbers]
     assert len(json.dumps(Offset(1, 1, {"Q": entries}).json())) < 50_000
+
+
+def test_an_offset_names_messages_by_whole_identifiers() -> None:
+    entry = Entry(b"a" * 24, bytes(8), True)
+    with pytest.raises(ValueError, match="queue Q has a message whose MsgId 6162 has 2 bytes instead of 24"):
+        Offset(1, 1, {"Q": [entry, entry._replace(msg_id=b"ab")]}).json()
+    damaged = Offset().json() | {"messages": {"Q": "eJyrAAAAeQB5"}}
+    with pytest.raises(ValueError, match="an offset of the source mq has 1 bytes, which is no multiple of 33: it is damaged"):
+        Offset.of(damaged)
