@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from bridge.config import PipelineConfig
+from bridge.pipeline.flow.judgement import judge
 from bridge.pipeline.flow.mistake import Mistake
+from bridge.pipeline.schema import MQ_SCHEMA
 from tests.pipeline.flow.conftest import Bench
 
 SAME_ROWS = "a batch that is run again has to make the same rows"
@@ -14,8 +22,8 @@ NUMBERS = "(SELECT payload:n::int AS n, put_time FROM input)"
 #: A stream of windows, in one of the ways to make one.
 WINDOWS = "FROM input GROUP BY window(put_time, '1 minute')"
 
-#: Destinations.
-QUEUE, TABLE, BROKER, ALL = "mq: {queue: R}", "archive: table", "mqtt: a", "mq: {queue: R}, archive: table, mqtt: a"
+#: Kinds of destinations.
+QUEUE, TABLE, BROKER, ALL = {"mq"}, {"archive"}, {"mqtt"}, {"mq", "archive", "mqtt"}
 
 #: (SELECT, destinations, what stands at the place, words of the sentence)
 REFUSED = [
@@ -30,7 +38,7 @@ REFUSED = [
     ("SELECT body FROM input WHERE rand(3) < 0.5", QUEUE, "rand", SAME_ROWS),
     ("SELECT monotonically_increasing_id() AS id FROM input", QUEUE, "monotonically_increasing_id", SAME_ROWS),
     ("SELECT reflect('java.util.UUID', 'randomUUID') AS id FROM input", QUEUE, "reflect", SAME_ROWS),
-    ("SELECT body FROM input JOIN (SELECT x, uuid() AS y FROM t) ON queue = x", QUEUE, "uuid", SAME_ROWS),
+    ("SELECT body FROM input JOIN (SELECT x, uuid() AS y FROM t) ON ccsid = x", QUEUE, "uuid", SAME_ROWS),
     ("SELECT now() AS at FROM input", QUEUE, "now", "fixed for the batch (current_timestamp())"),
     (f"SELECT first(queue) AS q {WINDOWS}", QUEUE, "first", "depends on the order of rows"),
     (f"SELECT any_value(queue) AS q {WINDOWS}", TABLE, "any_value", "depends on the order of rows"),
@@ -49,6 +57,7 @@ REFUSED = [
         "JOIN",
         "how far apart in time two rows",
     ),
+    ("SELECT a.body FROM unmarked a JOIN unmarked b ON a.queue = b.queue", BROKER, "JOIN", "a watermark on both sides"),
     (
         "SELECT body FROM (SELECT * FROM input WATERMARK put_time DELAY OF INTERVAL 1 SECOND)"
         " WATERMARK put_time DELAY OF INTERVAL 2 SECONDS",
@@ -59,18 +68,30 @@ REFUSED = [
 ]
 
 
-def written(bench: Bench, select: str, to: str) -> None:
-    (bench.directory / "t.csv").write_text("x,y\n1,2\n")
-    table = "tables: {t: t.csv}," if " t" in select else ""
-    select = select.replace('"', '\\"')
-    bench.write(f'pipelines: {{a: {{from: {{mq: {{queue: Q}}}}, {table} select: "{select}", to: {{{to}}}}}}}')
+Judge = Callable[[str, set[str]], None]
+
+
+@pytest.fixture
+def judged(spark: SparkSession, tmp_path: Path) -> Iterator[Judge]:
+    """`judged(select, destinations)`: the judgement of a SELECT over messages, and over a table `t`."""
+    messages = spark.readStream.schema(MQ_SCHEMA).parquet(str(tmp_path)).withColumn("payload", f.expr("try_parse_json(text)"))
+    messages.withWatermark("put_time", "10 seconds").createOrReplaceTempView("input")
+    messages.createOrReplaceTempView("unmarked")
+    spark.createDataFrame([(1, 2)], "x int, y int").createOrReplaceTempView("t")
+
+    def judged(select: str, destinations: set[str]) -> None:
+        rest = {"from": {"mq": {"queue": "Q"}}, "to": {"mq": {"queue": "R"}}}
+        judge(spark.sql(select), PipelineConfig.model_validate({**rest, "select": select}), destinations)
+
+    yield judged
+    for name in ("input", "unmarked", "t"):
+        spark.catalog.dropTempView(name)
 
 
 @pytest.mark.parametrize(("select", "to", "at", "words"), REFUSED)
-def test_refused(select: str, to: str, at: str | None, words: str, bench: Bench) -> None:
-    written(bench, select, to)
+def test_refused(select: str, to: set[str], at: str | None, words: str, judged: Judge) -> None:
     with pytest.raises(Mistake) as raised:
-        bench.plan("a")
+        judged(select, to)
     mistake = raised.value
     assert mistake.location == ("select",) and words in str(mistake)
     if at is not None:
@@ -90,11 +111,32 @@ TAKEN = [
     (f"SELECT a.n FROM {NUMBERS} a JOIN {NUMBERS} b ON {BOUNDED}", QUEUE),
     (f"SELECT a.n FROM {NUMBERS} a, {NUMBERS} b WHERE {BOUNDED}", QUEUE),
     (f"SELECT n, put_time FROM {NUMBERS} a JOIN {NUMBERS} b USING (n, put_time)", QUEUE),
-    ("SELECT body FROM input JOIN t ON queue = x WHERE md.Priority IN (SELECT max(y) FROM t LIMIT 1)", QUEUE),
+    ("SELECT body FROM input JOIN t ON ccsid = x WHERE md.Priority IN (SELECT max(y) FROM t LIMIT 1)", QUEUE),
 ]
 
 
 @pytest.mark.parametrize(("select", "to"), TAKEN)
-def test_taken(select: str, to: str, bench: Bench) -> None:
-    written(bench, select, to)
-    assert bench.plan("a").frame.isStreaming
+def test_taken(select: str, to: set[str], judged: Judge) -> None:
+    judged(select, to)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("select: SELECT body FROM input LIMIT 3, to: {mqtt: a}", "found 'LIMIT'"),
+        ("select: 'SELECT uuid() AS id, put_time FROM input', to: {archive: a, mq: {queue: R}}", "found 'uuid'"),
+        ("select: 'SELECT uuid() AS id, put_time FROM input', to: {archive: a}, changes: {key: [id]}", "found 'uuid'"),
+        ("select: 'SELECT uuid() AS id, put_time FROM input', to: {archive: a}", None),
+        ("select: 'SELECT uuid() AS id, put_time FROM input', to: {mqtt: a}", None),
+        ("select: SELECT body FROM input WHERE rand() > 0.5, mapping: out", None),
+    ],
+)
+def test_pipelines(keys: str, words: str | None, bench: Bench) -> None:
+    """With the destinations that a pipeline has, or its mapping."""
+    out = "out: {enabled: false, from: {queue: Q}, to: {mqtt: a}}"
+    bench.write(f"{{mappings: {{{out}}}, pipelines: {{a: {{from: {{mq: {{queue: Q}}}}, {keys}}}}}}}")
+    if words is None:
+        assert bench.plan("a").frame.isStreaming
+        return
+    with pytest.raises(Mistake, match=words):
+        bench.plan("a")
