@@ -33,7 +33,12 @@ def job(
     """
     if short:
         settings = {**settings, _JAVA_OPTIONS: f"{QUICK_JAVA} {settings.get(_JAVA_OPTIONS, '')}".strip()}
-    spark = session(name, master=master, settings=settings, meanwhile=meanwhile)
+    try:
+        spark = session(name, master=master, settings=settings, meanwhile=meanwhile)
+    except Exception as error:
+        if (said := _why_not(error)) is None:
+            raise
+        raise JobFailed(f"Spark does not start: {said}") from error
     from pyspark.errors import PySparkException
 
     try:
@@ -43,3 +48,15 @@ def job(
     finally:
         if not has_ended(spark):
             (abandon if short else type(spark).stop)(spark)
+
+
+def _why_not(error: Exception) -> str | None:
+    """Return what Spark says of a session that cannot be made, without its stacks; None: the error is not of Spark."""
+    try:
+        from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+    except ImportError:
+        return None
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage()).strip().splitlines()[0]
+    return str(error).strip().splitlines()[0] if isinstance(error, PySparkException | Py4JError) else None

@@ -123,6 +123,22 @@ def test_a_short_job_waits_for_no_end_of_java() -> None:
     until(lambda: not any(psutil.pid_exists(int(pid)) for pid, *_ in lines))
 
 
+WRONG = """
+from bridge.pipeline.job import JobFailed, job
+
+try:
+    with job("wrong", "local[1]", {"spark.log.level": "FATAL", "spark.driver.maxResultSize": "much"}, short=True):
+        pass
+except JobFailed as error:
+    print(error)
+"""
+
+
+def test_a_session_that_cannot_be_made_is_told_in_a_line() -> None:
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"Spark does not start: .*\n", done.stdout) and "\tat " not in done.stderr, done
+
+
 BEGUN = """
 import time
 import bridge.pipeline.registration
