@@ -25,7 +25,8 @@ class ListenerConfig(Section):
     allow_anonymous_remote: Truth = False
     """Whether it may listen where other machines reach it, though it asks for no password."""
     password_file: FilePath | None = None
-    """File with lines `user:password`: who connects over TCP needs one of them. None: no password is asked for."""
+    """File with lines `user:password`, or `user:$argon2id$...` with its hash: who connects over TCP needs one of them.
+    None: no password is asked for."""
     address: Address = "127.0.0.1"
     """IP address or host name to listen on; one that other machines reach needs `password_file`."""
     port: Port = 1414
