@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from bridge.config.spark import SparkConfig
     from bridge.pipeline.flow.environment import PipelineEnvironment
     from bridge.pipeline.flow.plan import Plan
+
+#: Imports Spark, which takes as long as Java takes to start.
+_PLAN = "bridge.pipeline.flow.plan"
 
 Names = Annotated[
     list[str] | None,
@@ -77,7 +81,7 @@ def check(
     master = master or configuration.spark.master
     environment = _environment(configuration, file, data_dir, master)
     settings = settings_of(configuration.spark, conf, packages, jars)
-    with _spark(None if is_remote(master) else master, settings) as spark:  # no cluster is needed to look at SQL
+    with _spark(None if is_remote(master) else master, settings, short=True) as spark:  # no cluster is needed to look at SQL
         check_all(spark, file, chosen, environment)
         tell_left_behind(configuration, environment)
     for name in chosen:
@@ -152,8 +156,6 @@ def _environment(
     configuration: Configuration, file: Path, data_dir: Path | None, master: str | None
 ) -> PipelineEnvironment:
     from bridge.cli.queue_manager import data_directory
-
-    _need_spark()
     from bridge.pipeline.flow.environment import environment_of
     from bridge.pipeline.flow.remote_queue_manager import OutOfReach
 
@@ -198,26 +200,17 @@ def _planned(spark: Any, name: str, config: PipelineConfig, environment: Pipelin
     return lambda: plan(spark, name, config, environment)
 
 
-def _need_spark() -> None:
-    try:
-        import bridge.pipeline.flow.plan  # noqa: F401
-    except ImportError as error:
-        raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
-
-
 @contextmanager
-def _spark(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
-    """Yield a session that knows the sources of pipelines."""
-    _need_spark()
+def _spark(master: str | None, settings: dict[str, str], *, short: bool = False) -> Iterator[Any]:
+    """Yield a session that knows the sources of pipelines; a `short` one is soon there, and computes slowly."""
     from bridge.pipeline.errors import SparkMissing
-    from bridge.pipeline.flow.plan import register
     from bridge.pipeline.job import JobFailed, job
 
+    # What goes wrong is told in a line for each, without the stacks of the JVM.
+    own = {"spark.log.level": "FATAL", "spark.sql.shuffle.partitions": "2"}
     try:
-        # What goes wrong is told in a line for each, without the stacks of the JVM.
-        own = {"spark.log.level": "FATAL", "spark.sql.shuffle.partitions": "2"}
-        with job("pipelines", master, own | settings) as spark:
-            register(spark)
+        with job("pipelines", master, own | settings, short=short, meanwhile=lambda: import_module(_PLAN)) as spark:
+            import_module(_PLAN).register(spark)
             yield spark
     except (SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error

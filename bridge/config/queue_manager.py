@@ -21,19 +21,37 @@ MOST_CONNECTIONS = 264
 class ListenerConfig(Section):
     """A TCP listener for MQ applications in other processes. Without a password file whoever reaches it is trusted."""
 
+    # These two stand before `address`, whose check asks for them: pydantic validates in the order of definition.
+    allow_anonymous_remote: Truth = False
+    """Whether it may listen where other machines reach it, though it asks for no password."""
+    password_file: FilePath | None = None
+    """File with lines `user:password`, or `user:$argon2id$...` with its hash: who connects over TCP needs one of them.
+    None: no password is asked for."""
     address: Address = "127.0.0.1"
-    """IP address or host name to listen on."""
+    """IP address or host name to listen on; one that other machines reach needs `password_file`."""
     port: Port = 1414
     """TCP port; 0 takes any free one."""
     channels: list[ChannelName] = Field(default_factory=list)
     """Server-connection channels by which programs in C connect; empty: by any name."""
-    password_file: FilePath | None = None
-    """File with lines `user:password`: who connects over TCP needs one of them. None: no password is asked for."""
 
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
         return without_empty(data, "channels")
+
+    @field_validator("address")
+    @classmethod
+    def _remote(cls, address: str, info: ValidationInfo) -> str:
+        # If one of them is itself wrong it is not in `info.data`: its own error is the one to mend first.
+        if values.is_loopback(address) or not {"allow_anonymous_remote", "password_file"} <= info.data.keys():
+            return address
+        if info.data["password_file"] is None and not info.data["allow_anonymous_remote"]:
+            raise values.refusal(
+                "a loopback address (127.0.0.1, ::1 or localhost), because this listener lets applications in without a"
+                " password (to let other machines in, write 'password_file: ...', or 'allow_anonymous_remote: true', in this"
+                " listener)"
+            )
+        return address
 
 
 class EmbeddedQueueManagerConfig(Section):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
-from bridge.pipeline.session import has_ended, session
+from bridge.pipeline.java import QUICK_JAVA
+from bridge.pipeline.session import abandon, has_ended, session
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 class JobFailed(Exception):
@@ -14,12 +17,28 @@ class JobFailed(Exception):
 
 
 @contextlib.contextmanager
-def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[Any]:
+def job(
+    name: str,
+    master: str | None,
+    settings: Mapping[str, str],
+    *,
+    short: bool = False,
+    meanwhile: Callable[[], object] | None = None,
+) -> Iterator[Any]:
     """Yield a session (`pyspark.sql.SparkSession`) that ends with the job.
+
+    `short`: it computes little, so that what counts is how soon it has begun and ended. `meanwhile` is done while it begins.
 
     Raises SparkMissing where Spark or what it needs is not there, JobFailed for errors of Spark within.
     """
-    spark = session(name, master=master, settings=settings)
+    if short:
+        settings = {**settings, _JAVA_OPTIONS: f"{QUICK_JAVA} {settings.get(_JAVA_OPTIONS, '')}".strip()}
+    try:
+        spark = session(name, master=master, settings=settings, meanwhile=meanwhile)
+    except Exception as error:
+        if (said := _why_not(error)) is None:
+            raise
+        raise JobFailed(f"Spark does not start: {said}") from error
     from pyspark.errors import PySparkException
 
     try:
@@ -28,4 +47,16 @@ def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[
         raise JobFailed(f"Spark cannot do it: {error}") from error
     finally:
         if not has_ended(spark):
-            spark.stop()
+            (abandon if short else type(spark).stop)(spark)
+
+
+def _why_not(error: Exception) -> str | None:
+    """Return what Spark says of a session that cannot be made, without its stacks; None: the error is not of Spark."""
+    try:
+        from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+    except ImportError:
+        return None
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage()).strip().splitlines()[0]
+    return str(error).strip().splitlines()[0] if isinstance(error, PySparkException | Py4JError) else None

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.pipeline.errors import INSTALL, SparkMissing
-from bridge.pipeline.java import find_java
+from bridge.pipeline.java import LAUNCHER_VARIABLE, QUICK_JAVA, find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -64,12 +64,17 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def session(
-    name: str = "mqbridge", *, master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str = "mqbridge",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> SparkSession:
     """Return a Spark session with the data sources of this package; the one that runs already, where there is one.
 
     `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
-    properties, and win over those of this module. Sets JAVA_HOME and what Python workers need in the environment of this
+    properties, and win over those of this module. `meanwhile` is done on a thread while Java starts: imports, whose errors
+    come again where their names are used. Sets JAVA_HOME and what Python workers need in the environment of this
     process, which Spark hands on. Raises SparkMissing when something is not installed.
     """
     for package in _PACKAGES:
@@ -87,6 +92,8 @@ def session(
     # On a cluster an executor starts its own Python: it is to be found by the same path there.
     chosen[f"spark.executorEnv.{PYTHON_VARIABLE}"] = os.environ[PYTHON_VARIABLE]
     conf = SparkConf().setAppName(name).setMaster(master).setAll(list(chosen.items()))
+    if meanwhile is not None:
+        threading.Thread(target=_passing_over_errors, args=(meanwhile,), name="imports", daemon=True).start()
     try:
         with _signals_held():
             _launch(conf)
@@ -96,6 +103,11 @@ def session(
         _kill()
         raise
     return spark
+
+
+def _passing_over_errors(work: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        work()
 
 
 @contextlib.contextmanager
@@ -139,6 +151,20 @@ def _launch(conf: SparkConf) -> None:
         SparkContext._ensure_initialized(gateway=launch(conf, {"start_new_session": True}))
 
 
+def abandon(spark: SparkSession) -> None:
+    """Leave a session to end by itself, which nobody waits for: what it has on disk its JVM removes."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        spark.stop()
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
 def has_ended(spark: SparkSession, wait: float = 0) -> bool:
     """Return whether the JVM of a session is gone, or is within so many seconds: all that is asked of it fails, then."""
     process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
@@ -163,6 +189,7 @@ def _prepare_environment(*, local: bool) -> None:
     os.environ.update(java.environment)
     if "SPARK_HOME" not in os.environ:
         os.environ.setdefault("SPARK_CONF_DIR", str(SPARK_CONFIGURATION))
+    os.environ.setdefault(LAUNCHER_VARIABLE, QUICK_JAVA)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)

@@ -264,7 +264,7 @@ def test_another_configuration_in_words() -> None:
         queue_manager=EmbeddedQueueManagerConfig(
             data_directory=Path("/var/mq"),
             scripts=[Path("/a.mqsc")],
-            listener=ListenerConfig(address="10.0.0.1"),
+            listener=ListenerConfig(address="10.0.0.1", allow_anonymous_remote=True),
             authorities="enforced",
         ),
         channels=[

@@ -45,10 +45,17 @@ VALUES = [
     ("queue_manager: {scripts: [a, 1]}", "1:30: queue_manager.scripts[1]: expected a path, found 1"),
     ("queue_manager: {listener: 1414}", f"1:27: queue_manager.listener: expected {MAPPING}, found 1414"),
     (LISTENER + "port: 65536", "3:11: queue_manager.listener.port: expected an integer from 0 to 65535, found 65536"),
+    (
+        LISTENER + "address: 0.0.0.0",
+        "3:14: queue_manager.listener.address: expected a loopback address (127.0.0.1, ::1 or localhost), because this"
+        " listener lets applications in without a password (to let other machines in, write 'password_file: ...', or"
+        " 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'",
+    ),
     (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),
     (
         LISTENER + "host: x",
-        "3:5: queue_manager.listener.host: expected a known key (address, port, channels or password_file), found 'host'",
+        "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file, address, port or"
+        " channels), found 'host'",
     ),
     ("queue_manager: {c_programs: 1}", "1:29: queue_manager.c_programs: expected true or false, found 1"),
     (

@@ -79,7 +79,7 @@ def test_defaults() -> None:
         "log": {"level": "info", "format": "text"},
     }
     assert ListenerConfig().model_dump() == {
-        "address": "127.0.0.1", "port": 1414, "channels": [], "password_file": None
+        "address": "127.0.0.1", "port": 1414, "channels": [], "password_file": None, "allow_anonymous_remote": False
     }  # fmt: skip
 
 

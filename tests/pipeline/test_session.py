@@ -16,9 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.pipeline.errors import SparkMissing
+from bridge.pipeline.java import QUICK_JAVA
 from bridge.pipeline.registration import ADDED_BY_SPARK, register
 from bridge.pipeline.session import PYTHON_VARIABLE, PYTHON_WORKER, session
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 
 def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:
@@ -101,6 +102,41 @@ def test_programs_import_mqbridge() -> None:
     import bridge.pipeline
 
     assert mqbridge.register is bridge.pipeline.register
+
+
+SHORT = """
+from bridge.pipeline.job import job
+
+for number in range(2):
+    with job("short", "local[1]", {"spark.driver.extraJavaOptions": "-Dmine=1"}, short=True) as spark:
+        options = spark.conf.get("spark.driver.extraJavaOptions")
+        print(spark.sparkContext._gateway.proc.pid, spark.range(number + 1).count(), options)
+"""
+
+
+def test_a_short_job_waits_for_no_end_of_java() -> None:
+    """One after the other, each with a Java of its own, which ends, and says nothing."""
+    done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, check=True)
+    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert [line[1:] for line in lines] == [["1", f"{QUICK_JAVA} -Dmine=1"], ["2", f"{QUICK_JAVA} -Dmine=1"]]
+    assert done.stderr == "" and lines[0][0] != lines[1][0]
+    until(lambda: not any(psutil.pid_exists(int(pid)) for pid, *_ in lines))
+
+
+WRONG = """
+from bridge.pipeline.job import JobFailed, job
+
+try:
+    with job("wrong", "local[1]", {"spark.log.level": "FATAL", "spark.driver.maxResultSize": "much"}, short=True):
+        pass
+except JobFailed as error:
+    print(error)
+"""
+
+
+def test_a_session_that_cannot_be_made_is_told_in_a_line() -> None:
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"Spark does not start: .*\n", done.stdout) and "\tat " not in done.stderr, done
 
 
 BEGUN = """

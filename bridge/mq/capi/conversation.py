@@ -98,9 +98,14 @@ class MqiConversation(Conversation):
         application = reader.raw().decode(errors="replace")
         reader.long()  # process
         # A name that begins with an asterisk is a group of queue managers: any will do.
-        self._connect("" if queue_manager.startswith("*") else queue_manager, application, user, password, channel)
+        if queue_manager.startswith("*"):
+            queue_manager = ""
         name = self._queue_manager.name.encode()[:12].ljust(12)
-        self._answer(Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big")))
+
+        def answer() -> None:
+            self._answer(Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big")))
+
+        self._connect(queue_manager, application, user, password, channel, answer)
 
     def _mqdisc(self, application: Application, reader: Reader) -> None:
         self._disconnect()

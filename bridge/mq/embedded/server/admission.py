@@ -4,25 +4,47 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
+#: How a hash of argon2id begins, as argon2-cffi and the command `argon2 -e` write it.
+HASHED: Final = "$argon2id$"
+#: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
+_MOST_VERIFIED: Final = 1000
+
 
 class Admission:
     """What is asked of who connects over TCP: nothing, unless there are channels or a password file.
 
-    The password file has lines `user:password`; empty ones and those that begin with `#` count for nothing. It is read at
-    each MQCONN, so a change needs no restart.
+    The password file has lines `user:password`, or `user:$argon2id$...`, a hash of it; empty ones and those that begin with
+    `#` count for nothing. It is read at each MQCONN, so a change needs no restart.
     """
 
     def __init__(self, channels: Sequence[str] = (), password_file: Path | None = None) -> None:
         self._channels = channels
         self._password_file = password_file
+        self._key = secrets.token_bytes(32)
+        self._verified: set[bytes] = set()
+        #: for what takes long: one thread, so that whoever tries passwords keeps one core busy and no client waiting
+        self.executor: Final = ThreadPoolExecutor(1, "passwords")
+
+    @property
+    def takes_long(self) -> bool:
+        """Return whether `admit` may have to compute a hash: then it is for `executor`."""
+        if self._password_file is None:
+            return False
+        try:
+            return f":{HASHED}" in self._password_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def admit(self, channel: str | None, user: str, password: bytes) -> str:
         """Return the user for whom a password vouches, or "" where none is asked for.
@@ -40,8 +62,7 @@ class Admission:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong")
         return user
 
-    @staticmethod
-    def _vouches(file: Path, user: str, password: bytes) -> bool:
+    def _vouches(self, file: Path, user: str, password: bytes) -> bool:
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -49,5 +70,28 @@ class Admission:
             return False
         known = {name: right for name, colon, right in (line.partition(":") for line in lines) if colon and name[:1] != "#"}
         # Compared as well where there is no such user: how long that takes tells nothing.
-        right = hmac.compare_digest(known.get(user, "").encode(), password)
-        return right and bool(known.get(user))
+        right = known.get(user) or _any_hash(known)
+        if right.startswith(HASHED):
+            return self._fits(right, password) and bool(known.get(user))
+        return hmac.compare_digest(right.encode(), password) and bool(known.get(user))
+
+    def _fits(self, right: str, password: bytes) -> bool:
+        from argon2 import PasswordHasher
+        from argon2.exceptions import InvalidHashError, VerificationError
+
+        seen = hmac.digest(self._key, right.encode() + b"\0" + password, "sha256")
+        if seen in self._verified:
+            return True
+        try:
+            PasswordHasher().verify(right, password)
+        except (VerificationError, InvalidHashError):
+            return False
+        if len(self._verified) >= _MOST_VERIFIED:
+            self._verified.clear()
+        self._verified.add(seen)
+        return True
+
+
+def _any_hash(known: Mapping[str, str]) -> str:
+    """Return a hash, where there is one, else an empty text."""
+    return next((right for right in known.values() if right.startswith(HASHED)), "")

@@ -194,8 +194,15 @@ class Conversation(asyncio.Protocol, ABC):
     # Verbs -----------------------------------------------------------------------------------------------------------
 
     def _connect(
-        self, queue_manager: str, application: str, user: str = "", password: bytes = b"", channel: str | None = None
+        self,
+        queue_manager: str,
+        application: str,
+        user: str,
+        password: bytes,
+        channel: str | None,
+        then: Callable[[], None],
     ) -> None:
+        """Connect an application, and answer it by `then`: at once, or when its password has been looked at."""
         name = self._queue_manager.name
         if queue_manager not in ("", name):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
@@ -205,8 +212,28 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
         if self._first is not None:
             self._first.cancel()
-        peer = self._peer() or self._server.admission.admit(channel, user, password)
-        self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
+        peer, admission = self._peer(), self._server.admission
+
+        def connected(peer: str) -> None:
+            self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
+            then()
+
+        if peer or not admission.takes_long:
+            connected(peer or admission.admit(channel, user, password))
+            return
+
+        def done(found: asyncio.Future[str]) -> None:
+            if self._transport is None or found.cancelled():
+                return
+            try:
+                with self._queue_manager.lock:
+                    connected(found.result())
+            except MQError as error:
+                self._refuse(error)
+            except Exception as error:
+                self._refuse(unexpected(error))
+
+        self._loop.run_in_executor(admission.executor, admission.admit, channel, user, password).add_done_callback(done)
 
     def _asked(self, user: str, peer: str) -> str:
         """Return the user whose authorities are asked for: the peer, whoever it says that it is.

@@ -101,6 +101,7 @@ class ApplicationServer:
                     await self._gone.wait()
         for connection in list(self.connections):
             connection.abort()
+        self.admission.executor.shutdown(wait=False, cancel_futures=True)
         for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
@@ -160,8 +161,9 @@ class ApplicationProtocol(Conversation):
                 raise MQError(
                     cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
                 )
-            self._connect(verb.queue_manager, verb.application, verb.user, verb.password)
-            self._answer(protocol.Connected(self._queue_manager.name, os.getpid(), bridge.__version__))
+            connected = protocol.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
+            answer = partial(self._answer, connected)
+            self._connect(verb.queue_manager, verb.application, verb.user, verb.password, None, answer)
             return
         application = self._connected()
         match verb:
