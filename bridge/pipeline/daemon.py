@@ -17,8 +17,8 @@ from typing import Final
 
 #: What workers of data sources import, with all that these import.
 _SOURCES: Final = (
-    "bridge.pipeline.flow.mq_source",
-    "bridge.pipeline.flow.mqtt_source",
+    "bridge.pipeline.flow.sources.mq",
+    "bridge.pipeline.flow.sources.mqtt",
     "bridge.pipeline.registration",
 )
 #: Those of tasks, more.

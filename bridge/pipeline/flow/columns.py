@@ -16,7 +16,7 @@ from bridge.config import PipelineDestination, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Placeholder, Template
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.flow.payload import BODY, PAYLOAD
+from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD
 from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL, ROWS
 from bridge.pipeline.flow.table import DATE, HOUR
 from bridge.pipeline.mapping import to_messages, to_publications

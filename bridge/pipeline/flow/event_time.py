@@ -10,10 +10,10 @@ from pyspark.sql.types import TimestampType
 
 from bridge.config import PipelineConfig
 from bridge.config.pipeline import WatermarkConfig
+from bridge.pipeline.flow.bad_rows.payload import PAYLOAD
 from bridge.pipeline.flow.columns import TIMES
 from bridge.pipeline.flow.logical_plan import kind, nodes, parsed
 from bridge.pipeline.flow.mistake import Mistake
-from bridge.pipeline.flow.payload import PAYLOAD
 
 _WATERMARK: Final = "UnresolvedEventTimeWatermark"
 _TIMESTAMP: Final = "timestamp"

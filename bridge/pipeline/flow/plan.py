@@ -17,10 +17,11 @@ from pyspark.sql.types import BinaryType, StringType
 from bridge.archive.schema import arrow_schema
 from bridge.config import PipelineConfig
 from bridge.config.link import LOCAL
-from bridge.pipeline.flow import diverted_rows
+from bridge.pipeline.flow.bad_rows import diverted_rows
+from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
+from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import as_documents, as_text, documents, routed, unknown_columns
-from bridge.pipeline.flow.dead_letters import BadPayloads
 from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
@@ -28,9 +29,6 @@ from bridge.pipeline.flow.judgement import judge
 from bridge.pipeline.flow.log import silence
 from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
-from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
-from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
-from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
 from bridge.pipeline.flow.reach import check_reach
 from bridge.pipeline.flow.sink import (
     MQTT,
@@ -39,7 +37,9 @@ from bridge.pipeline.flow.sink import (
     dead_letter_sink_of,
     routes_of,
 )
-from bridge.pipeline.flow.source_shutdown import STOP
+from bridge.pipeline.flow.sources.mq import PipelineMqSource, mq_source_options
+from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource, mqtt_source_options
+from bridge.pipeline.flow.sources.shutdown import STOP
 from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"

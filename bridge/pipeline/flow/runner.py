@@ -21,7 +21,7 @@ from bridge.pipeline.flow.plan import Plan
 from bridge.pipeline.flow.progress import Batch, batch_of
 from bridge.pipeline.flow.query_failure import QueryFailure, query_failure_of
 from bridge.pipeline.flow.sink import BatchWriter
-from bridge.pipeline.flow.source_shutdown import SourceShutdown
+from bridge.pipeline.flow.sources.shutdown import SourceShutdown
 from bridge.pipeline.session import has_ended
 
 #: Seconds between two looks at a query.

@@ -19,9 +19,9 @@ from pyspark.sql.types import BinaryType, StructType
 from bridge.mq.errors import MQError
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.dead_letters import put_dead_letters
-from bridge.pipeline.flow.payload import REASON
-from bridge.pipeline.flow.refusals import (
+from bridge.pipeline.flow.bad_rows.dead_letters import put_dead_letters
+from bridge.pipeline.flow.bad_rows.payload import REASON
+from bridge.pipeline.flow.bad_rows.refusals import (
     DeadLetterSink,
     RefusedRows,
     file_of,

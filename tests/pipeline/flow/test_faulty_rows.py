@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.errors import MQError
-from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of, load, save
+from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.faulty_rows import data_error, find_faulty_rows
 from bridge.pipeline.flow.query_failure import query_failure_of
 from bridge.pipeline.mq.envelope import record_batch

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.pipeline.flow.payload import casts, declared, is_read, wrong_type
+from bridge.pipeline.flow.bad_rows.payload import casts, declared, is_read, wrong_type
 from bridge.pipeline.schema import MQ_SCHEMA, MQTT_SCHEMA
 from bridge.wire.mq.ccsid import character_set
 from tests.pipeline.flow.conftest import Bench

@@ -24,8 +24,8 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of
-from bridge.pipeline.flow.payload import REASON, has_text
+from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of
+from bridge.pipeline.flow.bad_rows.payload import REASON, has_text
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of as messages_of
