@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from bridge.mq.errors import MQError
 from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.faulty_rows import data_error, find_faulty_rows
 from bridge.pipeline.flow.query_failure import query_failure_of
+from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60))
@@ -129,3 +132,12 @@ def test_keys_of_publications() -> None:
     times = batch.column("received").cast(pa.timestamp("us", tz="Asia/Tokyo"))
     elsewhere = batch.set_column(batch.schema.get_field_index("received"), "received", times)
     assert keys_of(elsewhere) == keys_of(batch)
+
+
+def test_keys_of_messages() -> None:
+    """Applications may use a MsgId again; and time goes by between two browses."""
+    message = MQMD(MsgId=b"M" * 24, Expiry=600)
+    keys = keys_of(record_batch("Q", [(message, b"1"), (message, b"2")]))
+    assert len(set(keys)) == 2
+    later = msgspec.structs.replace(message, Expiry=500, BackoutCount=1)
+    assert keys_of(record_batch("Q", [(later, b"1"), (later, b"2")])) == keys
