@@ -234,18 +234,23 @@ def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], environ
     from bridge.config.collection import Collection
     from bridge.pipeline.flow.mistake import Mistake
     from bridge.pipeline.flow.plan import plan
+    from bridge.pipeline.flow.shared_archives import archive_mistakes
 
     collection = Collection(file)
-    problems = []
+    mistakes: list[tuple[str, Mistake]] = []
+    plans = []
     for name, config in chosen.items():
         try:
-            plan(spark, name, config, environment)
-        except Mistake as mistake:
-            location = ("pipelines", name, *mistake.location)
-            if mistake.position is None:
-                problems.append(collection.problem(location, mistake.expected, mistake.found))
-            else:
-                found = mistake.found or "nothing"
-                problems.append(collection.text_problem(location, mistake.position, mistake.expected, found))
+            plans.append(plan(spark, name, config, environment))
+        except Mistake as error:
+            mistakes.append((name, error))
+    problems = []
+    for name, mistake in (*mistakes, *archive_mistakes(plans)):
+        location = ("pipelines", name, *mistake.location)
+        if mistake.position is None:
+            problems.append(collection.problem(location, mistake.expected, mistake.found))
+        else:
+            found = mistake.found or "nothing"
+            problems.append(collection.text_problem(location, mistake.position, mistake.expected, found))
     if problems:
         raise Failure("\n".join(map(str, collection.in_order(problems))), WRONG_USAGE)

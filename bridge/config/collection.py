@@ -204,7 +204,8 @@ def _link_from(link: Any, directory: Path) -> Any:
 
 
 def _based(section: Mapping[str, Any], keys: list[str], directory: Path) -> dict[str, Any]:
-    paths = {key: section[key] for key in keys if isinstance(section.get(key), str) and section[key]}
+    # What is no path, but a URI, is refused where it is read.
+    paths = {key: one for key in keys if isinstance(one := section.get(key), str) and one and "://" not in one}
     return {**section, **{key: str(directory / path) for key, path in paths.items()}}
 
 

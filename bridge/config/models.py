@@ -17,6 +17,7 @@ from bridge.config.archive import ArchiveConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.pipeline import PipelineConfig, PipelineName
+from bridge.config.pipeline_flows import flow_clashes
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
 from bridge.config.references import Clash, link_clashes, pipeline_clashes, queue_clashes
@@ -233,7 +234,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
             expected = "an address and port where nothing else in this file listens"
             found.append(Clash(("channels", index, "port"), expected, again))
-    return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data)
+    return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data) + flow_clashes(data)
 
 
 def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from bridge.config import values
 from bridge.config.attributes import PersistenceWord
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import Name, TemplateText
-from bridge.config.section import FilePath, ObjectName, Section, Truth, without_empty
+from bridge.config.section import ObjectName, Section, Truth, without_empty
 
 PipelineName = Name
 AVAILABLE_NOW = "availableNow"
@@ -23,6 +24,7 @@ FieldType = Literal[
 ]
 """Types of Spark SQL that a field of a JSON payload may have to be of."""
 
+
 TopicText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/+/telemetry/#")]
 TableName = Annotated[
     str, values.text(r"(?![Ii][Nn][Pp][Uu][Tt]\Z)[A-Za-z_][A-Za-z0-9_]{0,63}", "a name for SQL (not input)")
@@ -32,9 +34,15 @@ FieldPath = Annotated[
 ]
 ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a column")]
 
-OptionName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_]{0,63}", "the name of an option, such as partitions")]
+FormatName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.-]{0,255}", "the name of a format, such as jdbc")]
+OptionText = Annotated[str, values.text(r"[^\x00]*", "text")]
+PathText = Annotated[str, values.text(r"[^\x00]+", "a path or a URI")]
+#: Names of options that Spark redacts, for what they say is for nobody's eyes.
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+OptionName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.]{0,255}", "the name of an option, such as partitions")]
 
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
 #: Keys that say what `payload` is, or look at it.
 _PAYLOAD_READERS = frozenset(("payload", "schema", "select"))
@@ -64,6 +72,19 @@ def _trigger() -> values.Kind:
     return values.Kind(check, schema={"anyOf": [number, text]})
 
 
+def _local_path() -> values.Kind:
+    """Make the kind that accepts a path of this machine, and no URI: pathlib would make a directory `s3a:` of one."""
+    path = values.path()
+
+    def check(value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str) and (scheme := _SCHEME.match(value)):
+            raise values.refusal(f"a path of this machine, because {scheme[0]} is not supported yet")
+        return path.func(value, info)  # type: ignore[call-arg]
+
+    return values.Kind(check, schema={**path.schema, "not": {"pattern": f"^{_SCHEME.pattern}"}})
+
+
+PipelinePath = Annotated[Path, _local_path()]
 #: Options of the sources mq and mqtt that other keys of the file say -> these keys.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("queue", "topic", "subscription"), "from"),
@@ -135,7 +156,7 @@ class PipelineSource(Section):
     """The link to that broker; `local` is the bridge itself, at its first channel."""
     mq: MqFlow | None = None
     """A queue or a topic of the queue manager. What is read from a queue is removed when its batch is done."""
-    archive: FilePath | None = None
+    archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
     options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
     """More options of the source `mq` or `mqtt`, as Spark programs have them: partitions, maxBytesPerTrigger, failOnDataLoss
@@ -166,7 +187,7 @@ class PipelineSource(Section):
 
 
 class PipelineDestination(Section):
-    """Where a pipeline writes each row: one or more of `mq`, `mqtt` and `archive`."""
+    """Where a pipeline writes each row: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark's."""
 
     REFUSED: ClassVar[Mapping[str, str]] = PipelineSource.REFUSED
 
@@ -180,9 +201,21 @@ class PipelineDestination(Section):
     """QoS of publications, where there is no column `qos`."""
     retain: Truth = False
     """Whether they are retained, where there is no column `retain`."""
-    archive: FilePath | None = None
+    archive: PipelinePath | None = None
     """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet (UTC, by the column `received` or `put_time`, else
     the time of the batch): exactly once."""
+
+    format: FormatName | None = None
+    """A format that Spark writes, such as jdbc, parquet, delta or kafka: at least once. (Delta knows a batch that comes
+    again.) Its jars are named by `--packages` or `--jars`."""
+    path: PathText | None = None
+    """Where a format of files writes: a directory, or a URI of Spark's file systems."""
+    options: dict[OptionName, OptionText] = Field(default_factory=dict)
+    """Options of the format, by Spark's names."""
+    secrets: dict[OptionName, PipelinePath] = Field(default_factory=dict)
+    """Options of the format whose values are in files, such as `password`: they are read for each batch."""
+    partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
+    """Columns by which a format of files makes directories."""
 
     @model_validator(mode="before")
     @classmethod
@@ -193,8 +226,16 @@ class PipelineDestination(Section):
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.mqtt is None and self.mq is None and self.archive is None:
-            raise values.refusal("one or more of mq:, mqtt: and archive:")
+        if self.mqtt is None and self.mq is None and self.archive is None and self.format is None:
+            raise values.refusal("one or more of mq:, mqtt:, archive: and format:")
+        for key in ("path", "options", "secrets", "partition_by"):
+            if self.format is None and getattr(self, key):
+                name = "partitionBy" if key == "partition_by" else key
+                raise values.refusal(f"no {name}, which belongs to format:", name)
+        if both := sorted(self.options.keys() & self.secrets.keys()):
+            raise values.refusal("an option once, in options or in secrets", "secrets", both[0])
+        if secret := sorted(name for name in self.options if _SECRET.search(name)):
+            raise values.refusal("no secret in this file (name a file that has it under secrets:)", "options", secret[0])
         for key in ("link", "qos", "retain"):
             if self.mqtt is None and key in self.model_fields_set:
                 raise values.refusal(f"no {key}, which belongs to mqtt:", key)
@@ -209,7 +250,7 @@ class DeadLetterConfig(Section):
 
     queue: ObjectName | None = None
     """A queue: the message as it came (or as it was to be put), behind an MQDLH with the reason."""
-    archive: FilePath | None = None
+    archive: PipelinePath | None = None
     """A directory of Parquet files: the columns as they came (or were to be written), and `reason` in words."""
 
     @model_validator(mode="after")
@@ -217,6 +258,16 @@ class DeadLetterConfig(Section):
         if self.queue is not None and self.archive is not None:
             raise values.refusal("one of queue: and archive:")
         return self
+
+
+class WatermarkConfig(Section):
+    """Event time: the column that has it, and how late a row may come."""
+
+    column: ColumnName
+    """A column of `input` of the type timestamp, or a field of the payload that `schema` declares as one, which is a column
+    of `input` then."""
+    delay: Annotated[float, values.duration(0)]
+    """How late a row may come and still count in its window."""
 
 
 class ChangesConfig(Section):
@@ -259,11 +310,15 @@ class PipelineConfig(Section):
     `schema` is there, and `select` does not read the column, nobody looks whether it is JSON: `bytes` is the default.)"""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
     """Fields of JSON payloads and their types. What has another type is a dead letter, as is what `::` cannot cast."""
-    tables: dict[TableName, FilePath] = Field(default_factory=dict)
+    tables: dict[TableName, PipelinePath] = Field(default_factory=dict)
     """Reference tables by the name that `select` has for them: files or directories .csv, .json (an object to a line) or
     .parquet. They are read when the pipeline starts."""
-    watermark: Annotated[float, values.duration(0)] = 10.0
-    """How late a message may come by `received` or `put_time` and still count in its window."""
+    watermark: Annotated[
+        Annotated[float, values.duration(0), Tag("one")] | Annotated[WatermarkConfig, Tag("each")],
+        Discriminator(lambda data: "each" if isinstance(data, Mapping | WatermarkConfig) else "one"),
+    ] = 10.0
+    """How late a message may come by `received` or `put_time` and still count in its window; or by the column that
+    `{column: ..., delay: ...}` names. A WATERMARK clause of `select` takes its place."""
     select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] = ALL_OF_INPUT
     """What is made of it: a SELECT of Spark SQL over the table `input`. Only with `mapping` it has this default."""
     changes: ChangesConfig | None = None
@@ -280,7 +335,7 @@ class PipelineConfig(Section):
     """How often a batch begins; `availableNow`: it ends when all that is there is done."""
     batch: Annotated[int, values.integer(1, 1_000_000)] = 10_000
     """Messages of a batch at most; an archive is read file by file."""
-    checkpoint: FilePath | None = None
+    checkpoint: PipelinePath | None = None
     """Directory of its own, which keeps how far it is; None: pipelines/NAME in the data directory of the embedded queue
     manager."""
 

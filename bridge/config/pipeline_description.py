@@ -71,6 +71,8 @@ def _destinations(to: PipelineDestination) -> Iterator[str]:
         yield f"MQTT {to.mqtt}{_at(to.link)}"
     if to.archive is not None:
         yield f"archive {to.archive}"
+    if to.format is not None:
+        yield f"{to.format}{f' {to.path}' if to.path else ''} (at least once)"
 
 
 def _at(link: str) -> str:

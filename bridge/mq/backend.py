@@ -83,7 +83,7 @@ class UnitOfWork:
 
 
 def unreadable(msg_id: bytes, why: str) -> MQError:
-    """Return the error that ends the start: a message on the queue of records is none of the bridge's, or a newer one's."""
+    """Return the error that ends the start: a record cannot be read, or (on IBM MQ) its queue has somebody else's message."""
     return MQError(
         cmqc.MQRC_FORMAT_ERROR,
         f"{STATE_QUEUE} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "

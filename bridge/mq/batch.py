@@ -8,6 +8,7 @@ work was backed out, or the outcome of a verb is unknown.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -35,10 +36,20 @@ AT_ONCE: Final = (cmqc.MQRC_BACKED_OUT, cmqc.MQRC_CALL_INTERRUPTED)
 Put: TypeAlias = tuple[int, AnyMessage, int]
 
 
+#: A message by its MsgId and fingerprint; a blank fingerprint is that of any message.
+Named: TypeAlias = tuple[bytes, bytes]
+
+
+class OtherMessage(Exception):
+    """A message was got whose MsgId is that of another one, which is meant: its unit of work is to be backed out."""
+
+
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message that is on a queue."""
 
     msg_id: bytes
+    #: what the queue manager says of it beside its MsgId, which applications may use again
+    fingerprint: bytes
     #: it has an Expiry: that it is gone later need not mean that somebody got it
     expires: bool
     #: bytes of message data, without properties
@@ -60,8 +71,8 @@ class BatchConnection(Protocol):
     def look_many(self, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
         """Look at messages as the function `look_many` does."""
 
-    def take_each(self, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
-        """Take messages by MsgId as the function `take_each` does."""
+    def take_each(self, handle: int, options: GetOptions, wanted: Sequence[Named]) -> list[bool]:
+        """Take messages as the function `take_each` does."""
 
     def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
         """Put messages as the function `put_many` does."""
@@ -103,14 +114,35 @@ def look_many(connection: Connection, handle: int, options: GetOptions, messages
     return looked_many(connection.get, handle, glance(options), messages)
 
 
-def take_each(connection: Connection, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
-    """Take messages as `get_each` does, but without their data, and return for each whether it was there.
+def take_each(connection: Connection, handle: int, options: GetOptions, wanted: Sequence[Named]) -> list[bool]:
+    """Take messages by MsgId and fingerprint, without their data, and return for each whether it was there.
 
-    As with `look_many`, the options of `GLANCE` and MaxLength 0 need not be given.
+    It ends early as `get_each` does. As with `look_many`, the options of `GLANCE` and MaxLength 0 need not be given. Raises
+    MQError as the first MQGET does, and OtherMessage where a message of the same MsgId came first, which is got now too.
     """
     if isinstance(connection, BatchConnection):
-        return connection.take_each(handle, options, msg_ids)
-    return took_each(connection.get, handle, glance(options), msg_ids)
+        return connection.take_each(handle, options, wanted)
+    return took_each(connection.get, handle, glance(options), wanted)
+
+
+def fingerprint_by(connection: Connection) -> Callable[[Got], bytes]:
+    """Return the function that makes the fingerprints of `look_many` of what a connection gets."""
+    return token if isinstance(connection, BatchConnection) else digest
+
+
+def token(got: Got) -> bytes:
+    """Return the fingerprint where MsgTokens outlive restarts of the queue manager: with the embedded one."""
+    return got.MsgToken[8:]
+
+
+def digest(got: Got) -> bytes:
+    """Return the fingerprint of a message where its MsgToken may change: of fields that no MQGET alters."""
+    md = got.md
+    fields = (
+        md.CorrelId, md.GroupId, md.MsgSeqNumber, md.Offset, md.MsgType, md.Feedback, md.Report, md.Priority, md.Persistence,
+        md.PutDate, md.PutTime, md.PutApplType, md.PutApplName, md.UserIdentifier, md.ReplyToQ,
+    )  # fmt: skip
+    return hashlib.blake2b(repr(fields).encode(), digest_size=8).digest()
 
 
 def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
@@ -169,17 +201,30 @@ def got_each(
     return found
 
 
-def looked_many(get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, messages: int) -> list[Seen]:
+def looked_many(
+    get: Callable[[int, GetOptions], Got],
+    handle: int,
+    options: GetOptions,
+    messages: int,
+    fingerprint: Callable[[Got], bytes] = digest,
+) -> list[Seen]:
     """Do as `look_many` does, by the MQGET that is given, with the options of a glance."""
     found = got_many(get, handle, options, messages, 1)
-    return [Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength) for got in found]
+    return [
+        Seen(got.md.MsgId, fingerprint(got), got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength) for got in found
+    ]
 
 
 def took_each(
-    get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, msg_ids: Iterable[bytes]
+    get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, wanted: Iterable[Named]
 ) -> list[bool]:
     """Do as `take_each` does, by the MQGET that is given, with the options of a glance."""
-    return [got is not None for got in got_each(get, handle, options, msg_ids, 1)]
+    named = list(wanted)
+    found = got_each(get, handle, options, [msg_id for msg_id, _ in named], 1)
+    for got, (msg_id, fingerprint) in zip(found, named, strict=False):
+        if got is not None and fingerprint and digest(got) != fingerprint:
+            raise OtherMessage(f"MsgId {msg_id.hex().upper()}")
+    return [got is not None for got in found]
 
 
 def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -> list[MQMD]:

@@ -86,7 +86,8 @@ class LinkSessions:
         found: dict[str, LinkSession] = {}
         try:
             for got in queue.browse():
-                with contextlib.suppress(msgspec.DecodeError):
+                # Other records are on the queue too, and what applications may have put there, however deep it nests.
+                with contextlib.suppress(msgspec.DecodeError, RecursionError):
                     session = msgspec.msgpack.decode(got.data[1:], type=LinkSession)
                     found[session.mapping] = session
         finally:

@@ -177,11 +177,8 @@ class ServerProtocol:
         self.ended = False
         #: behind the last `events` there is another turn for this client
         self.more = False
-        self._decoder = Decoder(
-            max_packet_size=max_packet_size,
-            byte_order=byte_order,
-            control_packets=PACKETS_AT_A_TURN // FILTER_PACKETS,
-        )
+        controls = PACKETS_AT_A_TURN // FILTER_PACKETS
+        self._decoder = Decoder(max_packet_size=max_packet_size, byte_order=byte_order, control_packets=controls)
         #: bytes that are not decoded, and packets that belong to later turns
         self._data = b""
         self._packets: list[Packet] = []
@@ -206,12 +203,8 @@ class ServerProtocol:
             self._data = self._data + data if self._data else data
             return [] if self.more else self.events()
         packets = self._decode(data)
-        if (
-            0 < len(packets) <= PACKETS_AT_A_TURN
-            and not self._data
-            and self._decoder.error is None
-            and _MESSAGES.issuperset(map(type, packets))
-        ):
+        whole = 0 < len(packets) <= PACKETS_AT_A_TURN and not self._data and self._decoder.error is None
+        if whole and _MESSAGES.issuperset(map(type, packets)):
             self._heard = now
             self._partial = 0
             return [Messages(packets)]  # type: ignore[arg-type]

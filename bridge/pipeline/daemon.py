@@ -17,9 +17,8 @@ from typing import Final
 
 #: What workers of data sources import, with all that these import.
 _SOURCES: Final = (
-    "bridge.pipeline.flow.sink",
-    "bridge.pipeline.flow.mq_source",
-    "bridge.pipeline.flow.mqtt_source",
+    "bridge.pipeline.flow.sources.mq",
+    "bridge.pipeline.flow.sources.mqtt",
     "bridge.pipeline.registration",
 )
 #: Those of tasks, more.
@@ -28,6 +27,7 @@ _TASKS: Final = (
     "pyspark.sql.worker.plan_data_source_read",
     "pandas",
     "pyarrow.compute",
+    "bridge.pipeline.flow.sink",
     "bridge.pipeline.mapping",
 )
 #: What Spark has its daemon fork, by the module that it names: workers of tasks, and one that looks for packages only.

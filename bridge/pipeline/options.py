@@ -19,6 +19,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,15}) *(B|KB|KiB|MB|MiB|GB|GiB|)", re.IGNORE
 _UNITS: Final = {
     "": 1, "b": 1, "kb": 1000, "kib": 1024, "mb": 1000**2, "mib": 1024**2, "gb": 1000**3, "gib": 1024**3
 }  # fmt: skip
+_DURATION: Final = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h)")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 _CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
 
 
@@ -93,6 +95,16 @@ class Options:
         if found is None or not int(found[1]):
             raise self.wrong(name, "a size (an integer of bytes, or a number with B, KB, KiB, MB, MiB, GB or GiB)")
         return int(found[1]) * _UNITS[found[2].lower()]
+
+    def duration(self, name: str, default: float) -> float:
+        """Return the value of an option that is a duration, in seconds: `500 ms`, `30s`, `15m`, `1h`."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        found = _DURATION.fullmatch(value.strip())
+        if found is None:
+            raise self.wrong(name, "a duration (a whole number with ms, s, m, min or h)")
+        return int(found[1]) * _SECONDS[found[2]]
 
     def truth(self, name: str, default: bool) -> bool:
         """Return the value of an option that is true or false."""

@@ -78,6 +78,11 @@ MQ_COLUMNS: Final = (
     Column("mqdlh", MQDLH_TYPE, "dead-letter header, where there is one"),
     Column("headers", pa.binary(), "bytes of all headers; headers and body together are the message data"),
     Column("body", pa.binary(), "bytes behind the headers"),
+    Column(
+        "text",
+        pa.string(),
+        "body of the Format MQSTR as text, from its CCSID; null for any other Format, and for bytes that are no text in it",
+    ),
     Column("format", pa.string(), "Format of the body, as the last header (or the MQMD) says it"),
     Column("ccsid", pa.int32(), "CodedCharSetId of the body"),
     Column("encoding", pa.int32(), "Encoding of the body"),

@@ -22,6 +22,7 @@ EMBEDDED_ONLY: dict[str, str] = {
     "test_a_client_that_publishes_without_reading_its_acknowledgements": "a channel stops reading, whatever is behind it; "
     "what fills the system's buffers before are some 100,000 publications",
     "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
+    "test_a_message_among_the_records_of_sessions_ends_no_start": "on IBM MQ it does, for MQXR has a queue of that name too",
     **dict.fromkeys(
         (
             "test_the_header_of_an_example_says_what_happens",

@@ -345,6 +345,25 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
     assert bridge.run_mq("display", "SUB(READER)").returncode == 1
 
 
+def test_a_message_among_the_records_of_sessions_ends_no_start(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """It goes to the dead-letter queue, once, also where the bridge is killed on the way."""
+    bridge, queue = new_bridge().start(), "SYSTEM.MQTT.PERSISTENT.STATE"
+    with RawClient(bridge.port, "keeper", clean=False) as keeper:
+        keeper.connect()
+        keeper.subscribe(("news", 1))
+    (put,) = bridge.mq_json("put", queue, "hello")
+    for _ in range(2):
+        bridge.kill()
+        bridge.start()
+    bridge.restart()
+    (letter,) = bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
+    said = [letter["md"]["MsgId"], letter["dlh"]["ReasonName"], letter["dlh"]["DestQName"], letter["body"]]
+    assert said == [put["MsgId"], "MQRC_FORMAT_ERROR", queue, "hello"]
+    assert "hello" not in [one["body"] for one in bridge.messages(queue)]
+    with RawClient(bridge.port, "keeper", clean=False) as keeper:
+        assert keeper.connect().session_present
+
+
 def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> None:
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe((f"{unique}/+", 1))

@@ -51,7 +51,18 @@ MISTAKES = [
     ("from: {queue: Q}, select: S, to: {mq: {}}", "mq: {queue: ...}"),
     ("from: {mq: {queue: Q, topic: t}}, select: S, to: {mq: {}}", "exactly one of queue: and topic:"),
     ("from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}", "no link, which belongs to mqtt:"),
-    ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt: and archive:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt:, archive: and format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {archive: a, path: p}", "to.path: expected no path, which belongs to format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}", "no partitionBy, which belongs to format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}", "the name of a format, such as jdbc"),
+    (
+        "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {url: u, password: p}}",
+        "to.options.password: expected no secret in this file (name a file that has it under secrets:)",
+    ),
+    (
+        "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {user: u}, secrets: {user: f}}",
+        "to.secrets.user: expected an option once, in options or in secrets",
+    ),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
@@ -69,6 +80,18 @@ MISTAKES = [
     (f"{REST}, schema: {{a: int}}, payload: text", "no schema, because payload is not json"),
     (f"{REST}, changes: {{key: []}}", "at least one column"),
     (f"{REST}, changes: {{key: [a], deadband: -1}}", "a number of at least 0"),
+    ("from: {archive: s3a://b/x}, select: S, to: {mq: {}}", "from.archive: expected a path of this machine, because s3a://"),
+    (f"{REST}, tables: {{t: hdfs://n/t.csv}}", "tables.t: expected a path of this machine, because hdfs:// is not"),
+    (f"{REST}, dead_letters: {{archive: file:///x}}", "dead_letters.archive: expected a path of this machine"),
+    (f"{REST}, checkpoint: gs://x/y", "checkpoint: expected a path of this machine"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: Q}}", "to.mq.queue: expected another queue than the one that it"),
+    (f"{REST}, dead_letters: {{queue: Q}}", "dead_letters.queue: expected another queue than the one that it reads"),
+    ("from: {mq: {topic: t}}, select: S, to: {mq: {topic: t}}", "to.mq.topic: expected another topic than the one that it"),
+    ("from: {archive: a}, select: S, to: {archive: a}", "to.archive: expected another directory than the one that it reads"),
+    (f"{REST}, watermark: {{column: ts}}", "watermark.delay: expected this key, which has no default"),
+    (f"{REST}, watermark: {{column: ts, delay: soon}}", "watermark.delay: expected a duration"),
+    (f"{REST}, watermark: {{ts: 10 s}}", "watermark.ts: expected a known key (column or delay)"),
+    (f"{REST}, watermark: late", "watermark: expected a duration"),
     (f"{REST}, dead_letters: {{queue: Q, archive: a}}", "one of queue: and archive:"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
     ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
@@ -171,6 +194,16 @@ pipelines:
     assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in said
 
 
+def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
+    two = f"{{{REST}}}"
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two}"))
+    (said,) = str(raised.value).splitlines()
+    assert "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in said
+    assert said.endswith("found 'Q' again, which pipeline a reads")
+    load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
+
+
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
 MAPPINGS = [
     ("from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a"),
@@ -235,6 +268,12 @@ def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) 
     paths = found["one"].source.archive, found["one"].destination.archive, found["one"].tables["t"], found["one"].checkpoint
     assert paths == tuple(tmp_path / "flows" / name for name in ("in", "out", "t.csv", "c"))
     assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
+
+
+def test_a_scheme_is_refused_in_files_of_their_own_too(tmp_path: Path) -> None:
+    written(tmp_path, "pipelines: {one: {from: {archive: in}, select: S, to: {archive: 's3a://b/x'}}}", "one.yaml")
+    with pytest.raises(ConfigurationError, match=r"one\.yaml:1:\d+: pipelines\.one\.to\.archive: expected a path of"):
+        load(written(tmp_path, "pipelines: [one.yaml]"))
 
 
 def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:

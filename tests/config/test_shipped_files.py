@@ -136,11 +136,14 @@ def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Pat
     assert to_mqtt == ToMqttMapping.model_validate({"from": to_mqtt.source, "to": to_mqtt.destination})
 
 
-def test_the_mappings_of_the_readme_are_right(tmp_path: Path) -> None:
+def test_the_mappings_and_pipelines_of_the_readme_are_right(tmp_path: Path) -> None:
     blocks = re.findall(r"^```yaml\n(.*?)^```", (DEPLOY.parent / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     file = tmp_path / "bridge.yaml"
-    file.write_text(next(block for block in blocks if block.startswith("links:")), encoding="utf-8")
+    links = [block for block in blocks if block.startswith("links:")]
+    file.write_text(next(block for block in links if "\nmappings:" in block), encoding="utf-8")
     assert {type(one) for one in load(file).mappings.values()} == {ToMqMapping, ToMqttMapping}
+    file.write_text(next(block for block in links if "\npipelines:" in block), encoding="utf-8")
+    assert load(file).pipelines["averages"].source.link == "plant"
 
 
 def compose() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from bridge.pipeline.session import session
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.conftest import served
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, until
 from tests.support.spark import SETTINGS
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -74,6 +75,13 @@ class Queues:
         self.connection.commit()
         self.connection.close(handle)
 
+    def put_all_context(self, queue: str, *bodies: bytes, **md: Any) -> None:
+        """Messages whose context fields are the caller's too."""
+        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT)
+        for body in bodies:
+            self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SET_ALL_CONTEXT)
+        self.connection.close(handle)
+
     def publish(self, topic: str, body: bytes, **md: Any) -> None:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
         self.connection.put1(od, Message(MQMD(**md), body))
@@ -82,9 +90,20 @@ class Queues:
         """What is published to a topic goes to an open queue, while it is open."""
         return self.connection.subscribe(MQSD(ObjectString=topic), handle)[0]
 
+    def open(self, queue: str, options: int) -> int:
+        """MQOPEN, as soon as the process that had the lease of the queue has ended: Spark does not wait for its workers."""
+        before = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.connection.open(MQOD(ObjectName=queue), options)
+            except MQError as error:
+                if error.reason != cmqc.MQRC_OBJECT_IN_USE or time.monotonic() > before:
+                    raise
+            time.sleep(0.01)
+
     def take(self, queue: str) -> list[Got]:
         """Get all that is on a queue, properties as MQRFH2."""
-        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+        handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
         found = []
         try:
             while True:
@@ -94,6 +113,13 @@ class Queues:
         finally:
             self.connection.close(handle)
         return found
+
+    def remove(self, queue: str, msg_ids: Sequence[bytes]) -> None:
+        """Get the messages of some MsgIds."""
+        handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
+        for msg_id in msg_ids:
+            self.connection.get(handle, GetOptions(MsgId=msg_id, MatchOptions=cmqc.MQMO_MATCH_MSG_ID))
+        self.connection.close(handle)
 
     def bodies(self, queue: str) -> list[bytes]:
         """Get all that is on a queue, the data of the messages."""

@@ -118,7 +118,7 @@ def is_read(request: list[Any]) -> bool:
     """MQGET of an executor: a browse of a message, all of it."""
     options = request[1]
     browse = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-    return bool(options.get("Options", 0) & browse) and "MaxLength" not in options
+    return bool(options.get("Options", 0) & browse) and not options.keys() & {"MaxLength", "CorrelId"}
 
 
 def is_removal(request: list[Any]) -> bool:

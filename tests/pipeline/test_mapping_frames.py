@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from bridge import pipeline
 from bridge.config import ConfigurationError, ToMqMapping
 from bridge.pipeline import to_messages, to_publications
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.flow.sink import MQ, ROUTES, PipelineSink
+from bridge.pipeline.flow.sink import MQ, BatchWriter, routes_of
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_chain, decode_rfh2
 
@@ -106,10 +105,10 @@ def test_all_that_a_mapping_makes_is_streamed(
     messages = to_messages(stream, "plain", config=config)
     options = queues.options | {"refused": refused}
     if sink:
-        spark.dataSource.register(PipelineSink)
         messages = messages.select(f.struct("*").alias(MQ))
-        options = {ROUTES: json.dumps({MQ: options})}
-    writer = messages.writeStream.format(PipelineSink.name() if sink else "mq").options(**options)
+        writer = messages.writeStream.foreachBatch(BatchWriter(routes_of({MQ: options}, messages.schema)))
+    else:
+        writer = messages.writeStream.format("mq").options(**options)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
     check_written(queues, refused)
@@ -126,7 +125,7 @@ def test_programs_register_the_data_sources(by_hand: bool, spark: SparkSession, 
         mqbridge.register(spark)
     assert spark.read.format("mq").options(**queues.options, queue=queue).load().count() == 1
     with pytest.raises(PySparkException, match="is read in streams"):
-        spark.read.format("mqtt").options(host="127.0.0.1", topic="a").load().collect()
+        spark.read.format("mqtt").options(host="127.0.0.1", topic="a", spool="spool").load().collect()
 
 
 def test_programs_import_all_from_mqbridge() -> None:

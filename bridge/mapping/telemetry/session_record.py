@@ -6,8 +6,9 @@ half belongs to publications of the client, the sending half to messages for it:
 belongs to.
 
 Version 1 had no `side`, no `version` and no `sequence`: the embedded queue manager kept the bare JSON; on IBM MQ it stood in
-a MessagePack array of side, client identifier, sequence and JSON. Both are read still. What is none of these, or newer, is
-refused in words: MQXR keeps something else on a queue of that name.
+a MessagePack array of side, client identifier, sequence and JSON. Both are read still. A record that is neither, or newer,
+ends the start in words. So does, on IBM MQ, a message of somebody else: MQXR keeps other things on a queue of that name. What
+an application puts on that of the embedded queue manager goes to the dead-letter queue.
 """
 
 from __future__ import annotations

@@ -73,8 +73,9 @@ def dead_letter(
     """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible."""
     name = str(queue_manager.attributes["DEADQ"])
     queue = queue_manager.queues.get(name)
-    if queue is None:
-        log.error("a message for %s cannot be dead-lettered: DEADQ(%s) is no local queue", queue_name, name)
+    if queue is None or queue is stored.queue:
+        why = "is no local queue" if queue is None else "is where it lies"
+        log.error("a message for %s cannot be dead-lettered: DEADQ(%s) %s", queue_name, name, why)
         return False
     msg_id = queue_manager.appearance.msg_id(stored)
     client_id, stored.client_id = stored.client_id, ""

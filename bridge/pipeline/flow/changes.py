@@ -32,12 +32,18 @@ class Changes:
         kept = []
         for index, values in enumerate(zip(*(rows[name] for name in self._of), strict=True)):
             now = [_plain(value) for value in values]
-            if last is None or any(self._differ(one, other) for one, other in zip(now, last, strict=True)):
+            if last is None or self._any_differs(now, last):
                 kept.append(index)
                 last = now
         if kept:
             state.update((json.dumps(last),))
             yield rows.iloc[kept]
+
+    def _any_differs(self, now: list[Any], last: list[Any]) -> bool:
+        # A source may have more columns than when the last row was reported.
+        if len(now) != len(last):
+            return True
+        return any(self._differ(one, other) for one, other in zip(now, last, strict=True))
 
     def _differ(self, one: Any, other: Any) -> bool:
         if isinstance(one, int | float) and isinstance(other, int | float):

@@ -16,8 +16,8 @@ from bridge.config import PipelineDestination, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Placeholder, Template
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.flow.payload import BODY, PAYLOAD
-from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL
+from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD
+from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL, ROWS
 from bridge.pipeline.flow.table import DATE, HOUR
 from bridge.pipeline.mapping import to_messages, to_publications
 from bridge.pipeline.mapping.publication_rows import TAKEN as OF_PUBLICATIONS
@@ -86,6 +86,8 @@ def routed(frame: DataFrame, to: PipelineDestination | None) -> DataFrame:
         structs.append(f.struct(*_publication(frame, to)).alias(MQTT))
     if to.archive is not None:
         structs.append(f.struct(*_row(frame)).alias(ARCHIVE))
+    if to.format is not None:
+        structs.append(f.struct(*_texts(frame, frame.columns)).alias(ROWS))
     return frame.select(*structs)
 
 
@@ -174,9 +176,13 @@ def _row(frame: DataFrame) -> list[Column]:
     # The time of the batch stays the same when it is run again.
     when = f.coalesce(*times, f.current_timestamp())
     path = [f.date_format(when, "yyyy-MM-dd").alias(DATE), f.date_format(when, "HH").alias(HOUR)]
+    return [*_texts(frame, [name for name in frame.columns if name not in (DATE, HOUR)]), *path]
+
+
+def _texts(frame: DataFrame, names: list[str]) -> list[Column]:
+    """Return columns, documents as text."""
     texts = documents(frame)
-    columns = [name for name in frame.columns if name not in (DATE, HOUR)]
-    return [*((f.to_json(_quoted(one)).alias(one) if one in texts else f.col(_quoted(one))) for one in columns), *path]
+    return [f.to_json(_quoted(one)).alias(one) if one in texts else f.col(_quoted(one)) for one in names]
 
 
 def _body(frame: DataFrame) -> Column | None:

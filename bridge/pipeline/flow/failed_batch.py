@@ -11,15 +11,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.config import PipelineConfig
+from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
+from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
+from bridge.pipeline.flow.bad_rows.payload import REASON
 from bridge.pipeline.flow.columns import routed
-from bridge.pipeline.flow.dead_letters import BadPayloads
-from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.faulty_rows import find_faulty_rows, last_batch, try_rows
-from bridge.pipeline.flow.mq_source import PipelineMqSource
-from bridge.pipeline.flow.mqtt_source import PipelineMqttSource
-from bridge.pipeline.flow.payload import REASON
 from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, source_options, table_of
+from bridge.pipeline.flow.sources.mq import PipelineMqSource
+from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
 
 _SOURCES: Final = {

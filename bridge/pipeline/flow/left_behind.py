@@ -12,7 +12,7 @@ from pathlib import Path
 from bridge.config import PipelineConfig
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.environment import PipelineEnvironment
-from bridge.pipeline.flow.mqtt_source import mqtt_source_options
+from bridge.pipeline.flow.sources.mqtt import mqtt_source_options
 from bridge.pipeline.mqtt.spool import SessionAtBroker
 from bridge.pipeline.mqtt.spool_contents import SpoolContents, spools_below
 

@@ -20,15 +20,17 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 #: What py4j hands on: which call it was, and then what Java says.
-_JAVA: Final = re.compile(r"^: (?:[\w.]+: )?(.*)", re.MULTILINE)
+_JAVA: Final = re.compile(r"\AAn error occurred while calling .*\n: (?:[\w.]+: )?(.*)")
 #: How Python names its errors in front of what they say.
 _PYTHON: Final = re.compile(r"^(?:\w+\.)+\w+: ")
 #: How Spark says that a query ended, in front of why.
-_ENDED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ")
+_ENDED: Final = re.compile(r"^\[STREAM_FAILED\] Query .*?\[[^]]*\] terminated with exception: ")
 
 #: What it says of a task in front of Java's error, whose stack begins on the next line.
 _TASK: Final = re.compile(r".*most recent failure: Lost task [^:]*: ", re.DOTALL)
 _STACK: Final = "\n\tat "
+#: What Spark puts behind a sentence: the SQL, the state and plan of the query, the plan of what it could not analyse.
+_BEHIND: Final = re.compile(r"\s*(?:\n== SQL|=== Streaming Query ===|Driver stacktrace:|;\n|\n[: ]*[+:]- )")
 
 Location = tuple[str | int, ...]
 
@@ -52,7 +54,7 @@ def mistakes_at(location: Location, expected: str, text: str | None = None) -> I
     except PySparkException as error:
         sentence = sentence_of(error)
         position = None if text is None else position_of(error, text)
-        found = None if position is None or text is None else repr(_word(text, position))
+        found = None if position is None or text is None else repr(word(text, position))
         raise Mistake(location, f"{expected} without this mistake: {sentence}", found, position) from error
     except ColumnMissing as error:
         names = ", ".join(error.columns)
@@ -75,10 +77,9 @@ def sentence_of(error: BaseException) -> str:
         text = said[1]
     else:
         text = _TASK.sub("", text.partition(_STACK)[0])
-    text = _ENDED.sub("", text)
+    text = _BEHIND.split(_ENDED.sub("", text), maxsplit=1)[0]
     first = _STATE.sub("", _CLASS.sub("", text)) or text
-    lines = first.split("\n== SQL ==")[0].split(";\n")[0]
-    return " ".join(lines.split()).rstrip(".")
+    return " ".join(first.split()).rstrip(".")
 
 
 def position_of(error: PySparkException, text: str) -> int | None:
@@ -94,7 +95,7 @@ def position_of(error: PySparkException, text: str) -> int | None:
     return min(before + int(found[2]), len(text))
 
 
-def _word(text: str, position: int) -> str:
-    """Return what stands at a character: a word, or the end."""
-    found = re.compile(r"\w+|\S").match(text, position)
+def word(text: str, position: int) -> str:
+    """Return what stands at a character: a word, a hint, or the end."""
+    found = re.compile(r"\w+|/\*\+.*?\*/|\S", re.DOTALL).match(text, position)
     return found[0] if found else "the end"

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, StringType
 
 from bridge.archive.schema import arrow_schema
-from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
+from bridge.config import PipelineConfig
 from bridge.config.link import LOCAL
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.template import Template
-from bridge.pipeline.flow import diverted_rows
+from bridge.pipeline.flow.bad_rows import diverted_rows
+from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
+from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
 from bridge.pipeline.flow.changes import only_changes
-from bridge.pipeline.flow.columns import TIMES, as_documents, as_text, documents, mapped, routed, unknown_columns
-from bridge.pipeline.flow.dead_letters import BadPayloads
+from bridge.pipeline.flow.columns import as_documents, as_text, documents, routed, unknown_columns
+from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
 from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.event_time import with_watermark
+from bridge.pipeline.flow.judgement import judge
+from bridge.pipeline.flow.log import silence
+from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
-from bridge.pipeline.flow.mq_source import PipelineMqSource, mq_source_options
-from bridge.pipeline.flow.mqtt_source import PipelineMqttSource, mqtt_source_options
-from bridge.pipeline.flow.payload import BODY, PAYLOAD, REASON, casts, declared, is_read, text_of, wrong_type
-from bridge.pipeline.flow.reach import check_reach, directory_of_tasks
-from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, PipelineSink, dead_letter_sink_of, routes_of
-from bridge.pipeline.flow.source_shutdown import STOP
+from bridge.pipeline.flow.reach import check_reach
+from bridge.pipeline.flow.sink import (
+    MQTT,
+    FormatRoute,
+    Route,
+    dead_letter_sink_of,
+    routes_of,
+)
+from bridge.pipeline.flow.sources.mq import PipelineMqSource, mq_source_options
+from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource, mqtt_source_options
+from bridge.pipeline.flow.sources.shutdown import STOP
 from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"
@@ -55,17 +62,14 @@ class Plan(msgspec.Struct, frozen=True):
     #: where it keeps how far it is
     directory: Path
     frame: DataFrame
-    #: destinations, as the sink takes them
-    routes: dict[str, dict[str, str]]
+    #: destinations, in the order in which they are written to
+    routes: Sequence[Route | FormatRoute]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the sources and the sink of pipelines known to a session.
-
-    What Spark logs of each error of a query, with its plan and stack, is not logged: pipelines tell it in words.
-    """
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    make_known(spark, PipelineMqSource, PipelineMqttSource, PipelineSink)
+    """Make the sources of pipelines known to a session, and have it print nothing of errors."""
+    silence(spark)
+    make_known(spark, PipelineMqSource, PipelineMqttSource)
 
 
 def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Plan:
@@ -78,27 +82,32 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 table_of(spark, path).createOrReplaceTempView(table)
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
-            spark._jsparkSession.sessionState().sqlParser().parseQuery(config.select)
+            parsed(spark, config.select)
         raw = _source(spark, name, config, environment, directory)
         config = _with_payload(spark, raw, config)
         checked = _checked(spark, raw, name, config, environment, directory)
-        made = _selected(spark, checked, config)
+        made = selected = _selected(spark, checked, config)
         if config.changes is not None:
             texts = documents(made)
             with mistakes_at(("changes",), "columns of the SELECT"):
                 made = as_documents(only_changes(as_text(made, texts), config.changes), texts)
-        if config.destination is None:
-            frame, routes = _by_mapping(made, name, config, environment, directory)
+        to = config.destination
+        if to is None:
+            frame, options = mapped_rows(made, name, config, environment, directory)
+            frame = _counted(frame, MADE)
         else:
             with mistakes_at(("to",), "a destination"):
-                frame = routed(_counted(made, MADE), config.destination)
-                if lost := unknown_columns(made, config.destination):
+                frame = routed(_counted(made, MADE), to)
+                if lost := unknown_columns(made, to):
                     raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
-                routes = _routes(name, config, config.destination, environment, directory)
-                routes_of(routes, frame.schema)
+                options = destination_options(name, config, to, environment, directory)
+        with mistakes_at(("mapping" if to is None else "to",), "a destination"):
+            routes: list[Route | FormatRoute] = [*routes_of(options, frame.schema)]
+            routes += [] if to is None else format_routes(spark, to, environment)
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
+            judge(selected, config, {route.kind for route in routes})
             _check_streaming(spark, frame)
-        check_reach(config, environment, directory, frame, routes.get(MQTT))
+        check_reach(config, environment, directory, frame, options.get(MQTT))
     return Plan(name, config, environment, directory, frame, routes)
 
 
@@ -166,13 +175,6 @@ def _archive(spark: SparkSession, path: Path) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 100).parquet(str(path))
 
 
-def _late(frame: DataFrame, config: PipelineConfig) -> DataFrame:
-    for name in TIMES:
-        if name in frame.columns and isinstance(frame.schema[name].dataType, TimestampType):
-            return frame.withWatermark(name, f"{round(config.watermark * 1000)} milliseconds")
-    return frame
-
-
 # Payloads ------------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +212,7 @@ def _checked(
     if column is None or (config.payload == "bytes" and not diverted.rows):
         return input_of(_counted(raw, TAKEN), column, config)
     with mistakes_at(("dead_letters",), "a queue"):
-        dead_letters = dead_letter_sink_of(_dead_letters(name, config, environment, named=False))
+        dead_letters = dead_letter_sink_of(dead_letter_options(name, config, environment, named=False))
     judge = BadPayloads(name, column, config.payload, dead_letters.options, dead_letters.directory, diverted)
     seen = judged(spark, raw, column, config).observe(FOUND, f.min(REASON).alias(WHY))
     good = seen.mapInArrow(judge, raw.schema)
@@ -223,20 +225,17 @@ def _counted(frame: DataFrame, observation: str) -> DataFrame:
 
 def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
     """Return the rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
-    reason = "CAST(NULL AS STRING)"
+    fields = {}
     if config.payload == "json":
         fields = declared(config.fields)
         input_of(raw, column, config).createOrReplaceTempView(INPUT)
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             fields |= casts(_analysed(spark, config.select))
-        reason = wrong_type(column, fields)
-    return raw.withColumn(REASON, f.expr(reason))
+    return raw.withColumn(REASON, f.expr(fault(raw.columns, column, config.payload, fields)))
 
 
 def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
-    """Return a frame with `payload` as the section `payload` says it, and `body` with its bytes.
-
-    There is a watermark on the time of each row.
+    """Return a frame with `payload` as the section `payload` says it, `body` its bytes, and a watermark. Raises Mistake.
 
     For a mapping, `client_id` is the link, as the service has it of publications that tell no other: not the session here.
     """
@@ -244,12 +243,12 @@ def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> Da
         publisher = None if config.source.link == LOCAL else config.source.link
         frame = frame.withColumn("client_id", f.lit(publisher).cast("string"))
     if column is None:
-        return _late(frame, config)
-    kind = config.payload
-    text = f.expr(f"try_parse_json({text_of(column)})" if kind == "json" else text_of(column) if kind == "text" else column)
-    columns = [f.col(column).alias(BODY), text.alias(PAYLOAD)]
+        return with_watermark(frame, config)
+    text = text_of(frame.columns, column)
+    payload = {"json": f"try_parse_json({text})", "text": text, "bytes": column}[config.payload]
+    columns = [f.col(column).alias(BODY), f.expr(payload).alias(PAYLOAD)]
     made = frame.select(*(name for name in frame.columns if name not in (BODY, PAYLOAD)), *columns)
-    return _late(made, config)
+    return with_watermark(made, config)
 
 
 def _analysed(spark: SparkSession, select: str) -> str:
@@ -276,76 +275,3 @@ def _check_streaming(spark: SparkSession, frame: DataFrame) -> None:
     mode = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
     analyzed = frame._jdf.queryExecution().analyzed()
     jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(analyzed, mode)
-
-
-# Destinations --------------------------------------------------------------------------------------------------------
-
-
-def _routes(
-    name: str, config: PipelineConfig, to: PipelineDestination, environment: PipelineEnvironment, directory: Path
-) -> dict[str, dict[str, str]]:
-    text = None if to.mq is None else to.mq.queue or to.mq.topic
-    routes = {DEAD_LETTERS: _dead_letters(name, config, environment, named=text is None or bool(Template(text).names))}
-    if to.mq is not None:
-        routes[MQ] = environment.queue_manager | {"persistence": to.mq.persistence}
-    if to.mqtt is not None:
-        options = {"qos": str(to.qos), "retain": str(to.retain).lower()}
-        options["deadLetter"] = _refused(config, environment, directory)
-        routes[MQTT] = environment.broker(to.link) | options
-    if to.archive is not None:
-        routes[ARCHIVE] = {"path": str(to.archive.absolute())}
-    return routes
-
-
-def _by_mapping(
-    made: DataFrame, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
-) -> tuple[DataFrame, dict[str, dict[str, str]]]:
-    """Return the rows as the mapping of a pipeline makes them, and where it says that they go."""
-    mapping, queue_manager = _mapping(config, environment)
-    assert config.mapping is not None
-    with mistakes_at(("mapping",), "a mapping"):
-        rule_of(config.mapping, mapping, queue_manager)
-    place = "select" if "select" in config.model_fields_set else "mapping"
-    with mistakes_at((place,), f"columns that mapping {config.mapping} takes"):
-        frame = _counted(mapped(made, config.mapping, mapping, queue_manager), MADE)
-    if isinstance(mapping, ToMqMapping):
-        to = mapping.destination
-        dead_letters = _dead_letters(name, config, environment, named=bool(Template(to.queue or to.topic or "").names))
-        # What the mapping refuses is in the unit of work of the others.
-        refused = {"refused": dead_letters["queue"]} if "queue" in dead_letters else {}
-        routes = {DEAD_LETTERS: dead_letters, MQ: environment.queue_manager | refused}
-    else:
-        dead_letters = _dead_letters(name, config, environment, named=False)
-        options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, environment, directory)}
-        routes = {DEAD_LETTERS: dead_letters, MQTT: options}
-    with mistakes_at(("mapping",), "a destination"):
-        routes_of(routes, frame.schema)
-    return frame, routes
-
-
-def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[AnyMapping, str]:
-    """Return the mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
-    assert environment.file is not None and config.mapping is not None  # a pipeline comes from a file
-    try:
-        configuration = load(environment.file)
-    except ConfigurationError as error:
-        raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
-    if config.mapping not in configuration.mappings:
-        raise Mistake(("mapping",), "the name of a mapping, which is not in the file any more")
-    return configuration.mappings[config.mapping], configuration.queue_manager.name
-
-
-def _refused(config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> str:
-    """Return the directory where publications are left that the broker refuses."""
-    return str(config.dead_letters.archive or directory_of_tasks(environment, directory) / "refused")
-
-
-def _dead_letters(name: str, config: PipelineConfig, environment: PipelineEnvironment, *, named: bool) -> dict[str, str]:
-    """Return where bad payloads and refused rows go, as `dead_letter_sink_of` has it.
-
-    `named`: the rows name their destinations.
-    """
-    own = {"pipeline": name, "named": str(named).lower()}
-    if config.dead_letters.archive is not None:
-        return own | {"archive": str(config.dead_letters.archive.absolute())}
-    return own | environment.queue_manager | {"queue": config.dead_letters.queue or environment.dead_letter_queue}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from bridge.pipeline.flow.plan import FOUND, MADE, TAKEN, WHY
-from bridge.pipeline.flow.refused_counts import RefusedCount
+from bridge.pipeline.flow.sink import Written
+
+#: Name of the operator of a join of streams.
+_JOIN: Final = "symmetricHashJoin"
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -25,19 +28,23 @@ class Batch(msgspec.Struct, frozen=True):
     #: messages that wait behind it at the source; None where the source does not tell
     waiting: int | None
     #: rows that a destination has refused; None: none
-    refused: RefusedCount | None = None
+    refused: Written | None = None
     #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
     found: str | None = None
+    #: rows at least that came too late for the watermark, and are in no result
+    late: int = 0
 
     @property
     def bad(self) -> int:
         """Return the number of rows that are dead letters."""
-        return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.rows)
+        return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.refused)
 
     def __str__(self) -> str:
-        parts = [f"{self.rows} in", f"{self.made - (0 if self.refused is None else self.refused.rows)} out"]
+        parts = [f"{self.rows} in", f"{self.made - (0 if self.refused is None else self.refused.refused)} out"]
         if self.bad:
             parts.append(f"{self.bad} dead letter{'s' if self.bad > 1 else ''}")
+        if self.late:
+            parts.append(f"at least {self.late} late")
         parts.append(f"{self.seconds:.2f} s")
         if self.waiting is not None:
             parts.append(f"{self.waiting} waiting")
@@ -47,21 +54,33 @@ class Batch(msgspec.Struct, frozen=True):
         return line if self.refused is None else f"{line}; refused: {self.refused.why}"
 
 
-def batch_of(pipeline: str, progress: Any, refused: RefusedCount | None) -> Batch:
-    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what its sink has refused."""
+def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
+    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what destinations have refused."""
     rows = int(progress.numInputRows)
     observed = progress.observedMetrics
+    good = _observed(observed, TAKEN)
     return Batch(
         pipeline,
         int(progress.batchId),
         rows,
-        _observed(observed, TAKEN),
+        good,
         _observed(observed, MADE),
         int(progress.durationMs.get("triggerExecution", 0)) / 1000,
         _waiting(progress.sources[0], rows) if progress.sources else None,
         refused,
         observed[FOUND][WHY] if FOUND in observed else None,
+        min(max(map(_late, progress.stateOperators), default=0), good),
     )
+
+
+def _late(operator: Any) -> int:
+    """Return how many rows at least an operator has left out because they came late.
+
+    Spark counts them where it would look for their state: after rows of one group in a partition have become one, and in a
+    join of `input` with itself on either side.
+    """
+    dropped = int(operator.numRowsDroppedByWatermark)
+    return -(-dropped // 2) if operator.operatorName == _JOIN else dropped
 
 
 def _observed(metrics: Any, name: str) -> int:

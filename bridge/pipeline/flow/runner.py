@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
-import msgspec
 import tenacity
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -16,14 +15,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.mq.embedded.storage.lock import Locked, lock
-from bridge.pipeline.flow import refused_counts
 from bridge.pipeline.flow.failed_batch import FailedBatch
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan
 from bridge.pipeline.flow.progress import Batch, batch_of
 from bridge.pipeline.flow.query_failure import QueryFailure, query_failure_of
-from bridge.pipeline.flow.sink import DIRECTORY, ROUTES, PipelineSink
-from bridge.pipeline.flow.source_shutdown import SourceShutdown
+from bridge.pipeline.flow.sink import BatchWriter
+from bridge.pipeline.flow.sources.shutdown import SourceShutdown
 from bridge.pipeline.session import has_ended
 
 #: Seconds between two looks at a query.
@@ -163,14 +161,14 @@ class Runner:
             self._hold(name, plan)
             shutdown = SourceShutdown(plan.directory)
             shutdown.reset()
-            refused_counts.remove(plan.directory)
-            query = _start(plan, self._once)
+            writer = BatchWriter(plan.routes)
+            query = _start(plan, writer, self._once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
             if has_ended(self._spark, _LOOK):
                 raise
             raise QueryFailed(query_failure_of(error)) from error
         self._tell(f"{name}: started; what it has done is kept in {plan.directory}")
-        watch = _Watch(plan, query, self._seen)
+        watch = _Watch(plan, query, writer, self._seen)
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(_LOOK)
             watch.look()
@@ -179,9 +177,10 @@ class Runner:
         watch.look()
         ended_by = query.exception()
         if ended_by is None:
-            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}")
+            late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
+            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}{late}")
             return True
-        failed = QueryFailed(query_failure_of(ended_by))
+        failed = QueryFailed(query_failure_of(writer.error or ended_by))
         if not self._stopping.is_set():
             if failed.failure.data and self._diverts(plan):
                 return False
@@ -233,29 +232,32 @@ class Runner:
 class _Watch:
     """What is new of a query since the last look."""
 
-    def __init__(self, plan: Plan, query: StreamingQuery, seen: Callable[[Batch], None]) -> None:
+    def __init__(self, plan: Plan, query: StreamingQuery, writer: BatchWriter, seen: Callable[[Batch], None]) -> None:
         self._plan = plan
         self._query = query
+        self._writer = writer
         self._seen = seen
         self._last = -1
         #: batches with rows
         self.done = 0
+        #: rows at least that came too late
+        self.late = 0
 
     def look(self) -> None:
         for progress in self._query.recentProgress:
             number = int(progress.batchId)
             if number <= self._last:
                 continue
-            batch = batch_of(self._plan.name, progress, refused_counts.read(self._plan.directory).get(number))
+            batch = batch_of(self._plan.name, progress, self._writer.refused.get(number))
             if batch.rows or batch.made:
                 self._last = number
                 self.done += 1
+                self.late += batch.late
                 self._seen(batch)
 
 
-def _start(plan: Plan, once: bool) -> StreamingQuery:
-    writer = plan.frame.writeStream.format(PipelineSink.name()).queryName(plan.name).outputMode("append")
-    writer = writer.option(ROUTES, msgspec.json.encode(plan.routes).decode()).option(DIRECTORY, str(plan.directory))
+def _start(plan: Plan, batch_writer: BatchWriter, once: bool) -> StreamingQuery:
+    writer = plan.frame.writeStream.foreachBatch(batch_writer).queryName(plan.name).outputMode("append")
     writer = writer.option("checkpointLocation", str(plan.directory / "checkpoint"))
     trigger = plan.config.trigger
     if once or trigger == AVAILABLE_NOW:

@@ -1,32 +1,27 @@
-"""The sink of a pipeline: each row to all of its destinations, in one query.
+"""What becomes of each batch of a pipeline (`foreachBatch`): its rows, written to one destination after the other.
 
 A row has a struct for each destination: `mq` as the source `mq` takes rows, `mqtt` as that takes them, `archive` as Parquet
-files have it. A batch that is run again puts no message and writes no file twice; publications, last in turn, may come
-twice, and say which row they are.
+files have it, `rows` as a format of Spark's takes them. A batch that is run again puts no message and writes no file of an
+archive twice; publications, and what formats of Spark's write, may come twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructType
 
 from bridge.mq.errors import MQError
 from bridge.pipeline import task
-from bridge.pipeline.flow import refused_counts, table
-from bridge.pipeline.flow.dead_letters import put_dead_letters
-from bridge.pipeline.flow.payload import REASON
-from bridge.pipeline.flow.refusals import (
+from bridge.pipeline.flow import table
+from bridge.pipeline.flow.bad_rows.dead_letters import put_dead_letters
+from bridge.pipeline.flow.bad_rows.payload import REASON
+from bridge.pipeline.flow.bad_rows.refusals import (
     DeadLetterSink,
     RefusedRows,
     file_of,
@@ -48,10 +43,6 @@ from bridge.pipeline.options import Options
 from bridge.pipeline.refusal import REFUSAL
 from bridge.pipeline.task import Identity
 
-#: The option that says all destinations, in JSON: kind -> options.
-ROUTES: Final = "routes"
-#: The option that names the directory of the pipeline.
-DIRECTORY: Final = "directory"
 #: The one of the routes that is no destination: where rows go that a destination refuses, in options of its own.
 DEAD_LETTERS: Final = "dead_letters"
 #: What tells apart the rows that one query puts on the dead-letter queue.
@@ -62,6 +53,7 @@ UNMAPPED: Final = "unmapped"
 MQ: Final = "mq"
 ARCHIVE: Final = "archive"
 MQTT: Final = "mqtt"
+ROWS: Final = "rows"
 #: The struct of a message that a mapping to MQTT refuses: null in rows that it does not.
 ORIGINAL: Final = "original"
 
@@ -76,31 +68,51 @@ def mqtt_sink_options(options: dict[str, str], schema: StructType) -> MqttSinkOp
     return mqtt_sink_options_of(Options("to: mqtt", options, MQTT_OPTIONS), schema)
 
 
-class Written(WriterCommitMessage):
-    """What a task has written: all but the rows that were refused, and why the first of them was."""
+class Written(msgspec.Struct, frozen=True):
+    """What was written of a batch: all but the rows that were refused, and why the first of them was."""
 
-    def __init__(self, refused: int = 0, why: str = "") -> None:
-        self.refused = refused
-        self.why = why
+    refused: int = 0
+    why: str = ""
 
     def and_also(self, other: Written) -> Written:
         """Return what both have written."""
         return Written(self.refused + other.refused, (self.why if self.refused else "") or other.why)
 
 
+#: Columns that belong to a destination beside its struct.
+_BESIDE: Final = {MQTT: (ORIGINAL,)}
+#: What the tasks of a route tell.
+_WRITTEN: Final = "refused LONG, why STRING"
+
 #: Columns that a dead letter is made of.
 DEAD_LETTER_COLUMNS: Final = StructType().add("body", BinaryType())
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A destination."""
+    """A destination that tasks of our own write to."""
 
     kind: str
     #: an MqSinkOptions, an MqttSinkOptions, or a directory
     options: Any
+    #: None: what is refused ends the query
+    dead_letters: DeadLetterSink | None
 
-    def write(self, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink | None) -> Written:
-        """Write its struct of each row of a partition; what is refused goes to the dead letters, or (None) ends the query."""
+    def write_batch(self, frame: DataFrame, batch: int) -> Written:
+        """Write its struct of each row of a batch, with what belongs to it. Raises PySparkException."""
+        columns = [name for name in (self.kind, *_BESIDE.get(self.kind, ())) if name in frame.columns]
+        written = frame.select(*columns).mapInArrow(self._write_partition, _WRITTEN).collect()
+        return _sum(Written(one.refused, one.why) for one in written)
+
+    def _write_partition(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Write a partition, and yield how it went, for mapInArrow."""
+        found = [batch for batch in batches if batch.num_rows]
+        if found:
+            written = self.write(task.identity(), found)
+            yield pa.record_batch({"refused": pa.array([written.refused], pa.int64()), "why": [written.why]})
+
+    def write(self, identity: Identity, batches: list[Any]) -> Written:
+        """Write its struct of each row of a partition."""
+        dead_letters = self.dead_letters
         own = [pa.RecordBatch.from_struct_array(batch.column(self.kind)) for batch in batches]
         if self.kind == MQ:
             if dead_letters is None or not all(REFUSAL.name in batch.schema.names for batch in own):
@@ -113,6 +125,61 @@ class Route(msgspec.Struct, frozen=True):
             return _publish(self.options, identity, own, dead_letters)
         table.write_all(self.options, identity, own)
         return Written()
+
+
+class FormatRoute(msgspec.Struct, frozen=True):
+    """A destination that a format of Spark's writes to."""
+
+    format: str
+    options: dict[str, str]
+    #: options whose values are in files, which are read for each batch
+    secrets: dict[str, str]
+    partition_by: list[str]
+    kind: str = ROWS
+
+    def write_batch(self, frame: DataFrame, batch: int) -> Written:
+        """Write its struct of each row of a batch. Raises PySparkException, OSError."""
+        rows = frame.select(f"{ROWS}.*")
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        again = {"txnAppId": str(query), "txnVersion": str(batch)} if self.format == "delta" else {}
+        secrets = {name: Path(file).read_text(encoding="utf-8").rstrip("\r\n") for name, file in self.secrets.items()}
+        writer = rows.write.format(self.format).options(**again, **self.options, **secrets).mode("append")
+        (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save()
+        return Written()
+
+
+class BatchWriter:
+    """Writes each batch of a query to all destinations: what `foreachBatch` takes."""
+
+    def __init__(self, routes: Sequence[Route | FormatRoute]) -> None:
+        self._routes = routes
+        #: by number of the batch, those with refused rows
+        self.refused: dict[int, Written] = {}
+        #: what ended the query
+        self.error: Exception | None = None
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Write a batch. What is read once for several destinations is read, and looked at, once."""
+        several = len(self._routes) > 1
+        if several:
+            frame.persist()
+        try:
+            written = _sum(route.write_batch(frame, batch) for route in self._routes)
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            if several:
+                frame.unpersist()
+        if written.refused:
+            self.refused[batch] = written
+
+
+def _sum(written: Iterable[Written]) -> Written:
+    everything = Written()
+    for one in written:
+        everything = everything.and_also(one)
+    return everything
 
 
 def _put_mapped(options: MqSinkOptions, identity: Identity, batches: list[Any], dead_letters: DeadLetterSink) -> Written:
@@ -199,69 +266,22 @@ def _refused(published: Published) -> Written:
     return Written(published.refused, "publications that the broker does not take")
 
 
-class RouteWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query."""
-
-    def __init__(self, routes: tuple[Route, ...], dead_letters: DeadLetterSink | None, directory: str | None) -> None:
-        self._routes = routes
-        self._dead_letters = dead_letters
-        #: of the pipeline, for the count of refused rows
-        self._directory = directory
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write a partition of a batch."""
-        identity = task.identity()
-        batches = [batch for batch in iterator if batch.num_rows]
-        written = Written()
-        for route in self._routes:
-            written = written.and_also(route.write(identity, batches, self._dead_letters))
-        return written
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Write down how many rows were refused, since all is written."""
-        everything = Written()
-        for message in messages:
-            if isinstance(message, Written):
-                everything = everything.and_also(message)
-        if everything.refused and self._directory is not None:
-            count = refused_counts.RefusedCount(batchId, everything.refused, everything.why)
-            refused_counts.write(Path(self._directory), count)
-
-
-class PipelineSink(DataSource):
-    """The sink of a pipeline."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for `format`."""
-        return "mqbridge_sink"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer of a streaming write. Raises OptionError."""
-        options = dict(self.options)
-        given = msgspec.json.decode(options[ROUTES], type=dict[str, dict[str, str]])
-        dead_letters = dead_letter_sink_of(given[DEAD_LETTERS]) if DEAD_LETTERS in given else None
-        return RouteWriter(routes_of(given, schema), dead_letters, options.get(DIRECTORY))
-
-
-def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> tuple[Route, ...]:
+def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> list[Route]:
     """Return the destinations that options name, for rows of a schema. Raises OptionError."""
+    dead_letters = dead_letter_sink_of(given[DEAD_LETTERS]) if DEAD_LETTERS in given else None
     routes = []
     for kind in (MQ, ARCHIVE, MQTT):
         if (options := given.get(kind)) is None:
             continue
         columns = schema[kind].dataType
         assert isinstance(columns, StructType)
+        checked: Any = options.get("path")
         if kind == MQ:
-            routes.append(Route(kind, mq_sink_options(options, columns)))
+            checked = mq_sink_options(options, columns)
         elif kind == MQTT:
-            routes.append(Route(kind, mqtt_sink_options(options, columns)))
-        else:
-            routes.append(Route(kind, options["path"]))
-    return tuple(routes)
+            checked = mqtt_sink_options(options, columns)
+        routes.append(Route(kind, checked, dead_letters))
+    return routes
 
 
 def dead_letter_sink_of(given: dict[str, str]) -> DeadLetterSink:

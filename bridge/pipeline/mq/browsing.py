@@ -1,18 +1,17 @@
-"""What the reader does at a queue: look what is there, browse it, take messages away.
+"""What the reader does at a queue: look what is there, and browse it.
 
-Messages are named by their MsgIds, which the queue manager makes unique; applications that choose their own have to choose
-unique ones too. Properties come as MQRFH2 headers, whatever PROPCTL of the queue says, so that nothing is left out.
+Properties come as MQRFH2 headers, whatever PROPCTL of the queue says, so that nothing is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from bridge.mq.batch import Seen, get_many, look_many, take_each
+from bridge.mq.batch import Seen, get_many, look_many
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions
 from bridge.pipeline.mq.envelope import MqMessage, record_batch
@@ -21,11 +20,8 @@ from bridge.wire import cmqc
 #: Rows, and bytes of message data, of one record batch at most (one message may be longer).
 BATCH_ROWS: Final = 2_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
-#: Messages that one unit of work takes away; MAXUMSGS is 10000 by default.
-REMOVED_AT_ONCE: Final = 1_000
 
 _BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
-_TAKE: Final = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
 #: Gets that want all of a message.
 GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 
@@ -33,9 +29,9 @@ GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 Found = TypeVar("Found")
 
 
-def open_for_browse(connection: Connection, queue: str) -> int:
-    """Return a handle to browse and inquire a queue."""
-    return connection.open(MQOD(ObjectName=queue), _BROWSE)
+def open_for_browse(connection: Connection, queue: str, selector: str = "") -> int:
+    """Return a handle to browse and inquire a queue; with a selector, those of its messages that it selects."""
+    return connection.open(MQOD(ObjectName=queue, SelectionString=selector), _BROWSE)
 
 
 def depth(connection: Connection, handle: int) -> int:
@@ -65,36 +61,6 @@ def _along(many: Callable[[GetOptions], list[Found]], options: GetOptions) -> It
                 return
             raise
         how = cmqc.MQGMO_BROWSE_NEXT
-
-
-def present(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> list[bytes]:
-    """Return those of some messages that are on a queue, in the order given; found in one pass over the queue."""
-    if not msg_ids:
-        return []
-    try:
-        handle = open_for_browse(connection, queue)
-    except MQError as error:
-        if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-            return []  # a subscription was removed, and its queue with it
-        raise
-    there = {seen.msg_id for seen in look(connection, handle)}
-    connection.close(handle)
-    return [msg_id for msg_id in msg_ids if msg_id in there]
-
-
-def remove(connection: Connection, queue: str, msg_ids: Sequence[bytes]) -> None:
-    """Get messages for good, in units of work; those that are gone already are no error."""
-    if not msg_ids:
-        return
-    handle = connection.open(MQOD(ObjectName=queue), _TAKE)
-    options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING
-    taking = GetOptions(Options=options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
-    for start in range(0, len(msg_ids), REMOVED_AT_ONCE):
-        waiting = msg_ids[start : start + REMOVED_AT_ONCE]
-        while waiting:
-            waiting = waiting[len(take_each(connection, handle, taking, waiting)) :]
-        connection.commit()
-    connection.close(handle)
 
 
 def record_batches(queue: str, messages: Iterable[MqMessage]) -> Iterator[Any]:

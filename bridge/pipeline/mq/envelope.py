@@ -10,7 +10,11 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bridge.mapping.message import CCSID_UTF8
+from bridge.mapping.payload import text_of
+from bridge.mapping.publication import Unmappable
 from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.pipeline.mq.characters import characters
 from bridge.pipeline.schema import (
@@ -21,6 +25,7 @@ from bridge.pipeline.schema import (
     MQXQH_TYPE,
     TIMESTAMP,
 )
+from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Header, MalformedHeader, decode_chain
 from bridge.wire.mq.namevalue import Value, write_value
 
@@ -76,6 +81,7 @@ def record_batch(queue: str, messages: Sequence[MqMessage]) -> Any:
             columns[name] = pa.array(list(map(attrgetter(name), bodies)), MQ_ARROW_SCHEMA.field(name).type)
     else:
         columns |= _without_headers(columns["md"], [data for _, data in messages])
+    columns["text"] = text_array(*(columns[name] for name in ("body", "format", "ccsid", "encoding")))
     return pa.RecordBatch.from_arrays([columns[name] for name in MQ_ARROW_SCHEMA.names], schema=MQ_ARROW_SCHEMA)
 
 
@@ -99,6 +105,30 @@ def _without_headers(md: Any, data: list[bytes]) -> dict[str, Any]:
 
 
 _FOLDER_TYPE: Final = MQ_ARROW_SCHEMA.field("rfh2").type.item_type
+
+
+def text_array(body: Any, format_: Any, ccsid: Any, encoding: Any) -> Any:
+    """Return the column `text` of the columns that describe it."""
+    if not pc.any(is_text := pc.equal(format_, _TEXT)).as_py():
+        return pa.nulls(len(body), pa.string())
+    if pc.all(pc.or_(pc.invert(is_text), pc.equal(ccsid, CCSID_UTF8))).as_py():
+        try:
+            return pc.if_else(is_text, body, pa.scalar(None, pa.binary())).cast(pa.string())
+        except pa.ArrowInvalid:  # some of it is no UTF-8
+            pass
+    columns = (one.to_pylist() for one in (body, format_, ccsid, encoding))
+    texts = [_text(data, *how) if format_ == _TEXT else None for data, format_, *how in zip(*columns, strict=True)]
+    return pa.array(texts, pa.string())
+
+
+def _text(data: bytes, ccsid: int, encoding: int) -> str | None:
+    try:
+        return text_of(data, ccsid, encoding)
+    except Unmappable:
+        return None
+
+
+_TEXT: Final = characters(cmqc.MQFMT_STRING)
 
 # The MQMD ------------------------------------------------------------------------------------------------------------
 

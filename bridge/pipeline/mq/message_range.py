@@ -1,19 +1,23 @@
 """Certain messages of a queue, browsed: a range of it, which mostly still is one when it is read.
 
 So it is browsed from its first message on, and each message is compared with the one that is expected. Others that came in
-between are passed over; what is not where it is expected is looked for by its MsgId.
+between are passed over; what is not where it is expected is looked for by its MsgId, and known by its fingerprint.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bridge.mq.batch import MESSAGES, get_each, get_many
+from msgspec.structs import replace
+
+from bridge.mq.batch import MESSAGES, fingerprint_by, get_each, get_many
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection, GetOptions, Got
 from bridge.pipeline.mq.browsing import GET, look, open_for_browse
 from bridge.pipeline.mq.envelope import MqMessage
+from bridge.pipeline.mq.offset import Entry
 from bridge.wire import cmqc
 
 #: Messages that nobody expects, one behind the other, after which the next is looked for by its MsgId.
@@ -30,9 +34,9 @@ class MessageGone(Exception):
 
 
 def browse_messages(
-    connection: Connection, queue: str, messages: Sequence[tuple[bytes, bool]], *, lenient: bool
+    connection: Connection, queue: str, messages: Sequence[Entry], *, lenient: bool
 ) -> Iterator[MqMessage]:
-    """Yield certain messages of a queue (MsgId, and whether it may expire), in the order given.
+    """Yield certain messages of a queue, in the order given.
 
     Raises MessageGone for one that is not there, unless it may have expired, or `lenient`.
     """
@@ -45,22 +49,21 @@ def browse_messages(
 class _MessageRange:
     """The messages of a range, and how far they are read."""
 
-    def __init__(
-        self, connection: Connection, queue: str, messages: Sequence[tuple[bytes, bool]], lenient: bool
-    ) -> None:
+    def __init__(self, connection: Connection, queue: str, messages: Sequence[Entry], lenient: bool) -> None:
         self._connection = connection
         self._queue = queue
         self._messages = messages
         self._lenient = lenient
+        self._fingerprint = fingerprint_by(connection)
         #: number of the next message
         self._at = 0
-        #: MsgId -> number, once a message is not the one expected
-        self._numbers: dict[bytes, int] = {}
+        #: MsgId and fingerprint -> numbers, once a message is not the one expected
+        self._numbers: dict[tuple[bytes, bytes], deque[int]] = {}
         #: where the browse stands, and a handle to look for messages elsewhere
         self._handle = open_for_browse(connection, queue)
         self._aside = open_for_browse(connection, queue)
         self._missed = 0
-        #: what is on the queue, once many were not
+        #: MsgIds on the queue, once many messages were not
         self._there: set[bytes] | None = None
 
     def close(self) -> None:
@@ -85,7 +88,7 @@ class _MessageRange:
                     return
                 raise
             for got in found:
-                number = self._number(got.md.MsgId)
+                number = self._number(got)
                 if number < self._at:
                     passed += 1
                     continue
@@ -97,29 +100,54 @@ class _MessageRange:
                 passed = 0
                 yield got
 
-    def _number(self, msg_id: bytes) -> int:
-        """Return the number of the message with this MsgId; -1 for another."""
-        if self._at < len(self._messages) and self._messages[self._at][0] == msg_id:
+    def _number(self, got: Got) -> int:
+        """Return the number of a message, of equal ones the next; -1 for one that is passed over."""
+        if self._at < len(self._messages) and self._is(got, self._messages[self._at]):
             return self._at
         if not self._numbers:
-            self._numbers = {one: number for number, (one, _) in enumerate(self._messages)}
-        return self._numbers.get(msg_id, -1)
+            for number, one in enumerate(self._messages):
+                self._numbers.setdefault((one.msg_id, one.fingerprint), deque()).append(number)
+        md = got.md
+        for key in ((md.MsgId, self._fingerprint(got)), (md.MsgId, b"")):
+            numbers = self._numbers.get(key, ())
+            while numbers and numbers[0] < self._at:
+                numbers.popleft()
+            if numbers:
+                return numbers[0]
+        return -1
+
+    def _is(self, got: Got, entry: Entry) -> bool:
+        return got.md.MsgId == entry.msg_id and (not entry.fingerprint or self._fingerprint(got) == entry.fingerprint)
 
     def _find(self, handle: int) -> Got | None:
         """Return the next message by its MsgId; None where it is gone. Raises MessageGone where it should not be."""
-        msg_id, expires = self._messages[self._at]
+        entry = self._messages[self._at]
         self._at += 1
-        if self._there is None or msg_id in self._there:
-            (got,) = get_each(self._connection, handle, _BY_MSG_ID, [msg_id])
-            if got is not None:
-                return got
-        if not (expires or self._lenient):
+        if self._there is None or entry.msg_id in self._there:
+            (got,) = get_each(self._connection, handle, _BY_MSG_ID, [entry.msg_id])
+            before = entry.occurrence
+            while got is not None:
+                if self._is(got, entry):
+                    if not before:
+                        return got
+                    before -= 1
+                got = self._next_of(handle, entry.msg_id)
+        if not (entry.expires or self._lenient):
             raise MessageGone(
-                f"message {msg_id.hex().upper()} of a batch is not on queue {self._queue} any more: somebody else got it."
-                " Let one streaming query alone read a queue; to go on without such messages, set the option"
-                " failOnDataLoss to false"
+                f"message {entry.msg_id.hex().upper()} of a batch is not on queue {self._queue} any more: somebody got it"
+                " while no query read the queue; to go on without such messages, set the option failOnDataLoss to false"
             )
         self._missed += 1
         if self._missed == _MISSED:
             self._there = {seen.msg_id for seen in look(self._connection, self._aside)}
         return None
+
+    def _next_of(self, handle: int, msg_id: bytes) -> Got | None:
+        """Return the next message of a MsgId behind the one that was browsed."""
+        wanted = replace(_BY_MSG_ID, Options=cmqc.MQGMO_BROWSE_NEXT | GET, MsgId=msg_id)
+        try:
+            return self._connection.get(handle, wanted)
+        except MQError as error:
+            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                return None
+            raise

@@ -1,22 +1,38 @@
-"""Offsets of streaming reads: the very messages of a batch, by their MsgIds.
+"""Offsets of streaming reads: the very messages of a batch, by what the queue manager says of each.
 
 Spark keeps the offset of a batch in its checkpoint before the batch runs, and gives it back after a crash: so the batch
 that is run again has the same messages, whatever has come to the queue, or been put in front, meanwhile.
+
+Version 1, which is read still, had neither a reader nor fingerprints.
 """
 
 from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 _MSG_ID: Final = 24
-_ENTRY: Final = _MSG_ID + 1  # a MsgId, and a byte that is 1 for a message with an Expiry
-#: As an offset in JSON names a message: MsgId, and whether it may expire.
-Entry = tuple[bytes, bool]
+_FINGERPRINT: Final = 8
+#: Bytes of an entry by version: a MsgId, a fingerprint, and a byte that is 1 for a message with an Expiry.
+_WIDTH: Final = {1: _MSG_ID + 1, 2: _MSG_ID + _FINGERPRINT + 1}
+_VERSION: Final = 2
+
+
+class Entry(NamedTuple):
+    """A message of a batch."""
+
+    msg_id: bytes
+    #: see `bridge.mq.batch.Seen`; blank in version 1
+    fingerprint: bytes
+    #: it may expire
+    expires: bool
+    #: how many messages before it in the batch have the same MsgId and fingerprint
+    occurrence: int = 0
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -26,10 +42,14 @@ class Offset(msgspec.Struct, frozen=True):
     number: int = 0
     partitions: int = 1
     messages: Mapping[str, Sequence[Entry]] = {}
+    #: of the checkpoint, whatever process goes on with it; blank in version 1
+    reader: str = ""
 
     def json(self) -> dict[str, Any]:
         """Return the offset as Spark writes it into the checkpoint. Raises ValueError for a MsgId that is none."""
         return {
+            "version": _VERSION,
+            "reader": self.reader,
             "number": self.number,
             "partitions": self.partitions,
             "messages": {queue: _packed(queue, entries) for queue, entries in self.messages.items()},
@@ -37,36 +57,59 @@ class Offset(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, json: Mapping[str, Any]) -> Offset:
-        """Return the offset that `json` wrote. Raises ValueError for a damaged one."""
+        """Return the offset that `json` wrote. Raises ValueError for a damaged one, and one of a newer version."""
+        version = json.get("version", 1)
+        if version not in _WIDTH:
+            raise ValueError(
+                f"the checkpoint has an offset of the source mq of version {version}, and this release reads {_VERSION} at"
+                " most: a newer one has written it"
+            )
         return cls(
             json["number"],
             json["partitions"],
-            {queue: _entries(packed) for queue, packed in json["messages"].items()},
+            {queue: _entries(packed, version) for queue, packed in json["messages"].items()},
+            json.get("reader", ""),
         )
 
 
+def counted(named: Iterable[tuple[bytes, bytes, bool]]) -> list[Entry]:
+    """Return the entries of messages in their order, those that are equal in all counted."""
+    entries, before = [], Counter[tuple[bytes, bytes]]()
+    for msg_id, fingerprint, expires in named:
+        key = msg_id, fingerprint
+        occurrence = before[key]
+        before[key] = occurrence + 1
+        entries.append(Entry(msg_id, fingerprint, expires, occurrence))
+    return entries
+
+
 def _packed(queue: str, entries: Sequence[Entry]) -> str:
-    raw = b"".join([msg_id + (b"\1" if expires else b"\0") for msg_id, expires in entries])
-    if len(raw) != len(entries) * _ENTRY:
-        wrong = next(msg_id for msg_id, _ in entries if len(msg_id) != _MSG_ID)
+    width = _WIDTH[_VERSION]
+    raw = b"".join([one.msg_id + one.fingerprint + (b"\1" if one.expires else b"\0") for one in entries])
+    if len(raw) != len(entries) * width:
+        wrong = next(one.msg_id for one in entries if len(one.msg_id) != _MSG_ID)
         raise ValueError(
             f"queue {queue} has a message whose MsgId {wrong.hex()} has {len(wrong)} bytes instead of {_MSG_ID}: by that it"
             " cannot be found again; get it from there, and put it with a MsgId of 24 bytes, or none"
         )
-    # Byte by byte of all MsgIds: most are those of the message before, so that little is left of many.
-    columns = b"".join([raw[at::_ENTRY] for at in range(_ENTRY)])
+    # Byte by byte of all entries: most are those of the message before, so that little is left of many.
+    columns = b"".join([raw[at::width] for at in range(width)])
     return base64.b64encode(zlib.compress(columns)).decode()
 
 
-def _entries(packed: str) -> list[Entry]:
+def _entries(packed: str, version: int) -> list[Entry]:
+    width = _WIDTH[version]
     columns = zlib.decompress(base64.b64decode(packed))
-    count, rest = divmod(len(columns), _ENTRY)
+    count, rest = divmod(len(columns), width)
     if rest:
         raise ValueError(
-            f"an offset of the source mq has {len(columns)} bytes, which is no multiple of {_ENTRY}: it is damaged"
+            f"an offset of the source mq has {len(columns)} bytes, which is no multiple of {width}: it is damaged"
         )
     rows = bytearray(len(columns))
-    for at in range(_ENTRY):
-        rows[at::_ENTRY] = columns[at * count : (at + 1) * count]
+    for at in range(width):
+        rows[at::width] = columns[at * count : (at + 1) * count]
     raw = bytes(rows)
-    return [(raw[at : at + _MSG_ID], raw[at + _MSG_ID] == 1) for at in range(0, len(raw), _ENTRY)]
+    return counted(
+        (raw[at : at + _MSG_ID], raw[at + _MSG_ID : at + width - 1], raw[at + width - 1] == 1)
+        for at in range(0, len(raw), width)
+    )

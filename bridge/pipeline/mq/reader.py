@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.message_range import browse_messages
+from bridge.pipeline.mq.offset import Entry, counted
 from bridge.pipeline.mq.source_options import SourceOptions
 
 
@@ -23,15 +24,15 @@ class QueueFront(InputPartition):
 
 
 class Messages(InputPartition):
-    """Certain messages of a queue: MsgId, and whether it may expire."""
+    """Certain messages of a queue."""
 
-    def __init__(self, queue: str, messages: list[tuple[bytes, bool]]) -> None:
+    def __init__(self, queue: str, messages: list[Entry]) -> None:
         super().__init__(None)
         self.queue = queue
         self.messages = messages
 
 
-def parts(queue: str, messages: list[tuple[bytes, bool]], count: int) -> list[Messages]:
+def parts(queue: str, messages: list[Entry], count: int) -> list[Messages]:
     """Return messages of a queue in at most `count` partitions, each a range of the queue; none where there are none."""
     size = max(-(-len(messages) // count), 1)
     return [Messages(queue, messages[start : start + size]) for start in range(0, len(messages), size)]
@@ -49,12 +50,12 @@ class MqReader(DataSourceReader):
         found: list[InputPartition] = []
         with options.queue_manager.connected() as connection:
             for queue in options.queue_names(connection):
-                handle = browsing.open_for_browse(connection, queue)
+                handle = browsing.open_for_browse(connection, queue, options.selector)
                 if options.partitions == 1:
                     found.append(QueueFront(queue, browsing.depth(connection, handle)))
                 else:
-                    seen = [(one.msg_id, one.expires) for one in browsing.look(connection, handle)]
-                    found += parts(queue, seen, options.partitions)
+                    seen = ((one.msg_id, one.fingerprint, one.expires) for one in browsing.look(connection, handle))
+                    found += parts(queue, counted(seen), options.partitions)
         # Spark makes a partition of None where a reader has none.
         return found or [Messages("", [])]
 
@@ -68,7 +69,7 @@ def read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     match partition:
         case QueueFront(queue=queue, count=count):
             with options.queue_manager.connected() as connection:
-                handle = browsing.open_for_browse(connection, queue)
+                handle = browsing.open_for_browse(connection, queue, options.selector)
                 messages = islice(browsing.browse_all(connection, handle), count)
                 yield from browsing.record_batches(queue, messages)
         case Messages(queue=queue, messages=wanted) if wanted:

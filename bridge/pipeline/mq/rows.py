@@ -3,7 +3,7 @@
 A row says its message in one of two ways. Where `headers` is not null, headers and body are the message data byte for
 byte, and `md` describes the first of them, as a read gave it. Where it is null or not there, the message has an MQRFH2 of
 the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
-body.
+body, and a body that is a string is put in that CCSID.
 
 What else a mapping says of a message stands beside it (`bridge.pipeline.mapping.columns`): `queue_manager`, `properties`,
 `retain`, `clear`, `kept_request`, and `refusal` for a row that is no message to put.
@@ -47,6 +47,7 @@ from bridge.pipeline.refusal import Refusal, is_refusal
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mq.ccsid import character_set
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 
 _CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
@@ -172,7 +173,10 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
     beside = _beside(columns, values, count)
     rows = zip(mds, *map(values, names), beside, strict=True)
     for md, headers, rfh2, body, format_, ccsid, encoding, queue, topic, more in rows:
-        data = body.encode() if isinstance(body, str) else body or b""
+        if isinstance(body, str):
+            outer = md if headers is None else {}
+            body = _encoded(body, ccsid or outer.get("CodedCharSetId"), encoding or outer.get("Encoding"))
+        data = body or b""
         described = {} if format_ is None else {"Format": _chars("Format", format_)}
         if ccsid is not None:
             described["CodedCharSetId"] = ccsid
@@ -180,6 +184,15 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
             described["Encoding"] = encoding
         message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or (), data, described)
         yield Row(message, queue or None, topic or None, *more)
+
+
+def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
+    """Return text in the CCSID that its row says: UTF-8 where it says none. Raises ValueError."""
+    if ccsid is None or ccsid <= 0 or ccsid == CCSID_UTF8:
+        return text.encode()
+    if (characters := character_set(ccsid, encoding or cmqc.MQENC_NATIVE)) is None:
+        raise ValueError(f"CCSID {ccsid}, in which the text of the row is to be, is not known here")
+    return characters.encode(text)
 
 
 def _beside(

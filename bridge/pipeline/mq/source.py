@@ -41,9 +41,13 @@ class MqDataSource(DataSource):
     ======================================== ==========================================================================
 
     Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if `topic`
-    is given); `partitions`: parts that each queue is read in; streams also `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
-    and `failOnDataLoss` (false: go on when somebody else got messages of a batch). A batch read takes nothing away; to
-    drain a queue, stream it with the trigger `availableNow`.
+    is given); `selector` (`priority > 5`, `Root.MQMD.CorrelId = '0x…'`: SQL92, as for MQOPEN); `partitions`: parts that
+    each queue is read in. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`; `minMessages` and `maxDelay`
+    (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on when somebody got messages of a
+    batch while no query ran). A batch read takes nothing away; to drain a queue, stream it with the trigger `availableNow`.
+
+    A streaming read has its queues open for exclusive input: a second one is refused, and told whose they are. A small
+    message for each queue stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKL…`), which says so, and how far it is.
 
     Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
     `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or

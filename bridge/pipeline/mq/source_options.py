@@ -16,15 +16,20 @@ READ_OPTIONS: Final = (
     "queue",
     "topic",
     "subscription",
+    "selector",
     "partitions",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
+    "minMessages",
+    "maxDelay",
     "failOnDataLoss",
 )
 #: Messages, and bytes of message data, of a micro-batch at most: what a batch costs however many messages it has is then
 #: little beside what they cost.
 MOST_MESSAGES: Final = 100_000
 MOST_BYTES: Final = 256 * 1024 * 1024
+#: Seconds that a batch waits for `minMessages`, as Kafka's source has it in `maxTriggerDelay`.
+MOST_DELAY: Final = 900.0
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +39,15 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     topic: str | None = None
     subscription: str | None = None
+    #: SQL92, as applications give it to MQOPEN; blank for all messages
+    selector: str = ""
     #: parts that the messages of each queue are read in
     partitions: int = 1
     max_messages: int = MOST_MESSAGES
     max_bytes: int = MOST_BYTES
+    #: a batch of fewer waits for more, so many seconds at most
+    min_messages: int = 1
+    max_delay: float = MOST_DELAY
     #: a message that somebody else got between planning and reading is left out instead of ending the query
     lenient: bool = False
 
@@ -67,13 +77,17 @@ def source_options_of(options: Options) -> SourceOptions:
         raise options.wrong("queue", "the name of a queue, or of several with commas (or topic and subscription)")
     if len(set(queues)) != len(queues):
         raise options.wrong("queue", "each queue once")
+    most = options.number("maxMessagesPerTrigger", MOST_MESSAGES)
     return SourceOptions(
         queue_manager=queue_manager_options_of(options),
         queues=queues,
         topic=topic,
         subscription=subscription,
         partitions=options.number("partitions", 1, 1, 1000),
-        max_messages=options.number("maxMessagesPerTrigger", MOST_MESSAGES),
+        max_messages=most,
         max_bytes=options.size("maxBytesPerTrigger", MOST_BYTES),
+        selector=options.text("selector") or "",
+        min_messages=options.number("minMessages", 1, 1, most),
+        max_delay=options.duration("maxDelay", MOST_DELAY),
         lenient=not options.truth("failOnDataLoss", True),
     )

@@ -1,5 +1,8 @@
 """Streaming reads: batches of messages that are browsed, and taken away once their batch is committed.
 
+A message is known by its MsgId and its fingerprint, and equal ones are counted: so a MsgId that comes again names another
+message. One reader at a time has the lease of a queue.
+
 Spark asks for the offset behind that of a batch only when the batch is in its commit log: so that is when the messages of
 the batch before are removed. It asks once more before an availableNow run ends, which leaves the queue empty, and again
 and again while there is nothing new; and after a restart, which removes what a crash left. Nothing waits for Spark's
@@ -8,7 +11,10 @@ and again while there is nothing new; and after a restart, which removes what a 
 
 from __future__ import annotations
 
-from collections import deque
+import contextlib
+import os
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,11 +22,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from bridge.mq.batch import Seen
+from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
-from bridge.pipeline.mq.offset import Offset
+from bridge.pipeline.mq.lease import Lease
+from bridge.pipeline.mq.offset import Offset, counted
 from bridge.pipeline.mq.reader import parts, read
 from bridge.pipeline.mq.source_options import SourceOptions
+from bridge.wire import cmqc
 
 
 class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -29,8 +38,11 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection: Connection | None = None
-        #: queue -> handle to browse it
-        self._queues: dict[str, int] = {}
+        #: the queues that are read, and what of a queue of before is to be removed still
+        self._leases: dict[str, Lease] = {}
+        self._queues: tuple[str, ...] = ()
+        #: since when fewer than `minMessages` wait
+        self._few_since: float | None = None
         #: numbers of the offset that was planned last here, and of the one whose messages are known to be off the queues
         self._planned: int | None = None
         self._removed: int | None = None
@@ -39,7 +51,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch."""
-        return Offset().json()
+        return Offset(reader=_new_reader()).json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return `maxMessagesPerTrigger`; `maxBytesPerTrigger` is kept beside it."""
@@ -57,16 +69,19 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._remove(connection, last)
         if self._target is None:
             batch = self._cut(self._look(connection), limit)
+            if self._waits_for_more(len(batch)):
+                return start
         else:
             self._forget(self._target, last)
             batch = self._cut(self._target, limit)
         if not batch:
             return start
-        messages: dict[str, list[tuple[bytes, bool]]] = {}
+        messages: dict[str, list[tuple[bytes, bytes, bool]]] = {}
         for queue, seen in batch:
-            messages.setdefault(queue, []).append((seen.msg_id, seen.expires))
+            messages.setdefault(queue, []).append((seen.msg_id, seen.fingerprint, seen.expires))
         self._planned = last.number + 1
-        return Offset(self._planned, self._options.partitions, messages).json()
+        entries = {queue: counted(named) for queue, named in messages.items()}
+        return Offset(self._planned, self._options.partitions, entries, last.reader or _new_reader()).json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the messages of a batch, as many partitions for each queue as its offset says."""
@@ -92,20 +107,26 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return how many messages are on each queue, for the progress of the query; it is no offset to start from."""
         connection = self._connected()
-        return {queue: browsing.depth(connection, handle) for queue, handle in self._queues.items()}
+        return {queue: browsing.depth(connection, self._leases[queue].handle) for queue in self._queues}
 
     def _connected(self) -> Connection:
         if self._connection is None:
             connection = self._options.queue_manager.connect()
-            queues = self._options.queue_names(connection)
-            self._queues = {queue: browsing.open_for_browse(connection, queue) for queue in queues}
+            try:
+                self._queues = self._options.queue_names(connection)
+                self._leases = {queue: Lease(connection, queue, self._options.selector) for queue in self._queues}
+            except BaseException:
+                self._leases.clear()
+                with contextlib.suppress(MQError):
+                    connection.disconnect()
+                raise
             self._connection = connection
         return self._connection
 
     def _look(self, connection: Connection) -> Iterator[tuple[str, Seen]]:
         """Yield what is on the queues; a message of each in turn, so that a busy queue does not hide the others."""
         looks = deque(
-            (queue, browsing.look(connection, handle)) for queue, handle in self._queues.items()
+            (queue, browsing.look(connection, self._leases[queue].handle)) for queue in self._queues
         )
         while looks:
             queue, look = looks.popleft()
@@ -126,28 +147,56 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             batch.append((queue, seen))
         return batch
 
+    def _waits_for_more(self, count: int) -> bool:
+        """Return whether a batch of so many messages is put off, for `minMessages` or until `maxDelay` is over."""
+        if count >= self._options.min_messages:
+            self._few_since = None
+            return False
+        now = time.monotonic()
+        if self._few_since is None and count:
+            self._few_since = now
+        if self._few_since is None or now - self._few_since < self._options.max_delay:
+            return True
+        self._few_since = None
+        return False
+
     def _forget(self, target: deque[tuple[str, Seen]], last: Offset) -> None:
         """Strike the messages of a committed batch off what is still to be read."""
-        done = {(queue, msg_id) for queue, entries in last.messages.items() for msg_id, _ in entries}
-        if self._planned == last.number:  # it was cut from the front here
-            while target and (target[0][0], target[0][1].msg_id) in done:
-                target.popleft()
-            return
-        waiting = [one for one in target if (one[0], one[1].msg_id) not in done]
-        target.clear()
-        target.extend(waiting)
+        done = Counter(
+            (queue, one.msg_id, one.fingerprint) for queue, entries in last.messages.items() for one in entries
+        )
+
+        def struck(one: tuple[str, Seen]) -> bool:
+            key = one[0], one[1].msg_id, one[1].fingerprint
+            if done[key]:
+                done[key] -= 1
+                return True
+            return False
+
+        while target and struck(target[0]):  # all of it, where it was cut from the front here
+            target.popleft()
+        if self._planned != last.number:
+            waiting = [one for one in target if not struck(one)]
+            target.clear()
+            target.extend(waiting)
 
     def _remove(self, connection: Connection, last: Offset) -> None:
-        """Take the messages of a committed batch off the queues.
-
-        Those that are gone are not looked for one by one, which would take long, when a process before this one may have
-        removed them.
-        """
+        """Take the messages of a committed batch off the queues."""
         if self._removed == last.number:
             return
         for queue, entries in last.messages.items():
-            msg_ids = [msg_id for msg_id, _ in entries]
-            if self._planned != last.number:
-                msg_ids = browsing.present(connection, queue, msg_ids)
-            browsing.remove(connection, queue, msg_ids)
+            if queue not in self._leases:
+                try:
+                    self._leases[queue] = Lease(connection, queue)
+                except MQError as error:
+                    if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                        continue  # a subscription was removed, and its queue with it
+                    raise
+            planned_here = self._planned == last.number
+            self._leases[queue].remove(last.reader, last.number, entries, planned_here=planned_here)
         self._removed = last.number
+
+
+def _new_reader() -> str:
+    """Return a name for the reader of a new checkpoint."""
+    return os.urandom(8).hex()

@@ -10,8 +10,10 @@ from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
 from bridge.mq.backend import Recovered
 from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions
 from bridge.wire import cmqc
-from tests.mq.contract.backend_places import drain
+from bridge.wire.mq import decode_mqdlh
+from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, Embedded
 from tests.mq.contract.backend_user import Bridge, publication, received, sent, unit
 
 #: With two publishers, each is another one's.
@@ -94,13 +96,33 @@ async def refused(bridge: Bridge) -> str:
     return words
 
 
-async def test_a_message_of_somebody_else_ends_the_start_in_words(stopped: Bridge) -> None:
-    """Once it is off the queue, the bridge starts."""
-    await stopped.place.put(STATE_QUEUE, b"MQXR", Persistence=cmqc.MQPER_PERSISTENT)
+def take(connection: Connection, msg_id: bytes) -> None:
+    """Take a message off the queue of records."""
+    connection.get(connection.open(MQOD(ObjectName=STATE_QUEUE), cmqc.MQOO_INPUT_SHARED), GetOptions(MsgId=msg_id))
+
+
+async def test_a_message_of_somebody_else(stopped: Bridge) -> None:
+    """It ends the start in words while it is on the queue; that of the embedded queue manager only the start can empty."""
+    place = stopped.place
+    await stopped.begin()
+    await stopped.taken(unit(records=[ReceivedRecord("a", [1])]))
+    await stopped.stop()
+    put = await place.put(STATE_QUEUE, b"MQXR", Persistence=cmqc.MQPER_PERSISTENT)
+    if isinstance(place, Embedded):
+        for _ in range(2):
+            assert contents(await stopped.restart()) == {("received", "a"): [1]}
+            await stopped.flush()
+            assert (await place.depth(STATE_QUEUE), await place.depth(DEAD_LETTER_QUEUE)) == (1, 1)
+        letter = await place.take(DEAD_LETTER_QUEUE)
+        header = decode_mqdlh(letter.data)
+        assert (letter.md.Format, letter.md.MsgId) == (cmqc.MQFMT_DEAD_LETTER_HEADER, put.MsgId)
+        assert (header.Reason, header.DestQName.decode()) == (cmqc.MQRC_FORMAT_ERROR, STATE_QUEUE)
+        assert letter.data.endswith(b"MQXR")
+        return
     for _ in range(2):
         await refused(stopped)
-    await stopped.place.application(lambda connection: drain(connection, STATE_QUEUE))
-    assert (await stopped.begin()).records == []
+    await place.application(lambda connection: take(connection, put.MsgId))
+    assert contents(await stopped.begin()) == {("received", "a"): [1]}
 
 
 async def test_a_record_of_a_newer_bridge_ends_the_start_in_words(stopped: Bridge) -> None:

@@ -210,7 +210,8 @@ def looked_singly(app: Application, handle: int, options: int, **more: object) -
     with suppress(MQError):
         while True:
             got = app.get(handle, wanted)
-            found.append(batch.Seen(got.md.MsgId, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength))
+            fingerprint = batch.fingerprint_by(app.connection)(got)
+            found.append(batch.Seen(got.md.MsgId, fingerprint, got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength))
             wanted.Options = wanted.Options & ~FIRST | NEXT
     return found
 
@@ -267,13 +268,13 @@ def test_an_expired_message_is_not_seen_and_not_taken(mq: Workplace, app: Applic
     handle = app.open_queue(queue)
     while len(found := looked(app, handle, FIRST)) > 1:
         pass
-    assert found == [batch.Seen(long.MsgId, True, 1)]
+    assert [(one.msg_id, one.expires, one.length) for one in found] == [(long.MsgId, True, 1)]
     assert took(app, handle, cmqc.MQGMO_SYNCPOINT, [short.MsgId, long.MsgId]) == [False, True]
 
 
 def took(app: Application, handle: int, options: int, msg_ids: list[bytes]) -> list[bool]:
     wanted = GetOptions(Options=options, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
-    return batch.take_each(app.connection, handle, wanted, msg_ids)
+    return batch.take_each(app.connection, handle, wanted, [(msg_id, b"") for msg_id in msg_ids])
 
 
 @pytest.mark.parametrize("attributes", ["", "MSGDLVSQ(FIFO)", "USAGE(XMITQ)"])
@@ -375,3 +376,28 @@ def test_a_put_that_is_refused_ends_a_batch_and_fails_the_next(
     with refused(cmqc.MQRC_Q_FULL):
         batch.put_many(app.connection, puts[3:])
     assert app.all(queue) == BODIES[:3]
+
+
+def test_messages_of_one_msg_id_are_seen_apart_and_the_one_that_is_meant_is_taken(mq: Workplace, app: Application) -> None:
+    """Or none: where the queue manager cannot be asked for it, the caller is told that it was another."""
+    queue = mq.queue()
+    for number in range(3):
+        app.put(queue, b"%d" % number, MsgId=b"M" * 24, CorrelId=bytes([number + 1]) * 24)
+    handle = app.open_queue(queue)
+    seen = looked(app, handle, FIRST)
+    assert len({one.fingerprint for one in seen}) == 3
+    wanted = GetOptions(Options=cmqc.MQGMO_SYNCPOINT, MatchOptions=cmqc.MQMO_MATCH_MSG_ID)
+    second = [(seen[1].msg_id, seen[1].fingerprint)]
+    try:
+        assert batch.take_each(app.connection, handle, wanted, second) == [True]
+    except batch.OtherMessage:
+        app.backout()
+        assert looked(app, handle, FIRST) == seen
+    else:
+        assert isinstance(app.connection, batch.BatchConnection)
+        assert batch.take_each(app.connection, handle, wanted, second) == [False]
+        app.commit()
+        assert looked(app, handle, FIRST) == [seen[0], seen[2]]
+    first = [(seen[0].msg_id, seen[0].fingerprint)]
+    assert batch.take_each(app.connection, handle, wanted, first) == [True]
+    app.backout()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState
 
 
@@ -54,3 +55,15 @@ def test_a_record_outlives_what_another_connection_backs_out(mq, app, other, rec
     assert (record.load(), other.all(queue)) == (b"sent", [b"message"])
     record.save(None)
     app.commit()
+
+
+def test_sessions_are_found_among_what_others_put(app, other, record):
+    """Records of other kinds, and what an application may put there."""
+    session = LinkSession("m", "owner", "link", "host", 1883, "client", ["a/#"])
+    LinkSessions(app.connection).save(session)
+    record.save(b"1")
+    app.commit()
+    for body in (b"", b"x", b"R\x81\xa1x" + b"\x91" * 100_000):
+        other.put(MAPPING_STATE_QUEUE, body)
+    assert LinkSessions(app.connection).all("owner") == [session]
+    other.drain(other.open_queue(MAPPING_STATE_QUEUE), 0x2)

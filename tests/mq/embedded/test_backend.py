@@ -82,6 +82,18 @@ async def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     queue_manager.close()
 
 
+async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_dead_letter_queue(started, caplog):
+    """Else it would come again and again, each time behind one more MQDLH."""
+    async with started(script=f"ALTER QMGR DEADQ({TRANSMISSION_QUEUE})") as service:
+        await service.subscribe("gone", ("t", 1), durable=True)
+        await service.execute(unit(publication("t")))
+        (transmission,) = service.transmissions
+        service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        await service.flush()
+        assert list(service.queue_manager.queues[TRANSMISSION_QUEUE].messages()) == service.transmissions == [transmission]
+        assert f"DEADQ({TRANSMISSION_QUEUE}) is where it lies" in caplog.text
+
+
 async def test_a_record_stays_when_its_successors_cannot_be_written(started):
     async with started() as service:
         await service.execute(unit(records=[ReceivedRecord("a", [9])]))

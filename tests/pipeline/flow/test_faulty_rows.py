@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.errors import MQError
-from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of, load, save
+from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.faulty_rows import data_error, find_faulty_rows
 from bridge.pipeline.flow.query_failure import query_failure_of
+from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60))
@@ -79,6 +82,19 @@ TROUBLES = [
         "java.lang.OutOfMemoryError: Java heap space",
         "",
     ),
+    (
+        "[STREAM_FAILED] Query x [id = 1, runId = 2] terminated with exception: Redefining watermark is disallowed. No.\n"
+        "=== Streaming Query ===\nIdentifier: x\nLogical Plan:\n~WriteToMicroBatchDataSource",
+        "Redefining watermark is disallowed. No",
+        "",
+    ),
+    (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Join of streams is not supported.;\n~Join Cross\n"
+        ":- ~Project [value#1L AS id#3L]\n SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: x",
+        "Join of streams is not supported",
+        "",
+    ),
+    ("An error occurred while calling o1.start.\n: java.io.IOException: no room\n\tat a.B.c(B.java:1)", "no room", ""),
 ]
 
 
@@ -116,3 +132,12 @@ def test_keys_of_publications() -> None:
     times = batch.column("received").cast(pa.timestamp("us", tz="Asia/Tokyo"))
     elsewhere = batch.set_column(batch.schema.get_field_index("received"), "received", times)
     assert keys_of(elsewhere) == keys_of(batch)
+
+
+def test_keys_of_messages() -> None:
+    """Applications may use a MsgId again; and time goes by between two browses."""
+    message = MQMD(MsgId=b"M" * 24, Expiry=600)
+    keys = keys_of(record_batch("Q", [(message, b"1"), (message, b"2")]))
+    assert len(set(keys)) == 2
+    later = msgspec.structs.replace(message, Expiry=500, BackoutCount=1)
+    assert keys_of(record_batch("Q", [(later, b"1"), (later, b"2")])) == keys

@@ -73,7 +73,7 @@ def test_they_are_told_with_their_places_in_the_file(bench: Bench) -> None:
               FROM input
             to: {mq: {queue: R}}
           two:
-            from: {mq: {queue: Q}}
+            from: {mq: {queue: P}}
             tables: {t: nowhere.csv}
             select: SELECT body FROM input
             to: {mq: {queue: R}}
@@ -93,8 +93,27 @@ def test_they_are_told_with_their_places_in_the_file(bench: Bench) -> None:
 def test_a_table_is_that_of_its_own_pipeline_only(bench: Bench) -> None:
     (bench.directory / "t.csv").write_text("x\n1\n")
     text = "{$queue, tables: {$tables}, select: SELECT x FROM input CROSS JOIN t, to: {mq: {queue: R}}}"
-    one, other = (text.replace("$tables", tables).replace("$queue", QUEUE) for tables in ("t: t.csv", ""))
+    one, other = text.replace("$tables", "t: t.csv"), text.replace("$tables", "")
+    one, other = one.replace("$queue", QUEUE), other.replace("$queue", "from: {mq: {queue: P}}")
     bench.write(f"pipelines: {{one: {one}, other: {other}}}")
     assert bench.plan("one").frame.isStreaming
     with pytest.raises(Mistake, match="cannot be found"):
         bench.plan("other")
+
+
+def test_pipelines_that_write_other_columns_into_one_directory(bench: Bench) -> None:
+    file = bench.write(
+        """
+        pipelines:
+          one: {from: {mq: {queue: Q}}, select: SELECT 1 AS n FROM input, to: {archive: a}}
+          two: {from: {mq: {queue: P}}, select: "SELECT 'x' AS s, 1 AS n FROM input", to: {archive: b/../a}}
+          like: {from: {mq: {queue: R}}, select: SELECT 2 AS n FROM input, to: {archive: a}}
+        """
+    )
+    configuration = load(file)
+    environment = environment_of(configuration, file, bench.queues.directory)
+    with pytest.raises(Failure) as raised:
+        check_all(bench.spark, file, configuration.pipelines, environment)
+    (said,) = raised.value.text.splitlines()
+    assert said.startswith(f"{file}:4:") and "pipelines.two.to.archive: expected a directory of its own, or the" in said
+    assert "of pipeline one (date string, hour string, n int), found date string, hour string, n int, s string" in said

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from bridge.config.link import LinkConfig
 from bridge.mq.mqi import Got
 from bridge.mqtt.link import LinkConnection
+from bridge.pipeline.flow.sink import Route
 from bridge.pipeline.mapping.columns import QUEUE_MESSAGE_COLUMNS, TOPIC_MESSAGE_COLUMNS
 from bridge.pipeline.schema import Column
 from bridge.wire import cmqc
@@ -224,7 +225,8 @@ def test_all_that_a_mapping_makes_is_written(to: str, expected: tuple[Column, ..
         plan = bench.plan("a")
         written = plan.frame.schema["mq"].dataType
         assert isinstance(written, StructType) and written.names == [column.name for column in expected]
-        assert plan.routes["mq"].get("refused") == refused
+        (route,) = plan.routes
+        assert isinstance(route, Route) and route.options.refused == refused
 
 
 def letter_of(letter: Got) -> tuple[MQDLH, bytes]:

@@ -233,3 +233,47 @@ def test_columns_are_refused_by_name(spark: SparkSession, ddl: str, said: str) -
 
 def test_what_is_read_can_be_put() -> None:
     check_columns("mq", MQ_SCHEMA)
+
+
+#: (Format, CCSID, Encoding, body, text)
+TEXTS = [
+    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, "é€".encode(), "é€"),
+    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, b"\xe9", None),
+    (b"MQSTR", 819, cmqc.MQENC_NATIVE, b"\xe9", "é"),
+    (b"MQSTR", 500, cmqc.MQENC_NATIVE, "é[1]".encode("cp500"), "é[1]"),
+    (b"MQSTR", 1200, 546, "é".encode("utf-16-le"), "é"),
+    (b"MQSTR", 1200, 273, "é".encode("utf-16-be"), "é"),
+    (b"MQSTR", 1200, 273, b"\0", None),
+    (b"MQSTR", 99999, cmqc.MQENC_NATIVE, b"a", None),
+    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, b"", ""),
+    (b"", 1208, cmqc.MQENC_NATIVE, b"a", None),
+]
+
+
+@pytest.mark.parametrize("behind", [(), (RFH2(),)])
+def test_text(behind: tuple[RFH2, ...]) -> None:
+    """By itself, and in one record batch with others; behind a header, too."""
+    found = []
+    for format_, ccsid, encoding, body, _ in TEXTS:
+        described = {"Format": format_.ljust(8), "CodedCharSetId": ccsid, "Encoding": encoding}
+        chain = encode_chain([RFH2(**described)] if behind else [], body)
+        found.append((MQMD(**({"Format": chain.Format} if behind else described)), chain.data if behind else body))
+    expected = [text for *_, text in TEXTS]
+    assert record_batch("Q", found).column("text").to_pylist() == expected
+    assert [record_batch("Q", [one]).column("text").to_pylist() for one in found] == [[text] for text in expected]
+
+
+def test_a_body_that_is_a_string_is_in_the_ccsid_of_its_row() -> None:
+    md = {"Format": "MQSTR", "CodedCharSetId": 500}
+    for columns, expected in (
+        ({"md": md}, "é".encode("cp500")),
+        ({"md": md, "ccsid": 819}, b"\xe9"),
+        ({"ccsid": 1200, "encoding": 546}, "é".encode("utf-16-le")),
+        ({"md": {"CodedCharSetId": 0}}, "é".encode()),
+        ({}, "é".encode()),
+    ):
+        (made,) = rows_of(pa.RecordBatch.from_pylist([{"body": "é", **columns}]))
+        assert made.message.data == expected
+    for columns in ({"ccsid": 99999}, {"ccsid": 367}):
+        with pytest.raises(ValueError, match=r"CCSID 99999|ascii"):
+            list(rows_of(pa.RecordBatch.from_pylist([{"body": "é", **columns}])))

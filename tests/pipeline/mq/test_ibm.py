@@ -12,7 +12,9 @@ from bridge.mq.capi import frames
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.lease import Lease
 from bridge.pipeline.mq.message_range import browse_messages
+from bridge.pipeline.mq.offset import counted
 from bridge.pipeline.mq.queue_manager import QueueManagerOptions
 from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import put_all
@@ -63,22 +65,25 @@ def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
 
 
 def test_messages_are_seen_browsed_and_removed(queue_manager: QueueManagerOptions, queues: Queues) -> None:
+    """Known by more than their MsgIds, which is one for all here; those that are equal in all are counted."""
     queue = queues.queue()
-    queues.put(queue, *(b"%d" % number for number in range(5)), Expiry=6000)
-    queues.put(queue, b"5")
+    queues.put(queue, b"0", b"1", MsgId=b"M" * 24, Expiry=6000, Priority=3)
+    queues.put(queue, b"2", MsgId=b"M" * 24, CorrelId=b"C" * 24, Priority=3)
+    queues.put_all_context(queue, b"3", b"4", b"5", MsgId=b"M" * 24, PutDate=b"20260101", PutTime=b"12000000", Priority=3)
     with queue_manager.connected() as connection:
         handle = browsing.open_for_browse(connection, queue)
         assert browsing.depth(connection, handle) == 6
         seen = list(browsing.look(connection, handle))
-        assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 5 + [(False, 1)]
-        wanted = [(one.msg_id, one.expires) for one in seen[1:]]
-        found = browse_messages(connection, queue, wanted, lenient=False)
-        assert [data for _, data in found] == [b"1", b"2", b"3", b"4", b"5"]
-        browsing.remove(connection, queue, [one.msg_id for one in seen[:4]])
-        gone = browse_messages(connection, queue, wanted, lenient=False)
-        assert [data for _, data in gone] == [b"4", b"5"]
-        assert browsing.present(connection, queue, [one.msg_id for one in seen]) == [one.msg_id for one in seen[4:]]
-    assert queues.bodies(queue) == [b"4", b"5"]
+        assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 2 + [(False, 1)] * 4
+        entries = counted((one.msg_id, one.fingerprint, one.expires) for one in seen)
+        assert [one.occurrence for one in entries[3:]] == [0, 1, 2]
+        queues.put(queue, b"urgent", MsgId=b"M" * 24, Priority=9)
+        for wanted in (entries[2:], entries[4:], [entries[5], entries[2]]):
+            found = [data for _, data in browse_messages(connection, queue, wanted, lenient=False)]
+            assert found == [b"%d" % entries.index(one) for one in wanted]
+        lease = Lease(connection, queue)
+        lease.remove("reader", 1, entries[2:5], planned_here=True)
+    assert queues.bodies(queue) == [b"urgent", b"0", b"1", b"5"]
 
 
 def test_the_queue_of_a_subscription(

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.mq.embedded import queue as queue_module
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import Connection, GetOptions
 from bridge.pipeline.mq import browsing, message_range
 from bridge.pipeline.mq.message_range import MessageGone, browse_messages
+from bridge.pipeline.mq.offset import Entry, counted
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.wire import cmqc
 from tests.pipeline.conftest import Queues
 from tests.pipeline.faults import fault
-
-Entry = tuple[bytes, bool]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def connection(queues: Queues) -> Iterator[Connection]:
 def there(connection: Connection, queue: str) -> dict[Entry, bytes]:
     """All messages of a queue, as a batch names them, with their data."""
     handle = browsing.open_for_browse(connection, queue)
-    seen = [(one.msg_id, one.expires) for one in browsing.look(connection, handle)]
+    seen = counted((one.msg_id, one.fingerprint, one.expires) for one in browsing.look(connection, handle))
     bodies = [data for _, data in browsing.browse_all(connection, handle)]
     connection.close(handle)
     return dict(zip(seen, bodies, strict=True))
@@ -57,7 +56,7 @@ def test_what_is_there_comes_in_the_order_given(connection: Connection, queues: 
         random.Random(len(before)).shuffle(wanted)
     for priority in data.draw(st.lists(st.sampled_from([0, 3, 9]), max_size=5), label="put meanwhile"):
         queues.put(queue, b"came later", Priority=priority)
-    browsing.remove(connection, queue, [msg_id for msg_id, _ in gone])
+    queues.remove(queue, [one.msg_id for one in gone])
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_PASSED", "_MISSED", "MESSAGES"):
             patch.setattr(message_range, name, data.draw(st.integers(1, 8), label=name))
@@ -105,7 +104,7 @@ def test_a_message_in_a_unit_of_work_of_another_is_missed_until_it_is_backed_out
     queue = queues.queue()
     queues.put(queue, b"1", b"2", b"3")
     wanted = list(there(connection, queue))
-    handle = queues.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    handle = queues.open(queue, cmqc.MQOO_INPUT_SHARED)
     by_id = GetOptions(Options=cmqc.MQGMO_SYNCPOINT, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=wanted[1][0])
     queues.connection.get(handle, by_id)
     with pytest.raises(MessageGone, match=wanted[1][0].hex().upper()):
@@ -114,3 +113,15 @@ def test_a_message_in_a_unit_of_work_of_another_is_missed_until_it_is_backed_out
     queues.connection.backout()
     queues.connection.close(handle)
     assert browsed(connection, queue, wanted) == [b"1", b"2", b"3"]
+
+
+def test_messages_of_one_msg_id_are_told_apart(connection: Connection, queues: Queues) -> None:
+    """Whichever of them are asked for, in whichever order they stand."""
+    queue = queues.queue()
+    for number, priority in enumerate((5, 5, 9, 0, 5)):
+        queues.put(queue, b"%d" % number, MsgId=b"M" * 24, Priority=priority)
+    entries = {body: entry for entry, body in there(connection, queue).items()}
+    for order in (b"0", b"1"), (b"3", b"2"), (b"4", b"0", b"2", b"1"):
+        assert browsed(connection, queue, [entries[body] for body in order]) == list(order)
+    queues.put(queue, b"later", MsgId=b"M" * 24, Priority=9)
+    assert browsed(connection, queue, [entries[b"2"], entries[b"4"]]) == [b"2", b"4"]

@@ -4,25 +4,59 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.pipeline.mq.offset import Offset
+from bridge.pipeline.mq.offset import Entry, Offset, counted
 
-ENTRIES = st.lists(st.tuples(st.binary(min_size=24, max_size=24), st.booleans()))
+NAMED = st.lists(
+    st.tuples(
+        st.sampled_from([b"a" * 24, b"b" * 24]) | st.binary(min_size=24, max_size=24),
+        st.sampled_from([bytes(8), b"12345678"]),
+        st.booleans(),
+    )
+)
 
 
 @given(
     number=st.integers(0, 2**40),
     partitions=st.integers(1, 1000),
-    messages=st.dictionaries(st.text(), ENTRIES, max_size=3),
+    messages=st.dictionaries(st.text(), NAMED.map(counted), max_size=3),
+    reader=st.text(),
 )
-def test_an_offset_comes_back(number: int, partitions: int, messages: dict[str, list[tuple[bytes, bool]]]) -> None:
-    offset = Offset(number, partitions, messages)
+def test_an_offset_comes_back(number: int, partitions: int, messages: dict[str, list[Entry]], reader: str) -> None:
+    offset = Offset(number, partitions, messages, reader)
     assert Offset.of(json.loads(json.dumps(offset.json()))) == offset
+
+
+def test_equal_messages_are_counted() -> None:
+    one, other = (b"a" * 24, bytes(8), False), (b"a" * 24, b"12345678", False)
+    assert [entry.occurrence for entry in counted([one, other, one, one])] == [0, 0, 1, 2]
+
+
+def test_an_offset_of_version_1_is_read() -> None:
+    """As release 0.1 wrote it."""
+    written = {"number": 7, "partitions": 2, "messages": {"Q": "eJxzTCQNMDACANv6EhI="}}
+    assert Offset.of(written) == Offset(7, 2, {"Q": [Entry(b"A" + b"a" * 23, b"", False), Entry(b"a" * 24, b"", True)]})
+
+
+def test_an_offset_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 3, and this release reads 2 at most: a newer one has written it"):
+        Offset.of(Offset().json() | {"version": 3})
 
 
 def test_messages_in_a_row_take_little_room() -> None:
     """Spark keeps offsets of many batches, and tells them with every progress."""
-    entries = [(b"AMQ MQB1        " + number.to_bytes(8, "big"), False) for number in range(2**40, 2**40 + 100_000)]
+    numbers = [number.to_bytes(8, "big") for number in range(2**40, 2**40 + 100_000)]
+    entries = [Entry(b"AMQ MQB1        " + number, number, False) for number in numbers]
     assert len(json.dumps(Offset(1, 1, {"Q": entries}).json())) < 50_000
+
+
+def test_an_offset_names_messages_by_whole_identifiers() -> None:
+    entry = Entry(b"a" * 24, bytes(8), True)
+    with pytest.raises(ValueError, match="queue Q has a message whose MsgId 6162 has 2 bytes instead of 24"):
+        Offset(1, 1, {"Q": [entry, entry._replace(msg_id=b"ab")]}).json()
+    damaged = Offset().json() | {"messages": {"Q": "eJyrAAAAeQB5"}}
+    with pytest.raises(ValueError, match="an offset of the source mq has 1 bytes, which is no multiple of 33: it is damaged"):
+        Offset.of(damaged)

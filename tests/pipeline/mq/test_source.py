@@ -19,7 +19,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, encode_chain
 from tests.pipeline.conftest import Queues, column
 from tests.pipeline.faults import Fault, fault, is_marker, is_read, is_removal
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 Read = Callable[..., DataFrame]
 
@@ -196,15 +196,77 @@ def test_a_message_that_somebody_else_got_is_missed(read: Read, queues: Queues, 
     assert queues.bodies(target) == []
 
 
+def test_a_msg_id_that_comes_again_names_another_message(read: Read, queues: Queues, tmp_path: Path) -> None:
+    """After a run, between planning and reading, in front of the one that was read: each message comes once."""
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True)
+    one_id = b"M" * 24
+    queues.put(source, b"first", MsgId=one_id)
+    run(frame, queues, tmp_path, queue=target)
+    queues.put(source, b"second", MsgId=one_id, Priority=3)
+    for what in ("reading", "after the commit", "removing"):
+        broken = steps()[what]
+        broken.count = min(broken.count, 2 if what == "after the commit" else 1)
+        with fault(APPLICATION_NAME, broken), pytest.raises(StreamingQueryException):
+            run(frame, queues, tmp_path, queue=target)
+        assert broken.happened
+        queues.put(source, what.encode(), MsgId=one_id, Priority=9)
+    run(frame, queues, tmp_path, queue=target)
+    assert queues.depth(source) == 0
+    expected = ["first", "second", "reading", "after the commit", "removing"]
+    assert Counter(queues.bodies(target)) == Counter(one.encode() for one in expected)
+
+
+def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    for number in range(6):
+        queues.put(source, b"%d" % number, Priority=number)
+    assert sorted(column(read(queue=source, selector="Root.MQMD.Priority > 3"), "body")) == [b"4", b"5"]
+    run(read(queue=source, selector="Root.MQMD.Priority > 1", stream=True), queues, tmp_path, queue=target)
+    assert (sorted(queues.bodies(target)), queues.depth(source)) == ([b"2", b"3", b"4", b"5"], 2)
+
+
+def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True, minMessages=3, maxDelay="1h").drop("queue", "topic")
+    queues.put(source, b"1", b"2")
+    writer = frame.writeStream.format("mq").options(**queues.options).option("queue", target)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
+    try:
+        until(lambda: query.lastProgress is not None and queues.depth(source) == 2)
+        query.processAllAvailable()
+        assert queues.depth(target) == 0
+        queues.put(source, b"3")
+        until(lambda: queues.depth(target) == 3)
+    finally:
+        query.stop()
+
+
+def test_a_second_stream_is_told_who_reads_the_queue(
+    read: Read, queues: Queues, tmp_path: Path
+) -> None:
+    source, target = queues.queue(), queues.queue()
+    first = read(queue=source, stream=True).drop("queue", "topic").writeStream.format("mq").options(**queues.options)
+    query = first.option("queue", target).option("checkpointLocation", str(tmp_path / "1")).start()
+    try:
+        queues.put(source, b"1")
+        until(lambda: queues.depth(target) == 1)
+        with pytest.raises(StreamingQueryException, match="elsewhere; the last streaming read of it: process"):
+            run(read(queue=source, stream=True), queues, tmp_path / "2", queue=target)
+    finally:
+        query.stop()
+
+
 def steps() -> dict[str, Fault]:
     """Steps of a batch at which the connection ends."""
     return {
         "planning": Fault(lambda verb, request: verb == "MQGET", 1),
         "reading": Fault(lambda verb, request: verb == "MQGET" and is_read(request), 2),
         "putting": Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 2),
-        "after the commit": Fault(lambda verb, request: verb == "MQCMIT", 1, after=True),
+        # The first commit is that of the lease.
+        "after the commit": Fault(lambda verb, request: verb == "MQCMIT", 2, after=True),
         "removing": Fault(lambda verb, request: verb == "MQGET" and is_removal(request), 2),
-        "after the removal": Fault(lambda verb, request: verb == "MQCMIT", 2, after=True),
+        "after the removal": Fault(lambda verb, request: verb == "MQCMIT", 3, after=True),
     }
 
 

@@ -20,7 +20,6 @@ from bridge.mq.mqi import MQOD, GetOptions
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.pipeline.mq import writer
 from bridge.pipeline.mq import writer_state as markers
-from bridge.pipeline.mq.offset import Offset
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer_state import WriterState
@@ -320,13 +319,3 @@ def test_a_batch_write_whose_worker_is_killed_leaves_nothing_behind(
         rows.write.format("mq").options(**queues.options, queue=queue).mode("append").save()
     assert puts.happened
     assert queues.depth(MAPPING_STATE_QUEUE) == before
-
-
-def test_an_offset_names_messages_by_whole_identifiers() -> None:
-    offset = Offset(1, 2, {"Q": [(b"a" * 24, True), (b"b" * 24, False)]})
-    assert Offset.of(offset.json()) == offset
-    with pytest.raises(ValueError, match="queue Q has a message whose MsgId 6162 has 2 bytes instead of 24"):
-        Offset(1, 1, {"Q": [(b"a" * 24, True), (b"ab", True)]}).json()
-    damaged = offset.json() | {"messages": {"Q": "eJyrAAAAeQB5"}}
-    with pytest.raises(ValueError, match="an offset of the source mq has 1 bytes, which is no multiple of 25: it is damaged"):
-        Offset.of(damaged)

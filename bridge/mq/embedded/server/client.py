@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Put, Seen
+from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Named, Put, Seen
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.mq.errors import MQError
@@ -147,8 +147,8 @@ class RemoteConnection:
     def look_many(self, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
         return self._call(protocol.LookMany(handle, options, messages), list[Seen])
 
-    def take_each(self, handle: int, options: GetOptions, msg_ids: Sequence[bytes]) -> list[bool]:
-        return self._call(protocol.TakeEach(handle, options, list(msg_ids[:GLANCES])), list[bool])
+    def take_each(self, handle: int, options: GetOptions, wanted: Sequence[Named]) -> list[bool]:
+        return self._call(protocol.TakeEach(handle, options, list(wanted[:GLANCES])), list[bool])
 
     def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
         done: list[MQMD] = []

@@ -11,12 +11,13 @@ import struct
 import msgspec
 
 from bridge.mapping.message import Message
+from bridge.mq.batch import Named
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
@@ -88,7 +89,7 @@ class TakeEach(msgspec.Struct, tag="MQGET take", array_like=True):
 
     handle: int
     options: GetOptions
-    msg_ids: list[bytes]
+    wanted: list[Named]
 
 
 class PutMany(msgspec.Struct, tag="MQPUT many", array_like=True):

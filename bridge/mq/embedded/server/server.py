@@ -182,9 +182,9 @@ class ApplicationProtocol(Conversation):
                 self._get(handle, options, verb=partial(get_each, application, handle, options, msg_ids, size))
             case protocol.LookMany(handle, options, messages):
                 self._get(handle, options, verb=partial(look_many, application, handle, options, messages))
-            case protocol.TakeEach(handle, options, msg_ids):
+            case protocol.TakeEach(handle, options, wanted):
                 options.Options &= ~cmqc.MQGMO_WAIT
-                self._get(handle, options, verb=partial(take_each, application, handle, options, msg_ids))
+                self._get(handle, options, verb=partial(take_each, application, handle, options, wanted))
             case protocol.PutMany(puts):
                 mds, unit = put_many(application, puts)
                 self._end(unit, mds)

@@ -13,7 +13,19 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mq.batch import GLANCE, Seen, following, glance, got_each, got_many, looked_many, put_each, took_each
+from bridge.mq.batch import (
+    AT_ONCE,
+    GLANCE,
+    Named,
+    Seen,
+    following,
+    glance,
+    got_each,
+    got_many,
+    looked_many,
+    put_each,
+    token,
+)
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.browse import release_lock
@@ -74,23 +86,23 @@ def look_many(
     messages, options = min(messages, _GLANCES), glance(options)
     if (found := _look_many(application.hconn, handle, options, messages, _until())) is not None:
         return found, None
-    return _Verbs(application).done(lambda verbs: looked_many(verbs.get, handle, options, messages))
+    return _Verbs(application).done(lambda verbs: looked_many(verbs.get, handle, options, messages, token))
 
 
 def take_each(
-    application: Application, handle: int, options: GetOptions, msg_ids: Sequence[bytes]
+    application: Application, handle: int, options: GetOptions, wanted: Sequence[Named]
 ) -> tuple[list[bool], Unit | None]:
     """Take some messages; return whether each was there, and the unit of work to submit. Raises MQError."""
-    msg_ids, options = msg_ids[:_GLANCES], glance(options)
+    wanted, options = wanted[:_GLANCES], glance(options)
     unit = Unit()
     try:
-        found = _take_each(application.hconn, handle, options, msg_ids, _until(), unit)
+        found = _take_each(application.hconn, handle, options, wanted, _until(), unit)
     except BaseException:
         undo(unit)
         raise
     if found is not None:
         return found, None if unit.empty else unit
-    return _Verbs(application).done(lambda verbs: took_each(verbs.get, handle, options, msg_ids))
+    return _Verbs(application).done(lambda verbs: _took_each(verbs.get, handle, options, wanted))
 
 
 def put_many(application: Application, puts: Sequence[tuple[int, Message, int]]) -> tuple[list[MQMD], Unit | None]:
@@ -155,7 +167,7 @@ def _look_many(hconn: Hconn, hobj: int, options: GetOptions, messages: int, unti
             msg_id, length = got.md.MsgId, got.DataLength
         else:  # properties that are not wanted would be all that stands in front of the data
             msg_id, length = appearance.msg_id(stored), len(message.data)
-        found.append(Seen(msg_id, stored.expires_at > 0, length))
+        found.append(Seen(msg_id, stored.msg_number.to_bytes(8, "big"), stored.expires_at > 0, length))
         if len(found) >= messages or time.monotonic() > until:
             break
     if stored is None:
@@ -166,9 +178,9 @@ def _look_many(hconn: Hconn, hobj: int, options: GetOptions, messages: int, unti
 
 
 def _take_each(
-    hconn: Hconn, hobj: int, options: GetOptions, msg_ids: Sequence[bytes], until: float, unit: Unit
+    hconn: Hconn, hobj: int, options: GetOptions, names: Sequence[Named], until: float, unit: Unit
 ) -> list[bool] | None:
-    """Get messages by MsgId for those who want no data; return whether each was there.
+    """Get messages by MsgId and fingerprint for those who want no data; return whether each was there.
 
     Returns None where options ask for more. `options` are a glance's. What is got outside syncpoint is left to `unit`.
     Raises MQError as the first get does.
@@ -185,13 +197,20 @@ def _take_each(
     found: list[bool] = []
     # Mostly the messages come in the order of the queue: then the first of it is the one.
     first = next(rest := candidates(hconn, handle, anything), None)
-    for msg_id in msg_ids:
+    for msg_id, fingerprint in names:
         if found and time.monotonic() > until:
             break
         wanted.MsgId = msg_id
         has_it = matching(hconn.queue_manager.appearance, wanted)
-        is_first = first is not None and (has_it is None or has_it(first))
-        stored = first if is_first else next(candidates(hconn, handle, wanted), None)
+        number = int.from_bytes(fingerprint, "big")
+        is_first = (
+            first is not None and (has_it is None or has_it(first)) and (not fingerprint or first.msg_number == number)
+        )
+        if is_first:
+            stored = first
+        else:
+            alike = candidates(hconn, handle, wanted)
+            stored = next((one for one in alike if not fingerprint or one.msg_number == number), None)
         if stored is not None:
             if syncpoint:
                 try:
@@ -205,6 +224,25 @@ def _take_each(
                 rest = candidates(hconn, handle, anything)
             first = next(rest, None)
         found.append(stored is not None)
+    return found
+
+
+def _took_each(
+    get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, names: Sequence[Named]
+) -> list[bool]:
+    """Do as `_take_each` does, by the MQGET that is given."""
+    found: list[bool] = []
+    for msg_id, fingerprint in names:
+        wanted = msgspec.structs.replace(options)
+        if fingerprint:
+            wanted.MatchOptions |= cmqc.MQMO_MATCH_MSG_TOKEN
+            wanted.MsgToken = bytes(8) + fingerprint
+        try:
+            found += [got is not None for got in got_each(get, handle, wanted, [msg_id], 1)]
+        except MQError as error:
+            if not found or error.reason in AT_ONCE:
+                raise
+            break
     return found
 
 

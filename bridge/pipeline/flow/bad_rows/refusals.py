@@ -19,8 +19,8 @@ from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.dead_letters import DeadLetter
-from bridge.pipeline.flow.payload import REASON
+from bridge.pipeline.flow.bad_rows.dead_letters import DeadLetter
+from bridge.pipeline.flow.bad_rows.payload import REASON
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of

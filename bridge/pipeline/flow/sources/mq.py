@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from bridge.pipeline.flow.source import PipelineSource, options_of
-from bridge.pipeline.flow.source_shutdown import STOP, SourceShutdown
+from bridge.pipeline.flow.sources.shutdown import STOP, SourceShutdown
+from bridge.pipeline.flow.sources.source import PipelineSource, options_of
 from bridge.pipeline.foreign_options import MQ_READS
 from bridge.pipeline.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader

@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 
 _FILE: Final = "diverted.json"
+#: Fields of an MQMD that are others when the message is browsed again.
+_CHANGING: Final = frozenset(("Expiry", "BackoutCount"))
 
 
 class DivertedRow(msgspec.Struct, frozen=True):
@@ -58,16 +60,18 @@ def save(directory: Path, diverted: DivertedRows) -> None:
 
 
 def keys_of(batch: Any) -> list[str]:
-    """Return a key for each row of a source that tells it from the others.
+    """Return a key for each row of a source that tells it from the others: of all that came with it and does not change.
 
-    Of a message that is its MsgId, of a publication all that came with it. Publications that agree in all of that are the
-    same to a SELECT, too.
+    Rows that agree in that are the same to a SELECT, too.
     """
     if "headers" in batch.schema.names:
-        queues, msg_ids = batch.column("queue").to_pylist(), batch.column("md").field("MsgId").to_pylist()
-        return [f"{queue}/{msg_id.hex()}" for queue, msg_id in zip(queues, msg_ids, strict=True)]
-    names = ("topic", "payload", "client_id", "message_id")
+        names: tuple[str, ...] = ("queue", "headers", "body")
+        time = "put_time"
+        md = batch.column("md")
+        fields = [md.field(field.name).to_pylist() for field in md.type if field.name not in _CHANGING]
+    else:
+        names, time, fields = ("topic", "payload", "client_id", "message_id"), "received", []
     # A time as a number, because Spark and Arrow have it in different time zones.
-    times = batch.column("received").cast("int64").to_pylist()
-    rows = zip(*(batch.column(name).to_pylist() for name in names), times, strict=True)
+    times = batch.column(time).cast("int64").to_pylist()
+    rows = zip(*(batch.column(name).to_pylist() for name in names), *fields, times, strict=True)
     return [hashlib.blake2b(repr(row).encode(), digest_size=16).hexdigest() for row in rows]

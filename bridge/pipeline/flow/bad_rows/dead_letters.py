@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.payload import document_of, text_of
+from bridge.mapping.payload import document_of, text_of, utf_8
 from bridge.mapping.publication import Destination, Unmappable
 from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
-from bridge.pipeline.flow.diverted_rows import DivertedRows, keys_of
-from bridge.pipeline.flow.payload import REASON
+from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of
+from bridge.pipeline.flow.bad_rows.payload import REASON, has_text
 from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of as messages_of
@@ -43,6 +43,8 @@ _BATCH: Final = 1_000
 #: Bytes of an MQDLH.
 _HEADER: Final = 172
 _TIMES: Final = ("put_time", "received")
+#: CCSID and Encoding of a payload that does not say them.
+_UTF_8: Final = (CCSID_UTF8, cmqc.MQENC_NATIVE)
 
 
 class BadPayloads:
@@ -98,15 +100,20 @@ class BadPayloads:
         if self._kind == "bytes":
             return known
         payloads = batch.column(self._column).to_pylist()
-        return [self._reason(payload) or reason for payload, reason in zip(payloads, known, strict=True)]
+        sets: Iterable[tuple[int, int]] = repeat(_UTF_8)
+        if has_text(batch.schema.names, self._column):
+            described = (batch.column(name).to_pylist() for name in ("format", "ccsid", "encoding"))
+            sets = [(one[1], one[2]) if one[0] == "MQSTR" else _UTF_8 for one in zip(*described, strict=True)]
+        rows = zip(payloads, sets, known, strict=False)
+        return [self._reason(payload, *characters) or reason for payload, characters, reason in rows]
 
-    def _reason(self, payload: bytes | str | None) -> str | None:
+    def _reason(self, payload: bytes | str | None, ccsid: int, encoding: int) -> str | None:
         data = payload.encode() if isinstance(payload, str) else payload or b""
         try:
             if self._kind == "json":
-                document_of(data)
+                document_of(utf_8(data, ccsid, encoding))
             else:
-                text_of(data, CCSID_UTF8)
+                text_of(data, ccsid, encoding)
         except Unmappable as error:
             return str(error)
         return None

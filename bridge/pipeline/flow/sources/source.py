@@ -8,7 +8,7 @@ from typing import ClassVar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from bridge.pipeline.flow.source_shutdown import STOP
+from bridge.pipeline.flow.sources.shutdown import STOP
 from bridge.pipeline.options import Options
 
 

@@ -1,0 +1,48 @@
+"""What pipelines of one file do to each other, and to themselves: queues and directories that they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bridge.config.references import Clash
+
+
+def flow_clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """Return the clashes of pipelines in `data` (plain values of a file) over a queue or a directory.
+
+    Only one enabled pipeline reads a queue, because what is read is removed; and none writes where it reads. Like
+    `bridge.config.models.clashes`, the function passes over what is not of the right type.
+    """
+    listed = data.get("pipelines")
+    readers: dict[str, str] = {}
+    found: list[Clash] = []
+    for name, pipeline in listed.items() if isinstance(listed, Mapping) else ():
+        if not isinstance(pipeline, Mapping):
+            continue
+        queue = _at(pipeline, "from", "mq", "queue")
+        if isinstance(queue, str) and pipeline.get("enabled", True) is True and readers.setdefault(queue, name) != name:
+            expected, again = "a queue that no other enabled pipeline reads", f"which pipeline {readers[queue]} reads"
+            found.append(Clash(("pipelines", name, "from", "mq", "queue"), expected, f"{queue!r} again, {again}"))
+        found += _circles(str(name), pipeline)
+    return found
+
+
+def _circles(name: str, pipeline: Mapping[str, Any]) -> Iterator[Clash]:
+    """Yield a clash for each place that a pipeline reads and writes, so that it would never come to an end."""
+    for what, source, destinations in (
+        ("queue", ("mq", "queue"), (("to", "mq", "queue"), ("dead_letters", "queue"))),
+        ("topic", ("mq", "topic"), (("to", "mq", "topic"),)),
+        ("directory", ("archive",), (("to", "archive"), ("dead_letters", "archive"))),
+    ):
+        read = _at(pipeline, "from", *source)
+        for place in destinations:
+            if read is not None and (written := _at(pipeline, *place)) is not None and str(written) == str(read):
+                yield Clash(("pipelines", name, *place), f"another {what} than the one that it reads")
+
+
+def _at(section: Any, *keys: str) -> Any:
+    """Return what stands at a place below a section; None where nothing does."""
+    for key in keys:
+        section = section.get(key) if isinstance(section, Mapping) else None
+    return section

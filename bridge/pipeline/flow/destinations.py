@@ -1,0 +1,110 @@
+"""Where the rows of a pipeline go, by its section `to` or by its mapping: destinations, and the queue of dead letters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
+from bridge.mapping.rules.rule import rule_of
+from bridge.mapping.rules.template import Template
+from bridge.pipeline.flow.columns import mapped
+from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.mistake import Mistake, mistakes_at
+from bridge.pipeline.flow.reach import directory_of_tasks
+from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, FormatRoute
+
+#: In front of a path of one of Spark's file systems.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def destination_options(
+    name: str, config: PipelineConfig, to: PipelineDestination, environment: PipelineEnvironment, directory: Path
+) -> dict[str, dict[str, str]]:
+    """Return the options of the destinations that `to` names but for formats of Spark's, by kind, as `routes_of` has them."""
+    text = None if to.mq is None else to.mq.queue or to.mq.topic
+    routes = {DEAD_LETTERS: dead_letter_options(name, config, environment, named=text is None or bool(Template(text).names))}
+    if to.mq is not None:
+        routes[MQ] = environment.queue_manager | {"persistence": to.mq.persistence}
+    if to.mqtt is not None:
+        options = {"qos": str(to.qos), "retain": str(to.retain).lower()}
+        options["deadLetter"] = _refused(config, environment, directory)
+        routes[MQTT] = environment.broker(to.link) | options
+    if to.archive is not None:
+        routes[ARCHIVE] = {"path": str(to.archive.absolute())}
+    return routes
+
+
+def format_routes(spark: SparkSession, to: PipelineDestination, environment: PipelineEnvironment) -> list[FormatRoute]:
+    """Return the destination that a format of Spark's writes to. Raises Mistake for a format that Spark does not have."""
+    if to.format is None:
+        return []
+    jvm: Any = spark._jvm
+    conf = spark._jsparkSession.sessionState().conf()
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(to.format, conf)
+    except Py4JJavaError as error:
+        raise Mistake(("to", "format"), "a format that this Spark has (--packages brings more)", repr(to.format)) from error
+    secrets = {name: str(file) for name, file in to.secrets.items()}
+    options = to.options
+    if to.path is not None:
+        is_uri = _SCHEME.match(to.path) is not None
+        directory = Path() if environment.file is None else environment.file.parent
+        options = options | {"path": to.path if is_uri else str((directory / to.path).absolute())}
+    return [FormatRoute(to.format, options, secrets, to.partition_by)]
+
+
+def mapped_rows(
+    made: DataFrame, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
+) -> tuple[DataFrame, dict[str, dict[str, str]]]:
+    """Return the rows as the mapping of a pipeline makes them, and the options of where it says that they go."""
+    mapping, queue_manager = _mapping(config, environment)
+    assert config.mapping is not None
+    with mistakes_at(("mapping",), "a mapping"):
+        rule_of(config.mapping, mapping, queue_manager)
+    place = "select" if "select" in config.model_fields_set else "mapping"
+    with mistakes_at((place,), f"columns that mapping {config.mapping} takes"):
+        frame = mapped(made, config.mapping, mapping, queue_manager)
+    if isinstance(mapping, ToMqMapping):
+        to = mapping.destination
+        dead_letters = dead_letter_options(name, config, environment, named=bool(Template(to.queue or to.topic or "").names))
+        # What the mapping refuses is in the unit of work of the others.
+        refused = {"refused": dead_letters["queue"]} if "queue" in dead_letters else {}
+        return frame, {DEAD_LETTERS: dead_letters, MQ: environment.queue_manager | refused}
+    dead_letters = dead_letter_options(name, config, environment, named=False)
+    options = environment.broker(mapping.destination.link) | {"deadLetter": _refused(config, environment, directory)}
+    return frame, {DEAD_LETTERS: dead_letters, MQTT: options}
+
+
+def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[AnyMapping, str]:
+    """Return the mapping of a pipeline, and the name of the queue manager, which is in its hop mark."""
+    assert environment.file is not None and config.mapping is not None  # a pipeline comes from a file
+    try:
+        configuration = load(environment.file)
+    except ConfigurationError as error:
+        raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
+    if config.mapping not in configuration.mappings:
+        raise Mistake(("mapping",), "the name of a mapping, which is not in the file any more")
+    return configuration.mappings[config.mapping], configuration.queue_manager.name
+
+
+def _refused(config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> str:
+    """Return the directory where publications are left that the broker refuses."""
+    return str(config.dead_letters.archive or directory_of_tasks(environment, directory) / "refused")
+
+
+def dead_letter_options(
+    name: str, config: PipelineConfig, environment: PipelineEnvironment, *, named: bool
+) -> dict[str, str]:
+    """Return where bad payloads and refused rows go, as `dead_letter_sink_of` has it.
+
+    `named`: the rows name their destinations.
+    """
+    own = {"pipeline": name, "named": str(named).lower()}
+    if config.dead_letters.archive is not None:
+        return own | {"archive": str(config.dead_letters.archive.absolute())}
+    return own | environment.queue_manager | {"queue": config.dead_letters.queue or environment.dead_letter_queue}

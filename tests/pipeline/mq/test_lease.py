@@ -1,0 +1,168 @@
+"""The lease of a queue: one reader, who is known; what it removes, removed once, and a restart that searches for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bridge.mq.batch import Seen
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import Connection
+from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq import lease as lease_module
+from bridge.pipeline.mq.lease import REMOVED_AT_ONCE, Lease
+from bridge.pipeline.mq.offset import Entry, counted
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
+from bridge.wire import cmqc
+from tests.pipeline.conftest import Queues
+from tests.pipeline.faults import Fault, fault, is_removal
+
+READER = "a" * 16
+
+
+@pytest.fixture
+def options(queues: Queues) -> QueueManagerOptions:
+    return QueueManagerOptions(data_directory=str(queues.directory))
+
+
+@pytest.fixture
+def connection(options: QueueManagerOptions) -> Iterator[Connection]:
+    with options.connected() as connected:
+        yield connected
+
+
+def entries_of(seen: Iterator[Seen]) -> list[Entry]:
+    return counted((one.msg_id, one.fingerprint, one.expires) for one in seen)
+
+
+def there(connection: Connection, lease: Lease) -> list[Entry]:
+    return entries_of(browsing.look(connection, lease.handle))
+
+
+def test_a_second_reader_is_told_who_has_the_queue(
+    options: QueueManagerOptions, connection: Connection, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "LEASE_WAIT", 0.0)
+    queue = queues.queue()
+    Lease(connection, queue)
+    words = rf"queue {queue} is open for input elsewhere; the last streaming read of it: process \d+ on .*, since 20"
+    with options.connected() as second, pytest.raises(MQError, match=words) as refused:
+        Lease(second, queue)
+    assert refused.value.reason == cmqc.MQRC_OBJECT_IN_USE
+
+
+def test_a_lease_ends_with_its_connection(options: QueueManagerOptions, queues: Queues) -> None:
+    queue = queues.queue()
+    first = options.connect()
+    Lease(first, queue)
+    first.disconnect()
+    with options.connected() as second:
+        Lease(second, queue)
+
+
+def test_a_reader_waits_for_the_one_before(
+    options: QueueManagerOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queues.queue()
+    first = options.connect()
+    Lease(first, queue)
+    monkeypatch.setattr(lease_module.time, "sleep", lambda seconds: first.disconnect())
+    with options.connected() as second:
+        Lease(second, queue)
+
+
+def test_what_is_removed_is_what_was_read(connection: Connection, queues: Queues) -> None:
+    """And neither a message of the same MsgId that came in front, nor one that came behind."""
+    queue = queues.queue()
+    queues.put(queue, b"read", b"read too", MsgId=b"M" * 24, Priority=5)
+    lease = Lease(connection, queue)
+    batch = there(connection, lease)
+    queues.put(queue, b"urgent", MsgId=b"M" * 24, Priority=9)
+    queues.put(queue, b"later", MsgId=b"M" * 24, Priority=5)
+    lease.remove(READER, 1, batch, planned_here=True)
+    connection.close(lease.handle)
+    assert queues.bodies(queue) == [b"urgent", b"later"]
+
+
+def test_a_batch_is_removed_once(options: QueueManagerOptions, queues: Queues) -> None:
+    """Of what was put since under the same MsgIds nothing is lost, whoever comes back."""
+    queue = queues.queue()
+    queues.put(queue, b"first", MsgId=b"M" * 24)
+    with options.connected() as connection:
+        lease = Lease(connection, queue)
+        batch = there(connection, lease)
+        lease.remove(READER, 1, batch, planned_here=True)
+    queues.put(queue, b"second", MsgId=b"M" * 24)
+    with options.connected() as connection:
+        Lease(connection, queue).remove(READER, 1, batch, planned_here=False)
+    assert queues.bodies(queue) == [b"second"]
+
+
+@pytest.mark.parametrize("commit", [2, 3, 4])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_removal_goes_on_where_it_was(
+    options: QueueManagerOptions, queues: Queues, commit: int, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three units of work, the connection lost at the commit of each: the next process takes what is left, and no more."""
+    monkeypatch.setattr(lease_module, "REMOVED_AT_ONCE", 10)
+    queue = queues.queue()
+    bodies = [b"%d" % number for number in range(30)]
+    queues.put(queue, *bodies, MsgId=b"M" * 24)
+    commits = Fault(lambda verb, request: verb == "MQCMIT", commit, after=after)
+    with fault(APPLICATION_NAME, commits):
+        connection = options.connect()
+        lease = Lease(connection, queue)  # a commit of its own
+        batch = there(connection, lease)
+        with pytest.raises(MQError):
+            lease.remove(READER, 1, batch, planned_here=True)
+    queues.put(queue, b"came since", MsgId=b"M" * 24)
+    taken: list[bytes] = []
+    watch = Fault(lambda verb, request: bool(verb == "MQGET" and is_removal(request) and taken.append(b"")), 1)
+    with options.connected() as connection, fault(APPLICATION_NAME, watch):
+        lease = Lease(connection, queue)
+        taken.clear()
+        lease.remove(READER, 1, batch, planned_here=False)
+    assert queues.bodies(queue) == [b"came since"]
+    units = 3 - (commit - 2 + after)
+    # For each message, and of each unit of work the record that is replaced, until there is none.
+    assert len(taken) == units * (10 + 2)
+
+
+def test_the_record_of_another_query_says_nothing(options: QueueManagerOptions, queues: Queues) -> None:
+    """Who finds it takes of a batch what is there, and nothing else."""
+    queue = queues.queue()
+    queues.put(queue, b"1", b"2")
+    with options.connected() as connection:
+        lease = Lease(connection, queue)
+        batch = there(connection, lease)
+        lease.remove("b" * 16, 7, batch[:1], planned_here=True)
+    queues.put(queue, b"3", MsgId=batch[0].msg_id)
+    with options.connected() as connection:
+        Lease(connection, queue).remove(READER, 3, batch, planned_here=False)
+    assert queues.bodies(queue) == [b"3"]
+
+
+def test_units_of_work_fit_maxumsgs(connection: Connection, queues: Queues) -> None:
+    queue = queues.queue()
+    queues.put(queue, *[b"x"] * 50)
+    lease = Lease(connection, queue)
+    batch = there(connection, lease)
+    queues.mqsc("ALTER QMGR MAXUMSGS(20)")
+    try:
+        lease.remove(READER, 1, batch, planned_here=True)
+    finally:
+        queues.mqsc("ALTER QMGR MAXUMSGS(10000)")
+    assert queues.depth(queue) == 0
+    assert REMOVED_AT_ONCE > 20
+
+
+def test_a_batch_of_version_1_is_removed_by_msg_id(connection: Connection, queues: Queues) -> None:
+    queue = queues.queue()
+    queues.put(queue, b"1", b"2", b"3")
+    lease = Lease(connection, queue)
+    batch = [one._replace(fingerprint=b"") for one in there(connection, lease)]
+    lease.remove("", 1, batch[:2], planned_here=False)
+    lease.remove("", 1, batch[:2], planned_here=False)
+    connection.close(lease.handle)
+    assert queues.bodies(queue) == [b"3"]
