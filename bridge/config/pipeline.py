@@ -36,13 +36,14 @@ ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the na
 
 FormatName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.-]{0,255}", "the name of a format, such as jdbc")]
 OptionText = Annotated[str, values.text(r"[^\x00]*", "text")]
-PathText = Annotated[str, values.text(r"[^\x00]+", "a path or a URI")]
 #: Names of options that Spark redacts, for what they say is for nobody's eyes.
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 OptionName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.]{0,255}", "the name of an option, such as partitions")]
 
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+#: In front of a path of one of Spark's file systems: `s3a://bucket/rows`, `hdfs:/rows`.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
 #: Keys that say what `payload` is, or look at it.
 _PAYLOAD_READERS = frozenset(("payload", "schema", "select"))
@@ -85,6 +86,18 @@ def _local_path() -> values.Kind:
 
 
 PipelinePath = Annotated[Path, _local_path()]
+
+
+def _path_or_uri() -> values.Kind:
+    """Make the kind that accepts a path of this machine, or a URI of one of Spark's file systems, which stays text."""
+    path = values.path()
+
+    def check(value: object, info: ValidationInfo) -> object:
+        return value if isinstance(value, str) and _URI.match(value) else path.func(value, info)  # type: ignore[call-arg]
+
+    return values.Kind(check, schema=path.schema)
+
+
 #: Options of the sources mq and mqtt that other keys of the file say -> these keys.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("queue", "topic", "subscription"), "from"),
@@ -208,7 +221,7 @@ class PipelineDestination(Section):
     format: FormatName | None = None
     """A format that Spark writes, such as jdbc, parquet, delta or kafka: at least once. (Delta knows a batch that comes
     again.) Its jars are named by `--packages` or `--jars`."""
-    path: PathText | None = None
+    path: Annotated[Path | str, _path_or_uri()] | None = None
     """Where a format of files writes: a directory, or a URI of Spark's file systems."""
     options: dict[OptionName, OptionText] = Field(default_factory=dict)
     """Options of the format, by Spark's names."""

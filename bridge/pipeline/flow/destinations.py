@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -17,9 +16,6 @@ from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.reach import directory_of_tasks
 from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, FormatRoute
-
-#: In front of a path of one of Spark's file systems.
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def destination_options(
@@ -39,7 +35,7 @@ def destination_options(
     return routes
 
 
-def format_routes(spark: SparkSession, to: PipelineDestination, environment: PipelineEnvironment) -> list[FormatRoute]:
+def format_routes(spark: SparkSession, to: PipelineDestination) -> list[FormatRoute]:
     """Return the destination that a format of Spark's writes to. Raises Mistake for a format that Spark does not have."""
     if to.format is None:
         return []
@@ -52,9 +48,7 @@ def format_routes(spark: SparkSession, to: PipelineDestination, environment: Pip
     secrets = {name: str(file) for name, file in to.secrets.items()}
     options = to.options
     if to.path is not None:
-        is_uri = _SCHEME.match(to.path) is not None
-        directory = Path() if environment.file is None else environment.file.parent
-        options = options | {"path": to.path if is_uri else str((directory / to.path).absolute())}
+        options = options | {"path": to.path if isinstance(to.path, str) else str(to.path.absolute())}
     return [FormatRoute(to.format, options, secrets, to.partition_by)]
 
 

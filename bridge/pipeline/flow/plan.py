@@ -103,7 +103,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
                 options = destination_options(name, config, to, environment, directory)
         with mistakes_at(("mapping" if to is None else "to",), "a destination"):
             routes: list[Route | FormatRoute] = [*routes_of(options, frame.schema)]
-            routes += [] if to is None else format_routes(spark, to, environment)
+            routes += [] if to is None else format_routes(spark, to)
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
             judge(selected, config, {route.kind for route in routes})
             _check_streaming(spark, frame)

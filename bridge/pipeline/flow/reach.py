@@ -55,8 +55,11 @@ def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path
         yield ("from", "archive"), config.source.archive
     for name, path in config.tables.items():
         yield ("tables", name), path
-    if config.destination is not None and config.destination.archive is not None:
-        yield ("to", "archive"), config.destination.archive
+    if (to := config.destination) is not None:
+        if to.archive is not None:
+            yield ("to", "archive"), to.archive
+        if isinstance(to.path, Path):
+            yield ("to", "path"), to.path
     if config.dead_letters.archive is not None:
         yield ("dead_letters", "archive"), config.dead_letters.archive
 

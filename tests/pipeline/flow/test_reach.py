@@ -76,6 +76,7 @@ BODY = f"{QUEUE}, select: SELECT body FROM input"
     "text, location, expected",
     [
         (f"{BODY}, to: {{archive: table}}", ("to", "archive"), "below one of"),
+        (f"{BODY}, to: {{format: parquet, path: rows}}", ("to", "path"), "below one of"),
         (f"{BODY}, {TO}, dead_letters: {{archive: d}}", ("dead_letters", "archive"), "shared"),
         (f"{BODY}, {TO}, tables: {{t: t.csv}}", ("tables", "t"), "spark.shared"),
         (f"from: {{archive: seen}}, select: SELECT topic FROM input, {TO}", ("from", "archive"), "spark.shared"),
