@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 #: Most rows that are in memory at once, as far as they can be divided.
 MOST_ROWS: Final = 100_000
-#: A division is by so many bits of the place; parts that have too many rows are divided by the next ones.
+#: A division is by so many upper bits of the place; parts that have too many rows are divided by the next ones.
 _BITS: Final = 6
+#: Bits of a place that is made of others.
 PLACE_BITS: Final = 48
 
 _LARGE_ODD: Final = -7046029254386353131
@@ -33,14 +34,14 @@ def place_of(*columns: Any) -> Any:
 class Division:
     """Takes tables of one schema, and gives back all their rows, those of one place in one table.
 
-    Places are in the column `place`, integers of PLACE_BITS bits. Up to `most` rows are held in memory; more are on disk in
+    Places are in the column `place`, integers of so many bits. Up to `most` rows are held in memory; more are on disk in
     `directory`, or a temporary one (TMPDIR), until they are asked for. Use it in a `with` statement. Raises OSError.
     """
 
-    def __init__(self, most: int = MOST_ROWS, directory: Path | None = None, bit: int = 0) -> None:
+    def __init__(self, most: int = MOST_ROWS, directory: Path | None = None, bits: int = PLACE_BITS) -> None:
         self._most = most
         self._directory = directory
-        self._bit = bit
+        self._bits = bits
         self._held: list[Any] = []
         self._rows = 0
         self._parts: dict[int, _Part] = {}
@@ -60,21 +61,30 @@ class Division:
             self._write()
 
     def tables(self) -> Iterator[Any]:
-        """Yield each row once. What has one place is in one table, whatever its size; nothing may be added any more."""
+        """Yield each row once; the places of a table are above those of the table before.
+
+        What has one place is in one table, whatever its size. Nothing may be added any more.
+        """
         if not self._parts:
             if self._rows:
                 yield pa.concat_tables(self._held).combine_chunks()
             return
         if self._rows:
             self._write()
-        for part in self._parts.values():
+        together: list[_Part] = []
+        for _, part in sorted(self._parts.items()):
+            if together and sum(one.rows for one in together) + part.rows > self._most:
+                yield _table(together)
+                together = []
             if part.rows > self._most and part.first != part.last:
-                with Division(self._most, self._directory, self._bit + _BITS) as further:
+                with Division(self._most, self._directory, self._bits - _BITS) as further:
                     for batch in part.read():
                         further.add(pa.Table.from_batches([batch]))
                     yield from further.tables()
             else:
-                yield pa.Table.from_batches(part.read()).combine_chunks()
+                together.append(part)
+        if together:
+            yield _table(together)
 
     def _write(self) -> None:
         """Write what is held, each row to its part."""
@@ -82,7 +92,7 @@ class Division:
         if not self._parts:
             directory = tempfile.TemporaryDirectory(prefix="mqbridge-", dir=self._directory)
             self._directory = Path(self._opened.enter_context(directory))
-        numbers = pc.bit_wise_and(pc.shift_right(table["place"], self._bit), 2**_BITS - 1)
+        numbers = pc.bit_wise_and(pc.shift_right(table["place"], max(self._bits - _BITS, 0)), 2**_BITS - 1)
         table = table.take(pc.sort_indices(numbers)).combine_chunks()
         first = 0
         for number, count in sorted((one["values"], one["counts"]) for one in pc.value_counts(numbers).to_pylist()):
@@ -94,6 +104,10 @@ class Division:
             first += count
 
 
+def _table(parts: list[_Part]) -> Any:
+    return pa.Table.from_batches(batch for part in parts for batch in part.read()).combine_chunks()
+
+
 class _Part:
     """The rows of a part, in a file."""
 
@@ -102,7 +116,7 @@ class _Part:
         self._writer = pa.ipc.new_stream(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self.rows = 0
         #: the least and the greatest place
-        self.first, self.last = 2**PLACE_BITS, -1
+        self.first, self.last = 2**63, -1
 
     def write(self, table: Any) -> None:
         """Append rows."""

@@ -162,7 +162,8 @@ def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[M
             counts.put += 1
             taken = row["settled"] - row["received"]
             counts.late += late is not None and taken > late * 1_000_000
-            counts.slowest = max(counts.slowest or 0, taken / 1_000_000)
+            seconds = taken / 1_000_000
+            counts.slowest = seconds if counts.slowest is None else max(seconds, counts.slowest)
             by_id = row["msg_id"] is not None
             key = row["client_id"], row["msg_id"] if by_id else identity(row)
             dup = row["publisher_message_id"] > 0 and row["times_sent"] > 1

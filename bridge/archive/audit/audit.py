@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.archive.audit import deliveries, mapped
+from bridge.archive.audit.findings import Finding, Findings
 from bridge.archive.audit.mapped import MappingCounts
 from bridge.archive.audit.names import Names
+from bridge.archive.audit.order import Order
 from bridge.archive.audit.pairing import pairs
-from bridge.archive.audit.verdict import BROKEN, Counts, Verdict
+from bridge.archive.audit.verdict import Counts, Verdict, counted
 from bridge.archive.division import MOST_ROWS, Division
 from bridge.archive.history import NEVER, Gap, History
 from bridge.archive.scan import Only, Scan, Within, moment
@@ -31,17 +33,6 @@ _HISTORY: Final = (
     "sequence", "direction", "outcome", "client_id", "topic", "qos", "durable", "received", "settled", "size",
 )  # fmt: skip
 _NEEDED: Final = tuple(dict.fromkeys((*deliveries.COLUMNS, *mapped.COLUMNS)))
-
-
-class Finding(msgspec.Struct):
-    """The counts of one client, topic and QoS; `slowest` in seconds from commit to acknowledgement, None without any."""
-
-    client_id: str
-    topic: str
-    qos: int
-    counts: Counts
-    slowest: float | None
-    first: dict[str, int] = {}
 
 
 class Example(msgspec.Struct):
@@ -86,8 +77,8 @@ def audit(
 ) -> Audit:
     """Judge what was published from `start` to before `end` (None: all there is); `late` is a limit in seconds.
 
-    Several directories count as one archive. More than `most` rows are not in memory at once, unless one client got them
-    from one publisher on one topic. Raises bridge.archive.scan.NoRows, and OSError.
+    Several directories count as one archive. More than `most` rows are not paired at once, unless one client got them with
+    one payload and message id from one publisher on one topic. Raises bridge.archive.scan.NoRows, and OSError.
     """
     # Each day begins with the subscriptions that stand; deliveries may come long after `end`.
     since = None if start is None else (start - MARGIN).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -98,7 +89,8 @@ def audit(
     margin = int(MARGIN.total_seconds() * 1_000_000)
     names = Names()
     count, archive_end = 0, history.last
-    found: dict[tuple[int, int, int], Finding] = {}
+    first, last = NEVER, 0
+    found = Findings(names)
     with Division(most) as division, Division(most) as taken:
         mappings = mapped.Mapped(taken, start=low, end=high, late=late)
         reader = deliveries.Deliveries(history.tree(), names)
@@ -109,16 +101,21 @@ def audit(
                 continue
             count += messages.num_rows
             archive_end = max(archive_end, pc.max(messages["settled"]).as_py())
+            numbers = pc.min_max(messages["sequence"]).as_py()
+            first, last = min(first, numbers["min"]), max(last, numbers["max"])
             for expected in reader.expected(messages):
                 division.add(expected)
             division.add(reader.delivered(messages))
         verdict = Verdict(history, names, start=low, end=high, archive_end=archive_end, late=late)
-        for part in division.tables():
-            for one in verdict.counted(pairs(part)):
-                _count(found, names.names, one)
+        with Order(most, min(first, last), last) as order:
+            for part in division.tables():
+                judged = verdict.judged(pairs(part))
+                order.add(judged)
+                found.add(counted(judged))
+            found.add_disordered(order.disordered())
+            found.add_lost(order.overtaken())
         taken_by = mappings.counts()
-    findings = sorted(found.values(), key=_worst)
-    result = _summary(scan, findings, history.gaps, start=start, end=end, late=late, count=count)
+    result = _summary(scan, found.worst_first(), history.gaps, start=start, end=end, late=late, count=count)
     result.mappings = taken_by
     return result
 
@@ -141,28 +138,6 @@ def _history(scan: Scan) -> History:
         for gap, value in zip(killed, last, strict=True):
             gap.start = gap.start if value is None else value
     return history
-
-
-def _count(found: dict[tuple[int, int, int], Finding], names: list[str], one: dict[str, Any]) -> None:
-    """Add what the verdict has counted of a kind to its finding."""
-    key = one["client"], one["topic"], one["qos"]
-    finding = found.get(key)
-    if finding is None:
-        finding = found[key] = Finding(names[one["client"]], names[one["topic"]], one["qos"], Counts(), None)
-    counts, first = finding.counts, finding.first
-    for name, number in ((one["kind"], one["count"]), *((name, one[name]) for name in ("expected", "late", "disordered"))):
-        setattr(counts, name, getattr(counts, name) + number)
-    for name, row in ((one["kind"], one["row"]), ("disordered", one["disordered_row"])):
-        if name in BROKEN and row is not None:
-            first[name] = min(row, first.get(name, row))
-    if one["slowest"] is not None:
-        finding.slowest = max(one["slowest"] / 1_000_000, finding.slowest or 0)
-
-
-def _worst(one: Finding) -> tuple[int, int, str, str, int]:
-    counts = one.counts
-    broken = counts.lost + counts.doubled + counts.disordered
-    return -broken, -counts.expected, one.client_id, one.topic, one.qos
 
 
 def _summary(

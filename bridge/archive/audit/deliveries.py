@@ -164,5 +164,5 @@ def _copies(found: Any) -> Iterator[Any]:
 def _table(columns: dict[str, Any], **constants: int | None) -> Any:
     count = len(columns["sequence"])
     made = {name: pa.repeat(pa.scalar(value, pa.int64()), count) for name, value in constants.items()}
-    made |= columns | {"place": place_of(*(columns[name] for name in FLOW))}
+    made |= columns | {"place": place_of(*(columns[name] for name in SAME))}
     return pa.table([made[field.name] for field in _SCHEMA], schema=_SCHEMA)

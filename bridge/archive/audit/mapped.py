@@ -75,7 +75,8 @@ class Mapped:
             for name in names:
                 setattr(counts, name, getattr(counts, name) + (one[f"{name}_sum"] or 0))
             if one["time_max"] is not None:
-                counts.slowest = max(counts.slowest or 0, one["time_max"] / 1_000_000)
+                slowest = one["time_max"] / 1_000_000
+                counts.slowest = slowest if counts.slowest is None else max(slowest, counts.slowest)
         self._division.add(_identified(taken.filter(arrived)))
 
     def counts(self) -> list[MappingCounts]:

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.archive.audit.deliveries import ARRIVED, DEAD_LETTERED, DISCARDED, REQUIRED
+from bridge.archive.audit.deliveries import ARRIVED, DEAD_LETTERED, DISCARDED, FIRST, FLOW, REQUIRED
 from bridge.archive.audit.names import Names
 from bridge.archive.history import Client, History
 
@@ -56,7 +56,6 @@ class Counts(msgspec.Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-COUNTS: Final = Counts.__struct_fields__
 #: What breaks the promise, whatever is asked; each has an example.
 BROKEN: Final = ("lost", "doubled", "disordered")
 
@@ -80,39 +79,27 @@ class Verdict:
         self._last_end = pa.array([max(one.ends, default=0) for one in clients], pa.int64())
         self._connected = pa.array([one.connected for one in clients], pa.int64())
 
-    def counted(self, pairs: Any) -> list[dict[str, Any]]:
-        """Return for each client, topic, QoS and kind: how many, and of these how many `expected`, `late`, `disordered`.
+    def judged(self, pairs: Any) -> Any:
+        """Return for each pair its kind, which is one of the `Counts`, and whether it was `expected` and came `late`.
 
-        A kind is one of the `Counts`. `row` and `disordered_row` are the numbers of first rows, `slowest` is in microseconds.
+        `judged` is whether it was published in the time that is asked about, `ordered` whether it has to be in order,
+        `row` the number of its row, `taken` the microseconds that it took. What is pending may turn out to be lost: when a
+        later one has come.
         """
         published = pc.coalesce(pairs["in_received"], pairs["out_received"])
-        rows = pairs.filter(pc.and_(pc.greater_equal(published, self._start), pc.less(published, self._end)))
-        wanted = rows["in_sequence"].is_valid()
-        arrived = pc.equal(rows["out_fate"], ARRIVED).fill_null(False)
-        settled = pc.if_else(arrived, rows["out_settled"], None)
-        taken = pc.subtract(settled, rows["in_settled"])
-        row = pc.coalesce(rows["out_sequence"], rows["in_sequence"])
-        marked = pa.table(
-            {
-                "client": rows["client"],
-                "topic": rows["topic"],
-                "qos": rows["qos"],
-                "kind": self._kind(rows, wanted, arrived),
-                "expected": pc.equal(rows["in_rank"], REQUIRED).fill_null(False),
-                "late": self._late(rows, taken),
-                "disordered": rows["disordered"],
-                "row": row,
-                "disordered_row": pc.if_else(rows["disordered"], row, None),
-                "taken": taken,
-            }
-        )
-        sums = [("expected", "sum"), ("late", "sum"), ("disordered", "sum"), ("row", "min"), ("row", "count")]
-        found = marked.group_by(["client", "topic", "qos", "kind"]).aggregate(
-            [*sums, ("disordered_row", "min"), ("taken", "max")]
-        )
-        names = {"row_count": "count", "row_min": "row", "disordered_row_min": "disordered_row", "taken_max": "slowest"}
-        names |= {f"{name}_sum": name for name in ("expected", "late", "disordered")}
-        return found.rename_columns([names.get(name, name) for name in found.column_names]).to_pylist()  # type: ignore[no-any-return]
+        arrived = pc.equal(pairs["out_fate"], ARRIVED).fill_null(False)
+        taken = pc.subtract(pc.if_else(arrived, pairs["out_settled"], None), pairs["in_settled"])
+        made = {
+            "kind": self._kind(pairs, pairs["in_sequence"].is_valid(), arrived),
+            "expected": pc.equal(pairs["in_rank"], REQUIRED).fill_null(False),
+            "late": self._late(pairs, taken),
+            "judged": pc.and_(pc.greater_equal(published, self._start), pc.less(published, self._end)),
+            "ordered": pc.and_(arrived, pc.less_equal(pairs["in_rank"], FIRST).fill_null(False)),
+            "row": pc.coalesce(pairs["out_sequence"], pairs["in_sequence"]),
+            "taken": taken,
+        }
+        names = (*FLOW, "qos", "in_sequence", "out_sequence")
+        return pa.table({name: pairs[name] for name in names} | made)
 
     def _kind(self, rows: Any, wanted: Any, arrived: Any) -> Any:
         again = pc.and_(pc.and_(arrived, pc.invert(wanted)), pc.greater(rows["k"], 1))
@@ -126,7 +113,7 @@ class Verdict:
         connected = self._connected.take(rows["client"].combine_chunks())
         since = pc.max_element_wise(rows["in_settled"], connected)
         under_way = pc.less(pc.subtract(self._archive_end, since), self._grace)
-        waiting = pc.and_(pc.invert(rows["overtaken"].fill_null(False)), pc.or_kleene(pc.is_null(connected), under_way))
+        waiting = pc.or_kleene(pc.is_null(connected), under_way)
         ended = pc.greater_equal(self._last_end.take(rows["client"].combine_chunks()), rows["in_received"])
         # The first that is true says it.
         kinds = [
@@ -161,3 +148,14 @@ class Verdict:
         there = connects[place - 1] if place else put
         assert self._limit is not None
         return settled - max(there, put) > self._limit
+
+
+def counted(judged: Any) -> list[dict[str, Any]]:
+    """Return for each client, topic, QoS and kind: how many, and of these how many `expected` and `late`.
+
+    `row` is the number of the first row, `slowest` in microseconds.
+    """
+    sums = [("expected", "sum"), ("late", "sum"), ("row", "count"), ("row", "min"), ("taken", "max")]
+    found = judged.filter(judged["judged"]).group_by(["client", "topic", "qos", "kind"]).aggregate(sums)
+    names = ["client", "topic", "qos", "kind", "expected", "late", "count", "row", "slowest"]
+    return found.rename_columns(names).to_pylist()  # type: ignore[no-any-return]
