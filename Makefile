@@ -70,16 +70,17 @@ bench-bridge: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-# What an archive costs.
+# What an archive costs, and its audit.
 bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.archive
+	@$(BIN)/python -m tests.bench.audit
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m tests.bench.remote $(ARGS)
 
-# The pipeline on Spark: mapping, queue and Parquet, streaming latency, audit.
+# The pipeline on Spark: mapping, queue and Parquet, streaming latency.
 bench-pipeline: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.pipeline $(PIPELINE_ARGS)
 

@@ -7,12 +7,13 @@ import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.options import Master as Master
 from bridge.cli.output import note
 from bridge.cli.period import Archives, From, ReplayTo, To, archives, period
 
@@ -21,39 +22,28 @@ if TYPE_CHECKING:
     from bridge.archive.replay import Replay
     from bridge.config import Configuration
 
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="Spark to run on, such as spark://host:7077; without it, this machine.", show_default=False
-    ),
-]
-
-
 @contextlib.contextmanager
-def _spark(name: str, master: str | None) -> Iterator[Any]:
-    """Yield a session for one job.
+def _reading(name: str) -> Iterator[None]:
+    """Say that an archive is read. Raises Failure for what cannot be: exit status 1 is kept for what the audit finds."""
+    from bridge.archive.writer import INSTALL
 
-    Raises Failure for what Spark cannot do: exit status 1 is kept for what the audit finds.
-    """
     try:
-        from bridge.pipeline.archive import NoRows
-        from bridge.pipeline.errors import SparkMissing
-        from bridge.pipeline.job import JobFailed, job
-        from bridge.pipeline.session import ARCHIVE_MEMORY, memory
+        import pyarrow as pa
     except ImportError as error:
-        raise Failure(f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it", WRONG_USAGE) from error
-    settings = {
-        "spark.driver.memory": memory(ARCHIVE_MEMORY),
-        "spark.sql.shuffle.partitions": "16",
-        "spark.log.level": "ERROR",
-    }
+        raise Failure(f"{error.name} is not installed: {INSTALL} brings it", WRONG_USAGE) from error
     from rich.console import Console
 
+    from bridge.archive.scan import NoRows
+
+    # Arrow's own allocator keeps what is free: twice as much as is used.
+    pa.set_memory_pool(pa.system_memory_pool())
     try:
-        with job(name, master, settings) as spark, Console(stderr=True).status(f"{name}: reading the archive"):
-            yield spark
-    except (NoRows, SparkMissing, JobFailed) as error:
+        with Console(stderr=True).status(f"{name}: reading the archive"):
+            yield
+    except NoRows as error:
         raise Failure(str(error), WRONG_USAGE) from error
+    except (OSError, pa.ArrowException) as error:
+        raise Failure(f"the archive cannot be read: {error}", WRONG_USAGE) from error
 
 
 def audit(
@@ -67,7 +57,6 @@ def audit(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as one object of JSON.")] = False,
-    master: Master = None,
     config: options.ConfigurationFile = None,
 ) -> None:
     """Find what was lost, doubled, late or out of order, in the archive.
@@ -81,10 +70,10 @@ def audit(
 
     first, last = period(start, end)
     directories = archives(archive, configuration_of(config, None))
-    with _spark("audit", master) as spark:
-        from bridge.pipeline.audit.audit import audit as judge
+    with _reading("audit"):
+        from bridge.archive.audit.audit import audit as judge
 
-        result = judge(spark, directories, start=first, end=last, late=late)
+        result = judge(directories, start=first, end=last, late=late)
     if json:
         from bridge.cli.output import write_json
 
@@ -110,7 +99,6 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write a page with charts that needs no network.", show_default=False),
     ] = None,
-    master: Master = None,
     config: options.ConfigurationFile = None,
 ) -> None:
     """Say what passed: traffic, latency, dead letters.
@@ -121,11 +109,11 @@ def report(
 
     first, last = period(start, end)
     directories = archives(archive, configuration_of(config, None))
-    with _spark("report", master) as spark:
-        from bridge.pipeline.report.page import page
-        from bridge.pipeline.report.report import report as figures
+    with _reading("report"):
+        from bridge.archive.report.page import page
+        from bridge.archive.report.report import report as figures
 
-        result = figures(spark, directories, start=first, end=last, levels=levels, top=top)
+        result = figures(directories, start=first, end=last, levels=levels, top=top)
     if html is not None:
         html.write_text(page(result), encoding="utf-8")
     if json:

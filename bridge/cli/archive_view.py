@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from bridge.pipeline.report.page import cell, period
+from bridge.archive.report.page import cell, period
 
 if TYPE_CHECKING:
-    from bridge.pipeline.audit.audit import Audit
-    from bridge.pipeline.audit.verdict import Counts
-    from bridge.pipeline.report.report import Report
+    from bridge.archive.audit.audit import Audit
+    from bridge.archive.audit.verdict import Counts
+    from bridge.archive.report.section import Report
 
 #: Rows of clients and topics that are shown; JSON has all.
 SHOWN = 20

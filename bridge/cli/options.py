@@ -81,3 +81,9 @@ class LogLevel(StrEnum):
     info = "info"
     warning = "warning"
     error = "error"
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Spark to run on, such as spark://host:7077; without it, this machine.", show_default=False
+    ),
+]

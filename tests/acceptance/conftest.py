@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from bridge.pipeline.session import session
 from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of
 from tests.support import remote_bridge
 from tests.support.bridge_process import BridgeProcess
 from tests.support.remote_bridge import RemoteBridgeProcess
-from tests.support.spark import SETTINGS
 
 _numbers = itertools.count(1)
 
@@ -96,12 +93,6 @@ def unique(request: pytest.FixtureRequest) -> str:
     """A word of at most 20 characters that no other test has, for topics and client identifiers."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
     return f"{words[:15].strip('-')}-{next(_numbers)}"
-
-
-@pytest.fixture(scope="session")
-def spark() -> SparkSession:
-    """The Spark session that tests/pipeline uses and ends: a process has one."""
-    return session("tests", master="local[2]", settings=SETTINGS)
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from bridge.archive.audit.audit import audit
 from bridge.cli.program import program
-from bridge.pipeline.audit.audit import audit
 from tests.acceptance.client_records import ClientRecords, PlainPublisher
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
 from tests.support.archive import read, write
@@ -159,8 +158,6 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
 
 def test_the_audit_is_the_judge(
     new_bridge: Callable[..., BridgeProcess],
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
     chance: random.Random,
     tmp_path: Path,
 ) -> None:
@@ -192,20 +189,17 @@ def test_the_audit_is_the_judge(
 
     seen = records.write(tmp_path / "seen")
     doctored = write(tmp_path / "doctored", [one for place, one in enumerate(records.rows) if place != count + 7])
-    # `mqbridge audit`, on the session of the tests.
-    monkeypatch.setattr("bridge.pipeline.job.session", lambda *arguments, **options: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
     judged = CliRunner().invoke(program, ["audit", "--archive", str(seen), "--json"])
     found = json.loads(judged.stdout)
     assert (judged.exit_code, found["held"]) == (0, True), judged.output
     assert {key: number for key, number in found["totals"].items() if number} == {"expected": count, "delivered": count}
     # Of what was in the archive's memory at each kill nothing can be said, and nothing is.
-    verdict = audit(spark, [archive])
+    verdict = audit([archive])
     assert verdict.held, verdict.examples
     assert verdict.gaps and verdict.totals.delivered >= 100
     assert verdict.totals.pending == 0
     # A judge that cannot condemn is none: one delivery less is one loss.
-    verdict = audit(spark, [doctored])
+    verdict = audit([doctored])
     assert not verdict.held and verdict.totals.lost == 1
 
 

@@ -25,7 +25,7 @@ SAMPLE = 0.2
 
 @dataclass
 class AuditFigures:
-    """What was measured. `seconds` includes the start of Spark; `memory_mb` is resident, of Python and JVM together."""
+    """What was measured. `memory_mb` is resident."""
 
     rows: int
     seconds: float
@@ -35,7 +35,7 @@ class AuditFigures:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows judged each second, the start of Spark included."""
+        """Rows judged each second, the start of the command included."""
         return self.rows / self.seconds
 
 
@@ -88,4 +88,5 @@ def measure(rows: int = ROWS) -> AuditFigures:
 
 
 if __name__ == "__main__":
-    print(measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS))
+    found = measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
+    print(f"audit of {found.rows:,} rows: {found.seconds:.1f} s, {found.memory_mb:,.0f} MB at most")

@@ -14,7 +14,7 @@ from tests.bench import machine
 
 #: What issue 5 asks for, as ratios.
 LEAST: Final = {"mapping": 0.5, "mq -> Parquet": 0.7, "Parquet -> mq": 0.7}
-MEASURES: Final = ("mapping", "queue", "latency", "audit")
+MEASURES: Final = ("mapping", "queue", "latency")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,7 +26,6 @@ def parser() -> argparse.ArgumentParser:
     add("--messages", type=int, default=100_000, help="messages between queue and Parquet (100000)")
     add("--rate", type=int, default=1_000, help="messages/s of the latency (1000)")
     add("--seconds", type=float, default=20, help="of the latency (20)")
-    add("--audit-rows", type=int, default=10_000_000, help="rows that are audited (10000000)")
     add("--json", type=Path, default=Path("bench-pipeline-results.json"), help="where the figures go")
     return out
 
@@ -68,15 +67,6 @@ def latency(options: argparse.Namespace) -> Any:
     return found
 
 
-def audit(options: argparse.Namespace) -> Any:
-    """The audit of an archive."""
-    from tests.bench.audit import measure
-
-    found = measure(options.audit_rows)
-    print(f"audit of {found.rows:,} rows: {found.seconds:.1f} s, {found.memory_mb:,.0f} MB at most")
-    return {"rows": found.rows, "seconds": found.seconds, "memory_mb": found.memory_mb, "archive_mb": found.archive_mb}
-
-
 def _rate(value: float) -> str:
     return f"{value:,.0f} rows/s"
 
@@ -90,7 +80,6 @@ _RUN: Final[dict[str, Callable[[argparse.Namespace], Any]]] = {
     "mapping": mapping,
     "queue": queue,
     "latency": latency,
-    "audit": audit,
 }
 
 

@@ -20,16 +20,12 @@ INTERVAL = 30
 TOGETHER = {
     # A process has one session of Spark, which takes long to start.
     "spark": (
-        "tests/acceptance/test_crash.py::test_the_audit_is_the_judge",
         "tests/pipeline/flow/",
         "tests/pipeline/mq/test_envelope.py",
         "tests/pipeline/mq/test_source.py",
         "tests/pipeline/mqtt/test_source.py",
-        "tests/pipeline/test_archive_commands.py",
-        "tests/pipeline/test_audit.py",
         "tests/pipeline/test_headers.py",
         "tests/pipeline/test_mapping_frames.py",
-        "tests/pipeline/test_report.py",
         "tests/pipeline/test_session.py",
     ),
     # One bridge on each kind of queue manager: fixture `bridge`.

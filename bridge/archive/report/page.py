@@ -6,8 +6,8 @@ from datetime import datetime
 from html import escape
 from typing import Any, Final
 
-from bridge.pipeline.report.charts import bars, columns, number
-from bridge.pipeline.report.report import Report, Section
+from bridge.archive.report.charts import bars, columns, number
+from bridge.archive.report.section import Report, Section
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --faint: #60646c; --line: #d9dce1;

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
+from bridge.archive.report.charts import number
+from bridge.archive.report.page import page
+from bridge.archive.report.report import report
+from bridge.archive.report.section import Report, Section
+from bridge.archive.scan import NoRows
 from bridge.archive.schema import Outcome
-from bridge.pipeline.archive import NoRows
-from bridge.pipeline.report.charts import number
-from bridge.pipeline.report.page import page
-from bridge.pipeline.report.report import Report, Section, report
 from tests.support.archive import NOON, Story, write
 
 WRONG = "MQRC_RFH_ERROR (2334)"
@@ -41,8 +41,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, archive: Path) -> Report:
-    return report(spark, [archive])
+def whole(archive: Path) -> Report:
+    return report([archive])
 
 
 def rows(found: Report, key: str) -> list[list[Any]]:
@@ -71,31 +71,31 @@ def test_section(whole: Report, key: str, expected: list[list[Any]]) -> None:
     assert rows(whole, key) == expected
 
 
-def test_the_time_counts_from_when_messages_were_settled(spark: SparkSession, archive: Path) -> None:
-    found = report(spark, [archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
+def test_the_time_counts_from_when_messages_were_settled(archive: Path) -> None:
+    found = report([archive], start=NOON + timedelta(hours=1), end=NOON + timedelta(hours=1, seconds=1))
     assert found.rows == 2
     assert rows(found, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
 
 
-def test_an_archive_of_a_version_without_mappings(spark: SparkSession, tmp_path: Path) -> None:
-    found = report(spark, [Story().put(1, "t", b"a").write_old(tmp_path)])
+def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
+    found = report([Story().put(1, "t", b"a").write_old(tmp_path)])
     assert found.rows == 1 and rows(found, "mappings") == []
 
 
-def test_an_archive_of_mappings_alone(spark: SparkSession, tmp_path: Path) -> None:
-    found = report(spark, [Story().mapped(1, "m", "t", b"a").write(tmp_path)])
+def test_an_archive_of_mappings_alone(tmp_path: Path) -> None:
+    found = report([Story().mapped(1, "m", "t", b"a").write(tmp_path)])
     assert found.rows == 0 and rows(found, "mappings") == [["m", 1, 1, 1, 0, 0]]
 
 
-def test_levels_and_top(spark: SparkSession, archive: Path) -> None:
-    found = report(spark, [archive], levels=1, top=2)
+def test_levels_and_top(archive: Path) -> None:
+    found = report([archive], levels=1, top=2)
     assert [one[0] for one in rows(found, "topics")] == ["plant", "<b>&"]
     assert [one[0] for one in rows(found, "clients")] == ["c", "p0"]
 
 
-def test_a_time_without_messages_is_said(spark: SparkSession, archive: Path) -> None:
+def test_a_time_without_messages_is_said(archive: Path) -> None:
     with pytest.raises(NoRows, match="no messages"):
-        report(spark, [archive], start=NOON + timedelta(minutes=30), end=NOON + timedelta(minutes=31))
+        report([archive], start=NOON + timedelta(minutes=30), end=NOON + timedelta(minutes=31))
 
 
 class Page(HTMLParser):

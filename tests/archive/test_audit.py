@@ -1,19 +1,22 @@
-"""The audit: each case is a client of its own in one archive, so that one run of Spark judges them all."""
+"""The audit: each case is a client of its own in one archive."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
+from bridge.archive.audit.audit import Audit, audit
+from bridge.archive.audit.mapped import MappingCounts
+from bridge.archive.audit.verdict import Counts
+from bridge.archive.division import MOST_ROWS
+from bridge.archive.scan import NoRows
 from bridge.archive.schema import Outcome
-from bridge.pipeline.archive import NoRows
-from bridge.pipeline.audit.audit import Audit, audit
-from bridge.pipeline.audit.mapped import MappingCounts
-from bridge.pipeline.audit.verdict import Counts
+from tests.bench.archive_rows import generate
 from tests.support.archive import NOON, Story, write
 
 Tell = Callable[[Story, str], object]
@@ -121,12 +124,12 @@ CASES: dict[str, tuple[Tell, Counts]] = {
 
 
 @pytest.fixture(scope="module")
-def result(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     story = Story().archive(Outcome.STARTED, -10)
     for client_id, (tell, _) in CASES.items():
         tell(story, client_id)
     story.archive(Outcome.STOPPED, LAST)
-    return audit(spark, [story.write(tmp_path_factory.mktemp("archive"))])
+    return audit([story.write(tmp_path_factory.mktemp("archive"))])
 
 
 @pytest.mark.parametrize("client_id", CASES)
@@ -158,21 +161,21 @@ def test_breaches_come_first_each_with_an_example(result: Audit) -> None:
     assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
 
 
-def test_what_is_late(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_late(tmp_path: Path) -> None:
     story = Story().subscribed("here", 0, "t", 1).put(10, "t", b"a").out(15, "here", "t", b"a", since=10)
     story.put(20, "t", b"b").out(21, "here", "t", b"b", since=20)
     # Who was away when it was put has it in time when it gets it soon after its return.
     story.subscribed("gone", 0, "u", 1).session(Outcome.DISCONNECTED, "gone", 5).put(10, "u", b"a")
     story.session(Outcome.CONNECTED, "gone", 100).out(101, "gone", "u", b"a", since=10)
     story.write(tmp_path)
-    strict, lenient, without = (audit(spark, [tmp_path], late=limit) for limit in (3.0, 6.0, None))
+    strict, lenient, without = (audit([tmp_path], late=limit) for limit in (3.0, 6.0, None))
     assert {one.client_id: one.counts.late for one in strict.findings} == {"here": 1, "gone": 0}
     assert not strict.held
     assert lenient.held and without.held and lenient.totals.late == without.totals.late == 0
     assert {one.client_id: round(one.slowest or 0, 1) for one in lenient.findings} == {"here": 5.0, "gone": 91.0}
 
 
-def test_only_what_was_published_in_the_time_is_judged(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2)
     for minute in range(10):
         story.put(60 * minute, "t", b"%d" % minute, 2, message_id=minute + 1)
@@ -185,14 +188,14 @@ def test_only_what_was_published_in_the_time_is_judged(spark: SparkSession, tmp_
 
     def totals(first: float, last: float) -> Counts:
         start, end = (NOON + timedelta(minutes=minutes) for minutes in (first, last))
-        return audit(spark, [tmp_path], start=start, end=end).totals
+        return audit([tmp_path], start=start, end=end).totals
 
     assert totals(1, 5) == Counts(expected=4, delivered=3, lost=1)
     assert totals(3, 7) == Counts(expected=4, delivered=4)
     assert totals(6.5, 8) == Counts(expected=1, delivered=1, doubled=1)
 
 
-def test_where_rows_are_missing_nothing_is_sure(spark: SparkSession, tmp_path: Path) -> None:
+def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
     story = Story().archive(Outcome.STARTED, -1)
     story.subscribed("c", 0, "t", 2)
     story.put(1, "t", b"a", 2, message_id=1).put(2, "t", b"b", 2, message_id=2)
@@ -203,14 +206,14 @@ def test_where_rows_are_missing_nothing_is_sure(spark: SparkSession, tmp_path: P
     story.put(20, "t", b"c", 2, message_id=3).put(100, "t", b"d", 2, message_id=4)
     story.out(101, "c", "t", b"d", 2, message_id=4)
     story.write(tmp_path)
-    result = audit(spark, [tmp_path])
+    result = audit([tmp_path])
     assert result.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
     assert [(one["from"], one["to"], one["rows"]) for one in result.gaps] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=10), None)
     ]
 
 
-def test_mappings_are_counted_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
+def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
     """What they took are no messages of clients, and what comes again with them is none of a client."""
     story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, message_id=1)
     story.out(2, "c", "t", b"a", 2, message_id=1)
@@ -223,30 +226,49 @@ def test_mappings_are_counted_by_themselves(spark: SparkSession, tmp_path: Path)
         story.mapped(7, "l", "t", b"a", message_id=5, times_sent=dup, outcome=Outcome.ACKNOWLEDGED)
     story.mapped(7, "l", "t", b"", times_sent=2).mapped(8, "l", "t", b"", times_sent=2, outcome=Outcome.REFUSED)
     story.write(tmp_path)
-    result = audit(spark, [tmp_path], late=3)
+    result = audit([tmp_path], late=3)
     assert result.totals == Counts(expected=1, delivered=1) and result.held
     assert result.mappings == [
         MappingCounts("l", taken=5, put=4, discarded=1, doubled=1, slowest=0.1),
         MappingCounts("q", taken=6, put=4, dead_lettered=1, discarded=1, doubled=1, late=1, slowest=7.0),
     ]
-    only = audit(spark, [tmp_path], start=NOON + timedelta(seconds=5), end=NOON + timedelta(seconds=6)).mappings
+    only = audit([tmp_path], start=NOON + timedelta(seconds=5), end=NOON + timedelta(seconds=6)).mappings
     assert [(one.mapping, one.taken) for one in only] == [("q", 1)]
 
 
-def test_an_archive_of_a_version_without_mappings(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
-    result = audit(spark, [story.write_old(tmp_path)])
+    result = audit([story.write_old(tmp_path)])
     assert result.held and result.totals == Counts(expected=1, delivered=1) and result.mappings == []
 
 
-def test_several_directories_are_one_archive(spark: SparkSession, tmp_path: Path) -> None:
+def test_several_directories_are_one_archive(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
     write(tmp_path / "one", story.rows[:3])
     write(tmp_path / "two", story.rows[3:], moment=NOON + timedelta(hours=3))
-    result = audit(spark, [tmp_path / "one", tmp_path / "two"])
+    result = audit([tmp_path / "one", tmp_path / "two"])
     assert result.held and result.totals == Counts(expected=1, delivered=1)
 
 
-def test_no_archive_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_archive_is_said(tmp_path: Path) -> None:
     with pytest.raises(NoRows, match="no rows of an archive"):
-        audit(spark, [tmp_path])
+        audit([tmp_path])
+
+
+@pytest.mark.parametrize("scale", [{}, {"publishers": 1, "topics": 1, "subscribers": 1}], ids=["many flows", "one flow"])
+def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path) -> None:
+    rows = 4 * MOST_ROWS
+    generate(tmp_path, rows, lost=3, **scale)
+    program = """if True:
+        import pathlib, sys
+        import pyarrow
+        from bridge.archive.audit.audit import audit
+        found = audit([pathlib.Path(sys.argv[1])])
+        print(found.totals.expected, found.totals.delivered, found.totals.lost)
+        print(pyarrow.default_memory_pool().max_memory())
+    """
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    counts, memory = done.stdout.splitlines()
+    assert [int(one) for one in counts.split()] == [rows // 2, rows // 2 - 3, 3]
+    # All of it, as numbers, would be some 100 MB, and twice that while it is sorted.
+    assert int(memory) < 90_000_000

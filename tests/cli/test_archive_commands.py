@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from bridge.archive.audit.audit import Audit
+from bridge.archive.audit.mapped import MappingCounts
+from bridge.archive.audit.verdict import Counts
 from bridge.cli.archive_view import verdict
 from bridge.cli.program import program
-from bridge.pipeline.audit.audit import Audit
-from bridge.pipeline.audit.mapped import MappingCounts
-from bridge.pipeline.audit.verdict import Counts
-from bridge.pipeline.errors import SparkMissing
 from tests.support.archive import NOON, Story
 
 Command = Callable[..., Result]
 
 
 @pytest.fixture
-def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run `mqbridge` in this process, on the session of the tests."""
-    monkeypatch.setattr("bridge.pipeline.job.session", lambda *arguments, **options: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run `mqbridge` in this process."""
+    # It gives Arrow another allocator, for the rest of the process.
+    monkeypatch.setattr("pyarrow.set_memory_pool", lambda pool: None)
     monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
     return lambda *arguments: CliRunner().invoke(program, [str(one) for one in arguments])
 
@@ -109,7 +109,7 @@ def test_exit_statuses(
     status: int, arguments: list[str],
 ) -> None:  # fmt: skip
     found = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
-    monkeypatch.setattr("bridge.pipeline.audit.audit.audit", lambda *arguments, **options: found)
+    monkeypatch.setattr("bridge.archive.audit.audit.audit", lambda *arguments, **options: found)
     assert command("audit", "--archive", good, *arguments).exit_code == status
 
 
@@ -160,16 +160,31 @@ def test_an_archive_has_to_be_named(command: Command, tmp_path: Path) -> None:
     assert (result.exit_code, "is no directory" in result.output) == (2, True)
 
 
-def test_a_spark_that_is_not_there_is_no_broken_promise(
-    command: Command, good: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["audit", "report"])
+def test_what_is_missing_or_cannot_be_read_is_no_broken_promise(
+    command: Command, good: Path, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def missing(*arguments: object, **options: object) -> None:
-        raise SparkMissing("pyspark is not installed")
-
-    monkeypatch.setattr("bridge.pipeline.job.session", missing)
-    result = command("audit", "--archive", good)
+    hour = tmp_path / "date=2026-03-02" / "hour=12"
+    hour.mkdir(parents=True)
+    (hour / "1.parquet").write_bytes(b"no Parquet")
+    result = command(name, "--archive", tmp_path)
     assert result.exit_code == 2
-    assert result.output.strip() == "pyspark is not installed"
+    assert "the archive cannot be read: " in result.output and "Parquet" in result.output
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = command(name, "--archive", good)
+    assert result.exit_code == 2
+    assert "pyarrow is not installed: pip install 'mq-mqtt-bridge[archive]'" in result.output
+
+
+@pytest.mark.parametrize("name", ["audit", "report"])
+def test_neither_spark_nor_numpy_is_needed(bad: Path, name: str) -> None:
+    """Who has installed the archive has pyarrow, and nothing else of Spark's."""
+    missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy']))"
+    command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
+    arguments = [sys.executable, "-c", command, name, "--archive", str(bad), "--json"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == (1 if name == "audit" else 0), done.stderr
+    assert json.loads(done.stdout)["rows"] == 3
 
 
 def test_a_report_as_tables_json_and_page(command: Command, good: Path, tmp_path: Path) -> None:

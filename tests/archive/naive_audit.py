@@ -1,0 +1,172 @@
+"""The audit in plain Python, a row at a time: what the one over columns is compared with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from bridge.archive.audit.audit import MARGIN
+from bridge.archive.audit.mapped import MappingCounts
+from bridge.archive.audit.verdict import BROKEN, PATIENCE, Counts
+from bridge.archive.history import History
+from bridge.archive.schema import Direction, Outcome
+from bridge.mapping.topic import matches
+
+Row = dict[str, Any]
+Key = tuple[str, str, int]
+
+
+class Wanted(NamedTuple):
+    """A delivery that a publication allows: `rank` 0 where it has to take place."""
+
+    rank: int
+    row: Row
+    qos: int
+
+
+def history_of(rows: list[Row]) -> History:
+    history = History()
+    history.read(row for row in rows if row["direction"] in (Direction.SUBSCRIPTION, Direction.ARCHIVE))
+    for gap in history.gaps:
+        if gap.rows is None:
+            gap.start = max((row["settled"] for row in rows if row["sequence"] < gap.sequence), default=gap.start)
+    return history
+
+
+def wanted(rows: list[Row], history: History) -> dict[Any, list[Wanted]]:
+    found: dict[Any, list[Wanted]] = defaultdict(list)
+    for row in rows:
+        if row["direction"] != Direction.IN or row["outcome"] != Outcome.PUT:
+            continue
+        held = [one for one in history.intervals if matches(one.topic_filter, row["topic"])]
+        for client_id in {one.client_id for one in held}:
+            own = [one for one in held if one.client_id == client_id]
+            own = [one for one in own if one.possible_from <= row["settled"] and row["received"] <= one.possible_to]
+            certain = [one for one in own if one.certain_from < row["received"] and row["settled"] < one.certain_to]
+            for copy, _ in enumerate(own, 1):
+                qos = min(row["qos"], max(one.qos for one in certain or own))
+                rank = 0 if certain and copy == 1 else copy
+                found[(client_id, *identity(row))].append(Wanted(rank, row, qos))
+    return found
+
+
+def identity(row: Row) -> tuple[Any, ...]:
+    return row["publisher"], row["topic"], row["publisher_message_id"], row["payload_hash"]
+
+
+def came(rows: list[Row]) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["direction"] == Direction.OUT and row["publisher"] and not row["retain"] and row["replayed"] is None:
+            found[(row["client_id"], *identity(row))].append(row)
+    return found
+
+
+def audit(rows: list[Row], low: int, high: int, late: float | None) -> dict[Key, tuple[Counts, dict[str, int], float | None]]:
+    """Counts, first rows of breaches and the longest time, by client, topic and QoS."""
+    rows = sorted(rows, key=lambda row: row["sequence"])
+    history = history_of(rows)
+    margin = MARGIN.total_seconds() * 1_000_000
+    near = [row for row in rows if low - margin <= row["received"] <= high + margin]
+    moved = [row["settled"] for row in near if row["direction"] in (Direction.IN, Direction.OUT)]
+    archive_end = max([history.last, *moved])
+    expected, delivered = wanted(near, history), came(near)
+    pairs = []
+    for key in expected.keys() | delivered.keys():
+        both = zip_longest(sorted(expected[key], key=lambda one: (one.rank, one.row["sequence"])), delivered[key])
+        for place, (one, out) in enumerate(both):
+            if out is not None or (one is not None and one.rank == 0):
+                pairs.append((key, place, one, out))
+    flows: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for key, _, one, out in pairs:
+        if one is not None and out is not None and one.rank <= 1 and fate(out) == "delivered":
+            flows[(*key[:3], out["qos"])].append((out["sequence"], one.row["sequence"]))
+    found: dict[Key, tuple[Counts, dict[str, int], float | None]] = {}
+    for key, place, one, out in pairs:
+        if not low <= (one.row if one is not None else out)["received"] < high:
+            continue
+        qos = out["qos"] if out is not None else one.qos
+        flow = flows[(*key[:3], qos)]
+        counts, first, slowest = found.get((key[0], key[2], qos), (Counts(), {}, None))
+        kinds = []
+        if one is not None and one.rank == 0:
+            kinds.append("expected")
+        if out is None:
+            overtaken = any(number > one.row["sequence"] for _, number in flow)
+            kinds.append(absence(one, history, key[0], overtaken, archive_end, PATIENCE if late is None else late))
+        elif one is None:
+            kinds.append(surplus(out, place, history))
+        else:
+            kinds.append(fate(out))
+            if fate(out) == "delivered":
+                taken = (out["settled"] - one.row["settled"]) / 1_000_000
+                slowest = taken if slowest is None else max(slowest, taken)
+                connects = [time for time in history.clients[key[0]].connects if time <= out["settled"]]
+                there = max(connects, default=one.row["settled"])
+                if late is not None and (out["settled"] - max(there, one.row["settled"])) > late * 1_000_000:
+                    kinds.append("late")
+                earlier = [number for sent, number in flow if sent < out["sequence"]]
+                if one.rank <= 1 and any(number > one.row["sequence"] for number in earlier):
+                    kinds.append("disordered")
+        for kind in kinds:
+            setattr(counts, kind, getattr(counts, kind) + 1)
+            if kind in BROKEN:
+                number = (out or one.row)["sequence"]
+                first[kind] = min(number, first.get(kind, number))
+        found[key[0], key[2], qos] = counts, first, slowest
+    return found
+
+
+def fate(out: Row) -> str:
+    return {Outcome.DEAD_LETTERED: "dead_lettered", Outcome.DISCARDED: "discarded"}.get(out["outcome"], "delivered")
+
+
+def absence(one: Wanted, history: History, client_id: str, overtaken: bool, archive_end: int, patience: float) -> str:
+    client = history.clients[client_id]
+    if one.qos == 0:
+        return "missing"
+    if max(client.ends, default=0) >= one.row["received"]:
+        return "ended"
+    if any(one.row["received"] <= gap.end for gap in history.gaps):
+        return "unknown"
+    if not overtaken:
+        since = max(one.row["settled"], client.connected or 0)
+        if client.connected is None or archive_end - since < patience * 1_000_000:
+            return "pending"
+    return "lost"
+
+
+def surplus(out: Row, place: int, history: History) -> str:
+    if fate(out) != "delivered" or not place:
+        return "unmatched"
+    if any(gap.start <= out["received"] <= gap.end for gap in history.gaps):
+        return "unknown"
+    return "repeated" if out["qos"] == 1 else "doubled"
+
+
+def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[MappingCounts]:
+    """Counts of each mapping."""
+    found: dict[str, MappingCounts] = {}
+    seen: set[Any] = set()
+    for row in sorted(rows, key=lambda row: row["sequence"]):
+        if row["direction"] != Direction.MAPPED or not low <= row["received"] < high:
+            continue
+        counts = found.setdefault(row["client_id"], MappingCounts(row["client_id"]))
+        counts.taken += 1
+        if row["outcome"] == Outcome.DEAD_LETTERED:
+            counts.dead_lettered += 1
+        elif row["outcome"] in (Outcome.DISCARDED, Outcome.REFUSED):
+            counts.discarded += 1
+        else:
+            counts.put += 1
+            taken = row["settled"] - row["received"]
+            counts.late += late is not None and taken > late * 1_000_000
+            seconds = taken / 1_000_000
+            counts.slowest = seconds if counts.slowest is None else max(seconds, counts.slowest)
+            by_id = row["msg_id"] is not None
+            key = row["client_id"], row["msg_id"] if by_id else identity(row)
+            dup = row["publisher_message_id"] > 0 and row["times_sent"] > 1
+            counts.doubled += key in seen and (by_id or dup)
+            seen.add(key)
+    return sorted(found.values(), key=lambda one: one.mapping)
