@@ -64,6 +64,7 @@ CASES: dict[str, tuple[Tell, Counts]] = {
     "doubled-0": (lambda s, c: put_out(s, c, "ab", "aba", qos=0), Counts(expected=2, delivered=2, doubled=1)),
     "repeated-1": (lambda s, c: put_out(s, c, "ab", "abb"), Counts(expected=2, delivered=2, repeated=1)),
     "disordered": (lambda s, c: put_out(s, c, "abcd", "acbd"), Counts(expected=4, delivered=4, disordered=1)),
+    "disordered-twice": (lambda s, c: put_out(s, c, "abcd", "adbc"), Counts(expected=4, delivered=4, disordered=2)),
     "alike": (lambda s, c: put_out(put_out(s, c, "", ""), c, "aaa", "aaa", 0), Counts(expected=3, delivered=3)),
     "lowered": (
         lambda s, c: s.subscribed(c, 0, f"{c}/#", 0).put(10, f"{c}/t", b"a", 2, message_id=1)
@@ -85,6 +86,16 @@ CASES: dict[str, tuple[Tell, Counts]] = {
         Counts(expected=1, delivered=1),
     ),
     "while-subscribing": (between, Counts()),
+    "at-the-suback": (
+        lambda s, c: s.session(Outcome.CONNECTED, c, 9).session(Outcome.SUBSCRIBED, c, 10, f"{c}/#", 1)
+        .put(10 + 0.01, f"{c}/t", b"a"),
+        Counts(),
+    ),
+    "at-the-unsuback": (
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 1).session(Outcome.UNSUBSCRIBED, c, 20, f"{c}/#")
+        .put(20 + 0.01, f"{c}/t", b"a").out(21, c, f"{c}/t", b"a"),
+        Counts(delivered=1),
+    ),
     "after-unsubscribing": (
         lambda s, c: put_out(s, c, "a", "a").session(Outcome.UNSUBSCRIBED, c, 20, f"{c}/#").put(21, f"{c}/t", b"b"),
         Counts(expected=1, delivered=1),
@@ -123,13 +134,14 @@ CASES: dict[str, tuple[Tell, Counts]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+@pytest.fixture(scope="module", params=[MOST_ROWS, 3, 1])
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    """The verdict, with all rows in memory and with few."""
     story = Story().archive(Outcome.STARTED, -10)
     for client_id, (tell, _) in CASES.items():
         tell(story, client_id)
     story.archive(Outcome.STOPPED, LAST)
-    return audit([story.write(tmp_path_factory.mktemp("archive"))])
+    return audit([story.write(tmp_path_factory.mktemp("archive"))], most=request.param)
 
 
 @pytest.mark.parametrize("client_id", CASES)
