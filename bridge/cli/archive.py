@@ -13,7 +13,6 @@ import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import Master as Master
 from bridge.cli.output import note
 from bridge.cli.period import Archives, From, ReplayTo, To, archives, period
 

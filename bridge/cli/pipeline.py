@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bridge.cli import options
-from bridge.cli.archive import Master
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.options import Master
 from bridge.cli.output import note, write
 
 if TYPE_CHECKING:

@@ -52,9 +52,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 #: Of the memory of this machine, the part that the JVM may take where it does all of the work.
 _MEMORY_PART: Final = 3
-#: GiB that it may take at most: for streams and queries, and for a job over a whole archive.
+#: GiB that it may take at most.
 STREAM_MEMORY: Final = 2
-ARCHIVE_MEMORY: Final = 8
 #: More, where driver and executors are one process.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
