@@ -19,8 +19,8 @@ INTERVAL = 30
 #: What more files than one share, and their tests.
 TOGETHER = {
     # A process has one session of Spark, which takes long to start.
-    "spark": (
-        "tests/pipeline/flow/",
+    "spark pipelines": ("tests/pipeline/flow/",),
+    "spark sources": (
         "tests/pipeline/mq/test_envelope.py",
         "tests/pipeline/mq/test_source.py",
         "tests/pipeline/mqtt/test_source.py",
@@ -40,10 +40,11 @@ TOGETHER = {
 
 #: The groups that take longest, in this order: who changes them measures them (`make test ARGS='-n 5 --durations=50'`).
 LONGEST = (
-    "spark",
+    "spark pipelines",
     "tests/acceptance/test_lost_queue_manager.py",
     "tests/acceptance/test_idle_queue_manager.py",
     "bridge ibmmq",
+    "spark sources",
     "tests/acceptance/test_crash.py ibmmq",
     "bridge embedded",
     "tests/acceptance/test_crash.py embedded",
@@ -62,7 +63,7 @@ _KIND = re.compile(r"\[(embedded|ibmmq|pymqi)\b")
 def group(test: str) -> str:
     """The group of a test: what it shares, or its file; of an acceptance test with the kind of queue manager."""
     shared = next((name for name, places in TOGETHER.items() if test.startswith(places)), test.partition("::")[0])
-    kind = _KIND.search(test) if test.startswith("tests/acceptance/") and shared != "spark" else None
+    kind = _KIND.search(test) if test.startswith("tests/acceptance/") else None
     return f"{shared} {kind[1]}" if kind else shared
 
 
