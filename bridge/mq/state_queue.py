@@ -1,7 +1,7 @@
 """A queue that keeps what must survive: persistent messages, each known by its MsgId, or with others by a CorrelId.
 
-Three layouts stand on it: sessions of clients (`bridge.mq.ibm.persistent_state`), mappings (`bridge.mq.mapping_state`) and
-Spark's writers (`bridge.pipeline.mq.writer_state`). All put what they keep in the unit of work of what it belongs to.
+Four layouts stand on it: sessions of clients (`bridge.mq.ibm.persistent_state`), mappings (`bridge.mq.mapping_state`), and
+Spark's writers and readers (`bridge.pipeline.mq.writer_state`, `lease`). All put what they keep in the unit of work of what it belongs to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ class StateQueue:
     def __init__(self, connection: Connection, name: str) -> None:
         self.name = name
         self._connection = connection
-        self._handle = connection.open(MQOD(ObjectName=name), _OPEN)
+        try:
+            self._handle = connection.open(MQOD(ObjectName=name), _OPEN)
+        except MQError as error:
+            if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                words = f"no queue {name}, which keeps what must survive; deploy/mq/bridge.mqsc defines it"
+                raise MQError(error.reason, words) from error
+            raise
 
     def put(
         self,

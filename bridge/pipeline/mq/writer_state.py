@@ -69,15 +69,7 @@ class WriterState:
         self._identity = identity
         key = f"{identity.query}\0{identity.partition}".encode()
         self._anchor_mark = b"SPKA" + hashlib.sha256(key).digest()[:20]
-        try:
-            self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
-        except MQError as error:
-            if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                raise MQError(
-                    error.reason,
-                    f"no queue {MAPPING_STATE_QUEUE}, where a writer keeps what it has put; deploy/mq/bridge.mqsc defines it",
-                ) from error
-            raise
+        self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
         self._state_mark, self._tally_mark = self._marks(self._anchor() or self._founded())
         self._taken: PartitionState | None = None
 

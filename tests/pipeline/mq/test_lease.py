@@ -166,3 +166,12 @@ def test_a_batch_of_version_1_is_removed_by_msg_id(connection: Connection, queue
     lease.remove("", 1, batch[:2], planned_here=False)
     connection.close(lease.handle)
     assert queues.bodies(queue) == [b"3"]
+
+
+def test_without_the_state_queue_a_reader_says_what_defines_it(connection: Connection, queues: Queues) -> None:
+    """On IBM MQ an administrator may have defined it not."""
+    queue = queues.queue()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease_module, "MAPPING_STATE_QUEUE", "NO.SUCH.QUEUE")
+        with pytest.raises(MQError, match=r"no queue NO\.SUCH\.QUEUE, .*bridge\.mqsc defines it"):
+            Lease(connection, queue)
