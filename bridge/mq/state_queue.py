@@ -1,7 +1,8 @@
 """A queue that keeps what must survive: persistent messages, each known by its MsgId, or with others by a CorrelId.
 
 Four layouts stand on it: sessions of clients (`bridge.mq.ibm.persistent_state`), mappings (`bridge.mq.mapping_state`), and
-Spark's writers and readers (`bridge.pipeline.mq.writer_state`, `lease`). All put what they keep in the unit of work of what it belongs to.
+Spark's writers and readers (`bridge.pipeline.mq.writer_state`, `bridge.pipeline.mq.lease`). All put what they keep in the
+unit of work of what it belongs to.
 """
 
 from __future__ import annotations
