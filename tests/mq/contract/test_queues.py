@@ -53,7 +53,7 @@ def test_the_queue_manager_completes_the_descriptor(mq, app):
     queue = mq.queue("DEFPRTY(3) DEFPSIST(YES)")
     before = time.strftime("%Y%m%d%H%M%S", time.gmtime()).encode()
     put = app.put(queue, b"x")
-    after = time.strftime("%Y%m%d%H%M%S", time.gmtime()).encode()
+    after = time.strftime("%Y%m%d%H%M%S", time.gmtime(time.time())).encode()  # gmtime() is of a coarser clock
 
     assert (put.Priority, put.Persistence) == (3, cmqc.MQPER_PERSISTENT)
     assert put.MsgId[:16] == b"AMQ " + mq.manager[:12].ljust(12).encode()
