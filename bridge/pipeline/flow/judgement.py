@@ -29,10 +29,8 @@ _LEAVING_OUT: Final = {
     "Sample": "TABLESAMPLE",
 }
 #: Nodes that make of each row by itself what comes of it, in the partition where it is.
-_ROW_BY_ROW: Final = frozenset(
-    ("Project", "Filter", "Generate", "SubqueryAlias", "View", "EventTimeWatermark")
-    + ("WithCTE", "CTERelationDef", "CTERelationRef")
-)
+_WITH: Final = ("WithCTE", "CTERelationDef", "CTERelationRef")
+_ROW_BY_ROW: Final = frozenset(("Project", "Filter", "Generate", "SubqueryAlias", "View", "EventTimeWatermark", *_WITH))
 #: Times that are not fixed for a batch, as current_timestamp() is. (Spark calls them deterministic.)
 _CLOCKS: Final = frozenset(("Now", "CurrentTime"))
 #: A moment, in ms, as a watermark has it: any will do that Java takes for a Long.
