@@ -167,10 +167,11 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
         def struck(one: tuple[str, Seen]) -> bool:
-            key = one[0], one[1].msg_id, one[1].fingerprint
-            if done[key]:
-                done[key] -= 1
-                return True
+            for fingerprint in (one[1].fingerprint, b""):  # blank: version 1 of an offset
+                key = one[0], one[1].msg_id, fingerprint
+                if done[key]:
+                    done[key] -= 1
+                    return True
             return False
 
         while target and struck(target[0]):  # all of it, where it was cut from the front here

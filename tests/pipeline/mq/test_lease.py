@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +12,7 @@ from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq import lease as lease_module
 from bridge.pipeline.mq.lease import REMOVED_AT_ONCE, Lease
-from bridge.pipeline.mq.offset import Entry, Offset, counted
+from bridge.pipeline.mq.offset import Entry, counted
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.wire import cmqc
 from tests.pipeline.conftest import Queues
@@ -157,27 +155,6 @@ def test_units_of_work_fit_maxumsgs(connection: Connection, queues: Queues) -> N
         queues.mqsc("ALTER QMGR MAXUMSGS(10000)")
     assert queues.depth(queue) == 0
     assert REMOVED_AT_ONCE > 20
-
-
-def test_a_batch_of_version_1_is_removed_by_msg_id(options: QueueManagerOptions, queues: Queues) -> None:
-    """Once, and what the older release has removed before it ended is not searched for: a long queue would take minutes."""
-    queue = queues.queue()
-    queues.put(queue, b"1", b"2", b"3", b"4")
-    with options.connected() as connection:
-        handle = browsing.open_for_browse(connection, queue)
-        msg_ids = [seen.msg_id for seen in browsing.look(connection, handle)][:3]
-    columns = b"".join(map(bytes, zip(*[msg_id + b"\0" for msg_id in msg_ids], strict=True)))
-    written = {queue: base64.b64encode(zlib.compress(columns)).decode()}
-    batch = Offset.of({"number": 1, "partitions": 1, "messages": written})
-    queues.remove(queue, msg_ids[:2])
-    searched: list[bytes] = []
-    watch = Fault(lambda verb, request: bool(verb == "MQGET" and searched.append(request[1].get("MsgId"))), 1)
-    with fault(APPLICATION_NAME, watch):
-        for _ in range(2):
-            with options.connected() as connection:
-                Lease(connection, queue).remove(batch.reader, 1, batch.messages[queue], planned_here=False)
-    assert [one for one in searched if one in msg_ids] == msg_ids[2:]
-    assert queues.bodies(queue) == [b"4"]
 
 
 def test_without_the_state_queue_a_reader_says_what_defines_it(connection: Connection, queues: Queues) -> None:
