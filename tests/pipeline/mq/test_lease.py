@@ -45,8 +45,13 @@ def test_a_second_reader_is_told_who_has_the_queue(
 ) -> None:
     monkeypatch.setattr(lease_module, "LEASE_WAIT", 0.0)
     queue = queues.queue()
-    Lease(connection, queue)
-    words = rf"queue {queue} is open for input elsewhere; the last streaming read of it: process \d+ on .*, since 20"
+    queues.put(queue, b"1")
+    with options.connected() as before:
+        Lease(before, queue, on_behalf="who had it before")
+    lease = Lease(connection, queue, on_behalf="the pipeline of /here")
+    lease.remove(READER, 1, there(connection, lease), planned_here=True)
+    last = r"the last streaming read of it: the pipeline of /here, process \d+ on .*, since 20"
+    words = f"queue {queue} is open for input elsewhere; {last}"
     with options.connected() as second, pytest.raises(MQError, match=words) as refused:
         Lease(second, queue)
     assert refused.value.reason == cmqc.MQRC_OBJECT_IN_USE
