@@ -20,7 +20,7 @@ from bridge.pipeline.schema import MQ_SCHEMA
 
 class _MqReader(MqStreamReader):
     def __init__(self, options: SourceOptions, directory: str) -> None:
-        super().__init__(options)
+        super().__init__(options, f"the pipeline of {directory}")
         self._shutdown = SourceShutdown(Path(directory))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
