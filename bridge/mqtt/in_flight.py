@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
+from bridge.mapping.held import Held
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.acknowledgement import PUBACK, PUBCOMP, PUBREC, Phase, Step, step_of
 from bridge.mqtt.protocol import ServerProtocol
@@ -18,7 +17,7 @@ from bridge.mqtt.protocol import ServerProtocol
 _AWAITING_PUBACK: Final = Phase.AWAITING_PUBACK
 
 
-class Outgoing(msgspec.Struct, gc=False, eq=False):
+class Outgoing(Held):
     """A message with QoS 1 or 2 that the client has not acknowledged in full."""
 
     transmission: Transmission | None

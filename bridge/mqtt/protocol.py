@@ -19,8 +19,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, IntEnum
 from typing import Final
 
-import msgspec
-
+from bridge.mqtt.events import Disconnected, Event, Messages
 from bridge.wire.mqtt import (
     MAX_REMAINING_LENGTH,
     ByteOrder,
@@ -113,24 +112,7 @@ LEGAL: Final[dict[State, dict[PacketType, Verdict | str]]] = {
     State.CLOSED: _row(_IGNORED, _IGNORED),
 }
 
-MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq
 _MESSAGES: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
-
-
-class Messages(msgspec.Struct, frozen=True, gc=False):
-    """Packets about messages, and PINGREQ among them, in the order they came."""
-
-    packets: Sequence[MessagePacket]
-
-
-class Disconnected(msgspec.Struct, frozen=True, gc=False):
-    """Nothing more comes: the client said DISCONNECT, or broke a rule. The owner calls `disconnect`."""
-
-    #: the rule that was broken; "" after DISCONNECT
-    why: str
-
-
-Event = Messages | Connect | Subscribe | Unsubscribe | Disconnected
 #: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
 Answer = tuple[PacketType, int]
 

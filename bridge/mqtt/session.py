@@ -14,9 +14,10 @@ from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, 
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.acknowledgement import Phase, WrongAcknowledgement
+from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
-from bridge.mqtt.protocol import Answer, MessagePacket
+from bridge.mqtt.protocol import Answer
 from bridge.wire.mqtt import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP

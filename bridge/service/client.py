@@ -8,7 +8,8 @@ from functools import cache
 from typing import Protocol
 
 from bridge.config import ChannelConfig
-from bridge.mqtt.protocol import Disconnected, Event, Messages, ServerProtocol, State
+from bridge.mqtt.events import Disconnected, Event, Messages
+from bridge.mqtt.protocol import ServerProtocol, State
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
 from bridge.mqtt.transport.peer import Peer

@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.mqtt.events import Disconnected, Event, Messages
 from bridge.mqtt.protocol import (
     BYTES_AT_A_TURN,
     LEGAL,
     PACKETS_AT_A_TURN,
-    Disconnected,
-    Event,
-    Messages,
     ServerProtocol,
     State,
     Verdict,

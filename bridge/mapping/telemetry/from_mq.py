@@ -13,7 +13,7 @@ from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, delivered_qos, publ
 from bridge.wire import cmqc
 
 
-class OutgoingPublication(msgspec.Struct, gc=False):
+class OutgoingPublication(msgspec.Struct):
     """An MQTT publication on its way to one client. DUP and the message id belong to a transmission, not to it."""
 
     topic: str

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.topics import Subscription
+from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit, whole
 
 log = logging.getLogger(__name__)

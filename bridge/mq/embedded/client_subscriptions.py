@@ -7,7 +7,8 @@ from bridge.mq.backend import ClientSubscription
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.topics import Subscription, check_topic_string
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc

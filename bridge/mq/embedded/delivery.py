@@ -7,7 +7,7 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.queue import StoredMessage
-from bridge.mq.embedded.topics import Subscription
+from bridge.mq.embedded.subscription import Subscription
 from bridge.wire import cmqc
 
 

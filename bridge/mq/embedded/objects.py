@@ -11,14 +11,15 @@ from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
 from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.authority.records import AuthorityRecords
 from bridge.mq.embedded.queue import Queue
-from bridge.mq.embedded.topics import Subscription, TopicTree
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
 
-class Destination(msgspec.Struct, gc=False):
+class Destination(msgspec.Struct):
     """Where a name leads: a queue, behind an MQXQH when it is on the way elsewhere, or a topic."""
 
     queue: Queue | None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
+from bridge.mapping.held import Held
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.row import Row
@@ -14,56 +13,6 @@ from bridge.wire import cmqc
 
 #: The highest priority of the queue manager (MaxPriority).
 MAX_PRIORITY = 9
-
-
-class StoredMessage(msgspec.Struct, gc=False, eq=False, weakref=False):
-    """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
-
-    It serves as the backend's Transmission when it lies on the transmission queue.
-    """
-
-    queue: Queue
-    #: unique in this queue manager for all time; the last eight bytes of the MsgId it generates
-    msg_number: int
-    message: AnyMessage
-    persistent: bool
-    priority: int
-    #: seconds since the epoch
-    put_time: float
-    #: RemoteQMgrName and RemoteQName when it lies on a transmission queue
-    client_id: str = ""
-    remote_queue: str = ""
-    topic: str | None = None
-    user_data: str | None = None
-    retained: bool = False
-    #: MQMD.CorrelId that the subscription prescribes; None leaves the message's own
-    correl_id: bytes | None = None
-    #: the MsgId that the putter gave; None for one that the queue manager generates
-    msg_id: bytes | None = None
-    #: seconds since the epoch; 0 for a message that does not expire
-    expires_at: float = 0.0
-    #: must be on disk before its unit of work is committed
-    durable: bool = False
-    #: the row of the store that holds it, once it is on disk
-    row: Row | None = None
-    backout_count: int = 0
-    #: name of the application that put it; None when its MQMD says its context by itself
-    put_application: str | None = ""
-    #: replaced by a later one before it was ever committed: it never becomes available
-    superseded: bool = False
-    #: place in the queue's list; a message is linked while it can be got
-    linked: bool = False
-    previous: StoredMessage | None = None
-    following: StoredMessage | None = None
-
-    @property
-    def raw(self) -> None:
-        """Return None: the message is held in its parts."""
-
-    @property
-    def expired(self) -> bool:
-        """Return whether the MQMD.Expiry of the message has run down."""
-        return bool(self.expires_at) and time.time() >= self.expires_at
 
 
 class _Chain:
@@ -285,3 +234,53 @@ class Queue:
         for stored in self.messages():
             if (0 if self.fifo else -stored.priority, stored.msg_number) > place:
                 yield stored
+
+
+class StoredMessage(Held):
+    """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
+
+    It serves as the backend's Transmission when it lies on the transmission queue.
+    """
+
+    queue: Queue
+    #: unique in this queue manager for all time; the last eight bytes of the MsgId it generates
+    msg_number: int
+    message: AnyMessage
+    persistent: bool
+    priority: int
+    #: seconds since the epoch
+    put_time: float
+    #: RemoteQMgrName and RemoteQName when it lies on a transmission queue
+    client_id: str = ""
+    remote_queue: str = ""
+    topic: str | None = None
+    user_data: str | None = None
+    retained: bool = False
+    #: MQMD.CorrelId that the subscription prescribes; None leaves the message's own
+    correl_id: bytes | None = None
+    #: the MsgId that the putter gave; None for one that the queue manager generates
+    msg_id: bytes | None = None
+    #: seconds since the epoch; 0 for a message that does not expire
+    expires_at: float = 0.0
+    #: must be on disk before its unit of work is committed
+    durable: bool = False
+    #: the row of the store that holds it, once it is on disk
+    row: Row | None = None
+    backout_count: int = 0
+    #: name of the application that put it; None when its MQMD says its context by itself
+    put_application: str | None = ""
+    #: replaced by a later one before it was ever committed: it never becomes available
+    superseded: bool = False
+    #: place in the queue's list; a message is linked while it can be got
+    linked: bool = False
+    previous: StoredMessage | None = None
+    following: StoredMessage | None = None
+
+    @property
+    def raw(self) -> None:
+        """Return None: the message is held in its parts."""
+
+    @property
+    def expired(self) -> bool:
+        """Return whether the MQMD.Expiry of the message has run down."""
+        return bool(self.expires_at) and time.time() >= self.expires_at

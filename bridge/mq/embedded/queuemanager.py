@@ -36,7 +36,8 @@ from bridge.mq.embedded.storage.data_directory import hold
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.storage.reserve import reserve_path
 from bridge.mq.embedded.storage.store import Store
-from bridge.mq.embedded.topics import Route, Subscription
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc

@@ -12,7 +12,7 @@ from typing import Any, overload
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.topic import is_wildcard, matches
 from bridge.mq.embedded.queue import StoredMessage
-from bridge.mq.embedded.topics import Subscription
+from bridge.mq.embedded.subscription import Subscription
 
 #: Bytes, about, of a retained publication beside its topic string and payload.
 OVERHEAD = 512

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from bridge.mapping.topic import is_wildcard, matches, topic_string_error
+from bridge.mapping.topic import is_wildcard, topic_string_error
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
+from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
-
-if TYPE_CHECKING:
-    from bridge.mq.embedded.queue import Queue
 
 #: Bytes, about, of the routes remembered before all are forgotten: topic strings are chosen by clients, memory is not
 #: theirs to fill.
@@ -29,73 +24,6 @@ ROUTE_BYTES = 32 * 1024 * 1024
 _ROUTE_SIZE = 450
 #: The highest SubLevel, and the usual PubLevel.
 MAX_LEVEL = 9
-
-
-class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
-    """A subscription and its destination. Field names in comments are those of MQSD and DISPLAY SUB."""
-
-    #: SUB
-    name: str
-    #: TOPICSTR, with the topic object's string in front where one was named
-    topic_filter: str
-    #: queue that publications are put to: the destination itself, or the transmission queue on the way to it
-    queue: Queue
-    #: DEST and DESTQMGR as given
-    destination: str
-    destination_manager: str
-    #: MQXQH fields when `queue` is a transmission queue
-    remote_queue: str = ""
-    client_id: str = ""
-    #: USERDATA
-    user_data: str | None = None
-    #: DESTCORL
-    correl_id: bytes | None = None
-    durable: bool = False
-    #: its publications need no disk: they mean nothing after a restart
-    ephemeral: bool = False
-    #: SUBLEVEL
-    level: int = 1
-    #: SUBUSER
-    user: str = ""
-    topic_object: str = ""
-    #: DISPLAY SUB SUBTYPE: API or ADMIN
-    kind: str = "API"
-    #: the destination was made by MQSO_MANAGED
-    managed: bool = False
-    #: seconds since the epoch at which it ends by SubExpiry; 0 never
-    expires_at: float = 0.0
-    #: SELECTOR, and what it says of a message
-    selector: str = ""
-    selection: Any = None
-    #: PUBPRTY: MQPRI_PRIORITY_AS_PUBLISHED, _AS_Q_DEF, or 0 to 9
-    priority: int = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
-    #: MQSO_GROUP_SUB: of all of one destination, CorrelId and level, one gets a publication
-    grouped: bool = False
-    #: VARUSER(ANY): any user may resume it
-    any_user: bool = False
-    #: REQONLY: gets publications by MQSUBRQ only
-    on_request: bool = False
-    #: PubAccountingToken and PubApplIdentityData, with MQSO_SET_IDENTITY_CONTEXT
-    identity: tuple[bytes, str] | None = None
-    #: a live publication is marked as retained when it was put with MQPMO_RETAIN (MQTT 5, Retain As Published)
-    retain_as_published: bool = False
-    #: WSCHEMA(CHAR): its topic string has character-based wildcards
-    characters: bool = False
-    #: the application that has it open
-    owner: Any = None
-
-    def names(self, topic: str) -> bool:
-        """Return whether the subscription is for a topic string."""
-        if self.characters:
-            return character_wildcards.matches(self.topic_filter, topic)
-        return matches(self.topic_filter, topic)
-
-    @property
-    def selective(self) -> bool:
-        """Return whether the subscription does not take every publication just as it was published."""
-        return (
-            self.selection is not None or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED or self.identity is not None
-        )
 
 
 class Route:

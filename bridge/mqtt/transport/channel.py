@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import cast
 
 from bridge.config import ChannelConfig
 from bridge.mqtt.protocol import State
@@ -41,7 +42,10 @@ class Channel:
     async def listen(self) -> tuple[str, int]:
         """Start to listen; returns address and port. Raises OSError when that is not possible."""
         self._server = await self.loop.create_server(
-            lambda: TcpConnection(self), self.config.address, self.config.port, backlog=self.config.backlog
+            lambda: cast(asyncio.Protocol, TcpConnection(self)),
+            self.config.address,
+            self.config.port,
+            backlog=self.config.backlog,
         )
         self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
         listener = self._server.sockets[0]

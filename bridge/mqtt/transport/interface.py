@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
-from bridge.mqtt.protocol import Event, ServerProtocol
+from bridge.mqtt.events import Event
+from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.transport.peer import Peer
 
 #: Reasons not to read from a client: something of it is still to be worked on; it has sent more than is committed; it does

@@ -34,8 +34,11 @@ class Listener(Protocol):
         """Forget a connection that is gone."""
 
 
-class TcpConnection(asyncio.Protocol):
-    """One network connection: `bridge.mqtt.transport.interface.Transport` on an asyncio transport."""
+class TcpConnection:
+    """One network connection: `bridge.mqtt.transport.interface.Transport` on an asyncio transport.
+
+    To asyncio it is a Protocol, in all but its base class: mypyc keeps no slots for what derives from an interpreted one.
+    """
 
     __slots__ = ("_held", "_listener", "_scheduled", "_time", "_transport", "_unread", "closing", "owner", "peer", "protocol")
 
@@ -93,6 +96,9 @@ class TcpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.owner.resume_writing()
         self.let_go(UNREAD)
+
+    def eof_received(self) -> None:
+        """Have asyncio close the connection: the client sends no more."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

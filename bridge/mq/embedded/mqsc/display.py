@@ -18,7 +18,7 @@ from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
 from bridge.mq.embedded.mqsc.printed import render as render
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.topics import Subscription
+from bridge.mq.embedded.subscription import Subscription
 
 Shown = dict[str, Value]
 

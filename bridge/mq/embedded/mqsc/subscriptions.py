@@ -17,7 +17,7 @@ from bridge.mq.embedded.mqsc.definitions import Answer, attribute_parameters, li
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.topics import Subscription
+from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc, cmqcfc

@@ -15,7 +15,8 @@ from typing import Any
 
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.row import Row
-from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, batch_of, is_writable
+from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put
+from bridge.mq.embedded.storage.recording import batch_of, is_writable
 from bridge.mq.embedded.storage.reserve import Reserve
 from bridge.mq.embedded.storage.store import COMPACTION_FLOOR, DEAD_BYTES, DEAD_ROWS, Store, primary_code
 from bridge.mq.embedded.unit import Unit, take_back, undo
@@ -50,8 +51,8 @@ class RecoveryLog:
         self._size = 0
         self._commits = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="recovery log", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._run, name="recovery log", daemon=True)
+        self._writer.start()
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
@@ -65,10 +66,10 @@ class RecoveryLog:
             last.done = lambda _reason: idle.set()
             self.submit(last)
             self._closed = True
-        if self._thread is not threading.current_thread():
+        if self._writer is not threading.current_thread():
             idle.wait(30)
             self._work.put(None)
-            self._thread.join(30)
+            self._writer.join(30)
         self._store.close()
         self.reserve.release()
 
@@ -182,7 +183,7 @@ class RecoveryLog:
         if self._commits % DEAD_ROWS or self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
             return []
         settled = sorted(self._rows)[:-DEAD_ROWS]
-        rows = (self._rows[row_id] for row_id in settled)
+        rows = [self._rows[row_id] for row_id in settled]
         chosen = {row for row in rows if row.live and row.live * 4 <= row.logged}
         if not chosen:
             return []

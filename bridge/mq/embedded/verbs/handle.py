@@ -14,7 +14,8 @@ from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector.selection import Selection
-from bridge.mq.embedded.topics import Subscription, check_topic_string
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.verbs.logical_message import Place
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc

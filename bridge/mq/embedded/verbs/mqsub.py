@@ -13,7 +13,8 @@ import msgspec
 
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.topics import Subscription, check_topic_string
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, whole
 from bridge.mq.embedded.verbs.handle import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.verbs.hconn import Hconn

@@ -1,0 +1,27 @@
+"""Events of one connection: what a client has sent, as `ServerProtocol` hands it to whoever owns the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from bridge.wire.mqtt import Connect, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
+
+MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq
+
+
+class Messages(msgspec.Struct, frozen=True, gc=False):
+    """Packets about messages, and PINGREQ among them, in the order they came."""
+
+    packets: Sequence[MessagePacket]
+
+
+class Disconnected(msgspec.Struct, frozen=True, gc=False):
+    """Nothing more comes: the client said DISCONNECT, or broke a rule. The owner calls `disconnect`."""
+
+    #: the rule that was broken; "" after DISCONNECT
+    why: str
+
+
+Event = Messages | Connect | Subscribe | Unsubscribe | Disconnected
