@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup lock run test test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
+.PHONY: setup compile lock run test test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -14,6 +14,16 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
 	@sh deploy/setup.sh $(VENV)
 	@$(call LOCKED,deploy/requirements.txt)
+	@command -v cc >/dev/null && echo "setup: there is a C compiler: 'make compile' makes the bridge faster, in about a minute" || true
+	@touch $@
+
+# Machine code of the modules that messages pass, beside their sources; README.md, "Speed".
+compile: $(VENV)/.ready-compile
+	@sh deploy/compiler.sh $(BIN)/python
+	@$(BIN)/python deploy/compile.py
+
+$(VENV)/.ready-compile: $(VENV)/.ready deploy/requirements-compile.txt
+	@$(call LOCKED,deploy/requirements-compile.txt)
 	@touch $@
 
 # What the tests and benchmarks need beside the bridge itself.
@@ -36,7 +46,7 @@ run: $(VENV)/.ready
 test: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
 	@sh tests/mqi/environments.sh $(BIN)/python
-	@$(BIN)/ruff check bridge tests
+	@$(BIN)/ruff check bridge tests deploy
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(or $(ARGS),-n 5)
@@ -47,16 +57,18 @@ test-newest:
 	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
 	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/embedded
 
-# What takes too long for every change: pipelines whose processes are killed, and on a cluster; more examples of each
-# property; the newest releases.
+# What takes too long for every change: pipelines whose processes are killed, and on a cluster; the bridge compiled; more
+# examples of each property; the newest releases.
 test-slow: $(VENV)/.ready-test test-newest
 	@sh tests/system-packages.sh slow
 	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@$(MAKE) compile
+	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 tests/wire tests/mqtt tests/mq/embedded tests/service tests/acceptance
 	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
 
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
-# the working tree beside that commit and mosquitto.
+# the working tree beside that commit and mosquitto; with AGAINST=compiled compiled beside pure.
 ifdef AGAINST
 bench: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
@@ -85,4 +97,4 @@ bench-pipeline: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.pipeline $(PIPELINE_ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-newest build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest build bridge/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis

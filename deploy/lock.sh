@@ -1,7 +1,8 @@
 #!/bin/sh
-# Writes the lock files: every package that the bridge (requirements.txt), its tests and benchmarks (requirements-test.txt)
-# need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are not in it: they need IBM's library
-# (tests/mqi/environments.sh builds them). Needs uv, which it installs into a directory of its own.
+# Writes the lock files: every package that the bridge (requirements.txt), its tests and benchmarks (requirements-test.txt),
+# and its compiler (requirements-compile.txt) need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are
+# not in it: they need IBM's library (tests/mqi/environments.sh builds them). Needs uv, which it installs into a directory of
+# its own.
 set -eu
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)
@@ -19,3 +20,4 @@ compile() { # OUTPUT EXTRA...
 }
 compile deploy/requirements.txt
 compile deploy/requirements-test.txt --extra archive --extra spark --extra dev --extra bench
+compile deploy/requirements-compile.txt --extra compile --constraints deploy/requirements-test.txt

@@ -6,8 +6,18 @@ import asyncio
 import os
 from collections.abc import Callable
 
+# Before anything of the bridge is imported: the tests run what the sources say, and with MQBRIDGE_PURE=0 what is compiled of
+# them (`make test-slow`).
+os.environ.setdefault("MQBRIDGE_PURE", "1")
+
+import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+
+from bridge.compilation import PURE
+
+if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
+    pytest.exit(f"MQBRIDGE_PURE=0, and the bridge is not compiled: {PURE}", 2)
 
 #: Plug-ins of pytest.
 pytest_plugins = ["tests.support.division", "tests.support.leftovers"]

@@ -94,6 +94,7 @@ def version() -> None:
 
     import bridge
 
-    typer.echo(f"mqbridge {bridge.__version__}")
+    pure = bridge.compilation.PURE
+    typer.echo(f"mqbridge {bridge.__version__} ({f'pure Python: {pure}' if pure else 'compiled'})")
     typer.echo(f"Python {platform.python_version()} ({platform.python_implementation()})")
     typer.echo(platform.platform())

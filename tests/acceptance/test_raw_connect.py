@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+
 import pytest
 
 from bridge.wire.mqtt import (
@@ -12,7 +15,10 @@ from bridge.wire.mqtt import (
     Pingreq,
     Pingresp,
     Puback,
+    Pubcomp,
     Publish,
+    Pubrec,
+    Pubrel,
     Suback,
     Subscribe,
     Unsuback,
@@ -20,7 +26,7 @@ from bridge.wire.mqtt import (
     encode,
 )
 from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import ConnectionClosed, RawClient
 
 # CONNECT --------------------------------------------------------------------------------------------------------------
 
@@ -146,4 +152,36 @@ def test_malformed_packets_end_only_their_own_connection(bridge: BridgeProcess, 
     with RawClient.connected(bridge.port, f"{unique}-g") as good, RawClient.connected(bridge.port, unique) as bad:
         bad.send_bytes(data)
         bad.expect_closed()
+        good.ping()
+
+
+def test_whatever_comes_ends_only_its_own_connection(bridge: BridgeProcess, unique: str) -> None:
+    """Packets with a few bytes that are others, missing or double: an answer or the end, and no error of the bridge's.
+
+    That the log has no traceback is seen when the bridge has ended.
+    """
+    choice = random.Random(14)
+    packets = [
+        encode(packet)
+        for packet in (
+            Publish(f"{unique}/a", b"payload"),
+            Publish(f"{unique}/a", b"payload", 1, True, True, 1),
+            Publish(f"{unique}/a", b"payload", 2, False, False, 2),
+            *(kind(2) for kind in (Puback, Pubrec, Pubrel, Pubcomp)),
+            Subscribe(3, ((f"{unique}/#", 2), ("DEFAULT.QoS", 1))),
+            Unsubscribe(4, (f"{unique}/+",)),
+            Pingreq(),
+        )
+    ]
+    with RawClient.connected(bridge.port, f"{unique}-g") as good:
+        for number in range(60):
+            with RawClient(bridge.port, f"{unique}-{number}", clean=bool(number % 2)) as client:
+                data = bytearray().join(choice.choices(packets, k=20))
+                for _ in range(choice.randrange(4)):
+                    at = choice.randrange(len(data))
+                    data[at : at + choice.randrange(3)] = choice.randbytes(choice.randrange(3))
+                with contextlib.suppress(ConnectionClosed):
+                    client.connect()
+                    client.send_bytes(bytes(data))
+                    client.ping()
         good.ping()

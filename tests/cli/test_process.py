@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import bridge
+from bridge.compilation import PURE
 from bridge.mapping.message import Message
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE
@@ -26,7 +27,7 @@ def test_version(start: Any) -> None:
     status, output, errors = ended(start("version"))
     assert (status, errors) == (0, "")
     first, second, third = output.splitlines()
-    assert first == f"mqbridge {bridge.__version__}"
+    assert first == f"mqbridge {bridge.__version__} ({f'pure Python: {PURE}' if PURE else 'compiled'})"
     assert second.startswith(f"Python {platform.python_version()} ")
     assert third == platform.platform()
 

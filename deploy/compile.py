@@ -1,0 +1,148 @@
+"""Compiles modules of the bridge with mypyc: `python deploy/compile.py`, and a build hook of hatchling for wheels.
+
+Which ones: `compiled` in `[tool.mqbridge]` of pyproject.toml. What is made goes to `bridge/compiled`, with a manifest of the
+sources that it was made from; `bridge/compilation.py` loads it, and only beside these very sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Where the compiled modules go, below the root of the project.
+PRODUCTS = Path("bridge", "compiled")
+#: The library that all compiled modules share; mypyc appends `__mypyc`.
+LIBRARY = "mqbridge"
+
+
+class CustomBuildHook(BuildHookInterface[Any]):
+    """Compile for a wheel where MQBRIDGE_COMPILE is set to 1."""
+
+    def dependencies(self) -> list[str]:
+        """Return what the hook needs beside hatchling."""
+        return self.metadata.core.optional_dependencies["compile"] if wanted() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable" or not wanted():
+            return
+        compile_all()
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        build_data["force_include"][str(ROOT / PRODUCTS)] = str(PRODUCTS)
+
+
+def wanted() -> bool:
+    """Return whether a wheel is to have compiled modules."""
+    return os.environ.get("MQBRIDGE_COMPILE") == "1"
+
+
+def compile_all() -> None:
+    """Compile the modules; `bridge/compiled` has all of them when this is done. Raises CalledProcessError."""
+    modules: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mqbridge"]["compiled"]
+    for module in modules:
+        refuse_keywords(source(module))
+    before = hashes(modules)
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="compile-", dir=ROOT / "build") as name:
+        folder = Path(name)
+        subprocess.run([sys.executable, __file__, name, *map(str, map(source, modules))], cwd=ROOT, check=True)
+        made = folder / "made"
+        names = [*modules, f"{LIBRARY}__mypyc"]
+        manifest = {"python": EXTENSION_SUFFIXES[0], "modules": names, "sources": before}
+        (made / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        shutil.rmtree(ROOT / PRODUCTS, ignore_errors=True)
+        made.rename(ROOT / PRODUCTS)
+
+
+def source(module: str) -> Path:
+    """Return the file of a module, below the root of the project."""
+    path = Path(*module.split("."))
+    return path / "__init__.py" if (ROOT / path).is_dir() else path.with_suffix(".py")
+
+
+def hashes(modules: list[str]) -> dict[str, str]:
+    """Return the SHA-256 of the source of each module of the bridge that these import, and of their own.
+
+    The compiler has constants and types of them all in what it makes.
+    """
+    found: dict[str, str] = {}
+    waiting = list(modules)
+    while waiting:
+        path = source(waiting.pop())
+        if str(path) not in found and (ROOT / path).is_file():
+            content = (ROOT / path).read_bytes()
+            found[str(path)] = hashlib.sha256(content).hexdigest()
+            waiting += imported(ast.parse(content), path.parent.parts)
+    return dict(sorted(found.items()))
+
+
+def imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
+    """Yield the names of all that a module of a package imports from the bridge, be it a module or not."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name.startswith("bridge."))
+        elif isinstance(node, ast.ImportFrom):
+            parts = package[: len(package) + 1 - node.level] if node.level else ()
+            name = ".".join((*parts, *([node.module] if node.module else [])))
+            if name.startswith("bridge"):
+                yield name
+                yield from (f"{name}.{one.name}" for one in node.names)
+
+
+def refuse_keywords(path: Path) -> None:
+    """Raise SystemExit where a class has keywords: mypyc drops them, and a Struct of msgspec would be another one."""
+    for node in ast.walk(ast.parse((ROOT / path).read_bytes())):
+        if isinstance(node, ast.ClassDef) and node.keywords:
+            where = f"{path}:{node.lineno}: class {node.name}"
+            sys.exit(f"{where} has keywords, which mypyc drops: have it inherit them from a class that is not compiled")
+
+
+def build(folder: Path, sources: list[str]) -> None:
+    """Make extensions of source files: one library, and for each module a file of its whole name that leads to it."""
+    import setuptools  # noqa: F401 before mypyc, which else takes the distutils of Python 3.11
+    from mypyc.build import ccompiler, mypycify, sysconfig
+
+    options = ["--config-file=pyproject.toml", "--cache-dir=.mypy_cache/compiled"]
+    level = os.environ.get("MYPYC_OPT_LEVEL", "2")
+    extensions = mypycify(
+        [*options, *sources], opt_level=level, debug_level="0", multi_file=True, target_dir=str(folder), group_name=LIBRARY
+    )
+    compiler: Any = ccompiler.new_compiler()
+    sysconfig.customize_compiler(compiler)
+    made = folder / "made"
+    made.mkdir()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def objects(extension: Any) -> list[Any]:
+            def compiled(file: str) -> list[str]:
+                include = [*extension.include_dirs, sysconfig.get_python_inc()]
+                args = extension.extra_compile_args
+                return list(compiler.compile([file], str(folder / "objects"), None, include, extra_postargs=args))
+
+            return [pool.submit(compiled, file) for file in extension.sources]
+
+        for extension, waiting in [(extension, objects(extension)) for extension in extensions]:
+            files = [file for future in waiting for file in future.result()]
+            compiler.link_shared_object(files, str(made / f"{extension.name}.so"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        compile_all()
+    else:
+        build(Path(sys.argv[1]), sys.argv[2:])

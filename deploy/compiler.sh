@@ -1,0 +1,9 @@
+#!/bin/sh
+# Installs what Debian has of a C compiler, and of Python's headers, where they are missing. usage: compiler.sh PYTHON
+set -eu
+missing=
+command -v cc >/dev/null 2>&1 || missing="gcc libc6-dev"
+headers=$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+[ -e "$headers/Python.h" ] || missing="$missing python3-dev"
+[ -n "$missing" ] || exit 0
+"$(dirname "$0")/packages.sh" $missing
