@@ -2,7 +2,9 @@
 
 Every row is a shape (publishers, subscribers, window), a QoS and a kind of session. All three servers run all the time on
 the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed within a
-round, and the median of these and their spread are printed. The load is `load.c`: with small windows a generator in Python
+round, and the median of these and their spread are printed, with the CPU time that a message costs each server, which a busy
+machine changes least. The word `compiled` in place of COMMIT puts the working tree, compiled (`make compile`), beside itself
+as pure Python; with a commit both are pure. The load is `load.c`: with small windows a generator in Python
 would measure itself.
 """
 
@@ -20,6 +22,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +32,9 @@ from tests.bench.servers import Bridge, Mosquitto, Server, ServerUnavailable
 ROOT = Path(__file__).parents[2]
 #: Target of a change: the geometric mean of all rows, and each row unless its spread says otherwise.
 MEAN_TARGET, ROW_TARGET = 0.97, 0.90
+#: The word for the working tree compiled, beside itself as pure Python.
+COMPILED = "compiled"
+NAMES = ("mosquitto", "base", "present")
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Figures:
     """Messages/s received of one row, round by round, by server; None where a run failed."""
 
     rates: dict[str, list[float | None]] = field(default_factory=dict)
+    #: microseconds of CPU time, of user and system, for each message received
+    cpu: dict[str, list[float | None]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     def ratios(self, one: str, other: str) -> list[float]:
@@ -80,15 +88,17 @@ class Figures:
 class Checkout(Bridge):
     """The bridge as some directory has it, run by this interpreter with its packages."""
 
-    def __init__(self, name: str, root: Path, cores: set[int] | None) -> None:
+    def __init__(self, name: str, root: Path, cores: set[int] | None, *, pure: bool = True) -> None:
         super().__init__(cores)
         self.name = name
         self.root = root
+        self.pure = pure
 
     def command(self) -> list[str]:
         # `-P` and PYTHONPATH: neither the folder it is started in nor the installed package is to be imported.
         run = ["run", "--data-dir", str(self.folder / "data"), "--port", "0"]
-        return ["env", f"PYTHONPATH={self.root}", sys.executable, "-P", "-m", "bridge", *run]
+        environment = [f"PYTHONPATH={self.root}", f"MQBRIDGE_PURE={int(self.pure)}"]
+        return ["env", *environment, sys.executable, "-P", "-m", "bridge", *run]
 
 
 def compiled(folder: Path) -> Path:
@@ -141,7 +151,7 @@ def sessions(value: str) -> list[bool]:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     out = argparse.ArgumentParser(prog="python -m tests.bench.against", description=__doc__)
-    out.add_argument("commit", help="the commit to compare the working tree with")
+    out.add_argument("commit", help='the commit to compare the working tree with; "compiled": itself, pure with compiled')
     out.add_argument("--rounds", type=int, default=5)
     out.add_argument("--seconds", type=float, default=1.0, help="publish for so long in each run (1)")
     out.add_argument("--payload", type=int, default=100)
@@ -163,7 +173,7 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
         servers: list[Server] = [
             Mosquitto(server_cores),
             Checkout("base", base, server_cores),
-            Checkout("present", ROOT, server_cores),
+            Checkout("present", ROOT, server_cores, pure=options.commit != COMPILED),
         ]
         # The order turns from round to round: who goes first after a pause has no advantage in the end.
         servers = servers[number % 3 :] + servers[: number % 3]
@@ -172,11 +182,16 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
                 server.start()
             for done, row in enumerate(chosen):
                 for server in servers:
+                    before = psutil.Process(server.pid).cpu_times()
                     figures = measure(program, server.port, row, options.seconds, options.payload, core)
+                    after = psutil.Process(server.pid).cpu_times()
                     rates = results[row].rates.setdefault(server.name, [])
                     wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
                     failure = figures["failure"] or wrong
                     rates.append(None if failure else float(figures["rate"]))
+                    spent = after.user + after.system - before.user - before.system
+                    cpu = None if failure else 1e6 * spent / max(1.0, float(figures["received"]))
+                    results[row].cpu.setdefault(server.name, []).append(cpu)
                     if failure:
                         results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")
                 if done % 10 == 9:
@@ -190,13 +205,13 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
 def show(console: Console, results: dict[Row, Figures]) -> None:
     """Print the table, the geometric mean, and the rows below their target."""
     table = Table(title="messages/s received: medians; ratios: median (lowest-highest of the rounds)")
-    for heading in ("", "mosquitto", "base", "present", "present / mosquitto", "present / base"):
+    for heading in ("", *NAMES, "present / mosquitto", "present / base", "CPU us"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     means: list[float] = []
     below: list[str] = []
     for row, figures in results.items():
         cells = [str(row)]
-        for name in ("mosquitto", "base", "present"):
+        for name in NAMES:
             rates = [rate for rate in figures.rates.get(name, ()) if rate]
             cells.append(f"{statistics.median(rates):,.0f}" if rates else "-")
         for other in ("mosquitto", "base"):
@@ -209,6 +224,8 @@ def show(console: Console, results: dict[Row, Figures]) -> None:
                 if statistics.median(ratios) < ROW_TARGET:
                     beyond = "beyond its spread" if max(ratios) < ROW_TARGET else "within its spread"
                     below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
+        spent = [[one for one in figures.cpu.get(name, ()) if one] for name in NAMES]
+        cells.append(" ".join(f"{statistics.median(one):.1f}" if one else "-" for one in spent))
         table.add_row(*cells)
     console.print(table)
     if means:
@@ -229,10 +246,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-against-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        base = folder / "base"
-        base.mkdir()
-        archive = subprocess.run(["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True)
-        subprocess.run(["tar", "-x", "-C", str(base)], input=archive.stdout, check=True)
+        base = ROOT
+        if options.commit != COMPILED:
+            base = folder / "base"
+            base.mkdir()
+            archive = subprocess.run(["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True)
+            subprocess.run(["tar", "-x", "-C", str(base)], input=archive.stdout, check=True)
         facts = machine.facts()
         console.print(f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {os.getloadavg()[0]:.2f}")
         try:
