@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -9,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -110,3 +112,27 @@ def test_one_that_does_not_fit_leaves_all_to_their_sources(tree: Path, spoil: Ca
 
 def test_pure_python_by_will(tree: Path) -> None:
     assert run(tree, MQBRIDGE_PURE="1") == ["Python", "Python", "MQBRIDGE_PURE is set"]
+
+
+def bases(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the classes of a file, each with the last word of each of its bases, and `=` for a keyword."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ClassDef):
+            yield from ((node.name, ast.unparse(base).split("[")[0].split(".")[-1]) for base in node.bases)
+            yield from ((node.name, "=") for _ in node.keywords)
+
+
+def test_classes_are_such_that_they_can_be_compiled() -> None:
+    """mypyc drops the keywords of a class, and lets no other class derive from one that is compiled."""
+    listed = tomllib.loads((compilation.ROOT / "pyproject.toml").read_text())["tool"]["mqbridge"]["compiled"]
+    paths = {compilation.ROOT / Path(*module.split(".")).with_suffix(".py") for module in listed}
+    assert not [path for path in sorted(paths) if not path.is_file()]
+    assert not [(path, name) for path in sorted(paths) for name, base in bases(path) if base == "="]
+    for path in sorted((compilation.ROOT / "bridge").rglob("*.py")):
+        imported = {
+            alias.name: compilation.ROOT / Path(*node.module.split(".")).with_suffix(".py")
+            for node in ast.walk(ast.parse(path.read_bytes()))
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+        assert path in paths or not [base for _, base in bases(path) if imported.get(base) in paths], path
