@@ -82,7 +82,7 @@ async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 40)
     async with bridge() as running:
         client, other = await running.connect("c"), await running.connect("o")
-        many = [Subscribe(number, [(f"{number}/{one}", 0) for one in range(50)]) for number in range(1, 20)]
+        many = [Subscribe(number, tuple((f"{number}/{one}", 0) for one in range(50))) for number in range(1, 20)]
         client.send(b"".join(map(encode, many)))
         other.send(Pingreq())
         assert await other.receive() == Pingresp()
@@ -95,7 +95,7 @@ async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest
 async def test_filters_of_one_subscribe(bridge: Any) -> None:
     async with bridge({"subscribe_filters": 3}) as running:
         client = await running.connect()
-        client.send(Subscribe(1, [(name, 1) for name in "abcde"]))
+        client.send(Subscribe(1, tuple((name, 1) for name in "abcde")))
         assert await client.receive() == Suback(1, (1, 1, 1, 0x80, 0x80))
 
 
@@ -105,10 +105,10 @@ async def test_subscriptions_of_one_client(bridge: Any) -> None:
 
     async with bridge({"subscriptions": 2}) as running:
         client = await running.connect()
-        client.send(Subscribe(1, [("a", 1), ("b", 1), ("c", 1)]), Subscribe(2, [("a", 0), ("d", 0)]))
+        client.send(Subscribe(1, (("a", 1), ("b", 1), ("c", 1))), Subscribe(2, (("a", 0), ("d", 0))))
         assert await client.receive() == Suback(1, (1, 1, 0x80))
         assert await client.receive() == Suback(2, (0, 0x80))
-        client.send(Unsubscribe(3, ["b"]), Subscribe(4, [("d", 0)]))
+        client.send(Unsubscribe(3, ("b",)), Subscribe(4, (("d", 0),)))
         assert await client.receive() == Unsuback(3)
         assert await client.receive() == Suback(4, (0,))
 

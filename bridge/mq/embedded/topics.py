@@ -7,7 +7,6 @@ one topic string needs to know; it is worked out once and remembered until an ob
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 
 from bridge.mapping.topic import is_wildcard, topic_string_error
@@ -56,9 +55,10 @@ class Route:
 
     def without(self, left_out: Callable[[Subscription], bool]) -> Route:
         """Return the route for a publication that some subscriptions do not get."""
-        route = copy.copy(self)
-        route.subscriptions = tuple(one for one in self.subscriptions if not left_out(one))
-        route.selective = tuple(one for one in self.selective if not left_out(one))
+        left = tuple(one for one in (*self.subscriptions, *self.selective) if not left_out(one))
+        route = Route(self.topic, left, BASE_TOPIC)
+        route.publish_enabled, route.default_persistent = self.publish_enabled, self.default_persistent
+        route.priority, route.all_deliveries, route.dead_letters = self.priority, self.all_deliveries, self.dead_letters
         return route
 
 
