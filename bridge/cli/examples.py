@@ -29,6 +29,9 @@ EXAMPLES = {
     "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
     "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),
     "pipeline run": ("mqbridge pipeline run --config bridge.yaml", "mqbridge pipeline run readings --once"),
+    "pipeline show": ("mqbridge pipeline show --config bridge.yaml", "mqbridge pipeline show readings --json"),
+    "pipeline stop": ("mqbridge pipeline stop readings --config bridge.yaml",),
+    "pipeline drain": ("mqbridge pipeline drain readings --config bridge.yaml",),
 }
 
 
