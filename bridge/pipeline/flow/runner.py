@@ -213,7 +213,7 @@ class Runner:
             once = self._once or name in self._draining or plan.config.trigger == AVAILABLE_NOW
             shutdown = SourceShutdown(plan.directory)
             shutdown.reset()
-            writer = BatchWriter(plan.routes)
+            writer = BatchWriter(plan.routes, plan.staging)
             watch = QueryWatch(name, writer.refused.get, self._done)
             self._listener.expect(name, watch)
             query = _start(plan, writer, once)
