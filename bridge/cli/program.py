@@ -68,7 +68,7 @@ class PipelineCommands(Commands):
         "list": "bridge.cli.pipeline:list_",
         "check": "bridge.cli.pipeline:check",
         "run": "bridge.cli.pipeline:run",
-    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain")}
+    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset")}
 
 
 program = typer.Typer(
