@@ -16,6 +16,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,6 +26,7 @@ from bridge.mq.batch import Seen
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.backlog import backlog
 from bridge.pipeline.mq.lease import Lease
 from bridge.pipeline.mq.offset import Offset, counted
 from bridge.pipeline.mq.reader import parts, read
@@ -48,6 +50,9 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._removed: int | None = None
         #: what was there when an availableNow run began, and is not in a batch yet
         self._target: deque[tuple[str, Seen]] | None = None
+        #: of the batch that was planned last: its messages by queue, and the next of each queue behind them
+        self._batch: dict[str, list[Seen]] = {}
+        self._behind: dict[str, Seen] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch."""
@@ -70,17 +75,21 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             batch = self._cut(self._look(connection), limit)
             if self._waits_for_more(len(batch)):
-                return start
+                self._behind = dict(reversed(batch))
+                batch = []
         else:
             self._forget(self._target, last)
             batch = self._cut(self._target, limit)
+        self._batch = {}
+        for queue, seen in batch:
+            self._batch.setdefault(queue, []).append(seen)
         if not batch:
             return start
-        messages: dict[str, list[tuple[bytes, bytes, bool]]] = {}
-        for queue, seen in batch:
-            messages.setdefault(queue, []).append((seen.msg_id, seen.fingerprint, seen.expires))
         self._planned = last.number + 1
-        entries = {queue: counted(named) for queue, named in messages.items()}
+        entries = {
+            queue: counted((one.msg_id, one.fingerprint, one.expires) for one in messages)
+            for queue, messages in self._batch.items()
+        }
         return Offset(self._planned, self._options.partitions, entries, last.reader or _new_reader()).json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -105,9 +114,12 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how many messages are on each queue, for the progress of the query; it is no offset to start from."""
+        """Return the backlog of each queue, for the progress of the query; it is no offset to start from."""
         connection = self._connected()
-        return {queue: browsing.depth(connection, self._leases[queue].handle) for queue in self._queues}
+        return {
+            queue: backlog(connection, self._leases[queue].handle, self._batch.get(queue, ()), self._behind.get(queue))
+            for queue in self._queues
+        }
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -140,9 +152,13 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         batch: list[tuple[str, Seen]] = []
         size = 0
-        for queue, seen in waiting:
+        self._behind = {}
+        rest = iter(waiting)
+        for queue, seen in rest:
             size += seen.length
             if most is not None and batch and (len(batch) >= most or size > self._options.max_bytes):
+                # The queues have turns: among so many is the next of each.
+                self._behind = dict(reversed([(queue, seen), *islice(rest, len(self._queues) - 1)]))
                 break
             batch.append((queue, seen))
         return batch

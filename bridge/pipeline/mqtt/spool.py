@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
@@ -27,6 +28,7 @@ from bridge.pipeline.mqtt.frame import (
     SpoolDamaged,
     batch_of,
     encode_frame,
+    read,
     read_bytes,
     scan,
 )
@@ -275,6 +277,12 @@ class Spool:
                 f"spool {self.directory} has not the rows {start} to {end} that the checkpoint names: they were deleted, or"
                 " the spool is another one. Give the query its spool back, or begin with a new checkpoint"
             )
+        return found
+
+    def received_at(self, position: int) -> datetime:
+        """Return when a row was received. Raises SpoolDamaged."""
+        (batch,) = read(self.slices(position, position + 1))
+        found: datetime = batch.column("received")[0].as_py()
         return found
 
     def _between(self, start: int, end: int) -> list[Frame]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +149,13 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
     queues.put(source, *bodies)
     frame = read(queue=source, stream=True, maxMessagesPerTrigger=10)
     query = run(frame, queues, tmp_path, queue=target)
-    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [10, 10, 5]
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
+    # Each tells what is in it, and what waits behind it since when.
+    backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in batches]
+    assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [(10, 30, 15), (10, 30, 5), (5, 15, 0)]
+    assert [one["oldest"] is None for one in backlogs] == [False, False, True]
+    assert datetime.fromisoformat(backlogs[0]["oldest"]) <= datetime.fromisoformat(batches[0]["timestamp"])
     assert (queues.bodies(target), queues.depth(source)) == (bodies, 0)
     queues.put(source, b"later")
     run(frame, queues, tmp_path, queue=target)

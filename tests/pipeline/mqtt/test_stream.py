@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ def test_limits_are_shared_by_filters(readers: Readers, clients: Clients) -> Non
     reader = readers("share/a", "share/b")
     part = reader.latestOffset(start, ReadMaxRows(6))
     assert sorted(payloads(reader, start, part)) == [b"a"] * 4 + [b"b"] * 2
+    # The progress of the query tells what is in the batch, and what waits behind it since when.
+    backlog = reader.reportLatestOffset()
+    assert backlog is not None and datetime.fromisoformat(backlog["share/a"].pop("oldest")) < datetime.now(UTC)
+    assert backlog["share/a"] == {"messages": 4, "bytes": 4, "waiting": 5}
+    assert backlog["share/b"] == {"messages": 2, "bytes": 2, "waiting": 0, "oldest": None}
     assert sorted(payloads(reader, part, whole)) == [b"a"] * 5
 
 
