@@ -40,11 +40,13 @@ class MqDataSource(DataSource):
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
     ======================================== ==========================================================================
 
-    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if `topic`
-    is given); `selector` (`priority > 5`, `Root.MQMD.CorrelId = '0x…'`: SQL92, as for MQOPEN); `partitions`: parts that
-    each queue is read in. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`; `minMessages` and `maxDelay`
-    (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on when somebody got messages of a
-    batch while no query ran). A batch read takes nothing away; to drain a queue, stream it with the trigger `availableNow`.
+    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if
+    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp >
+    20`, and fields, `Root.MQMD.CorrelId = "0x…"`); `partitions`: parts that each queue is read in. The column `rfh2`
+    has message properties by folder: `rfh2.usr.site`. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`;
+    `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on
+    when somebody got messages of a batch while no query ran). A batch read takes nothing away; to drain a queue, stream
+    it with the trigger `availableNow`.
 
     A streaming read has its queues open for exclusive input: a second one is refused, and told whose they are. A small
     message for each queue stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKL…`), which says so, and how far it is.

@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mapping.message import Message
+from bridge.mq.mqi import MQOD, Property
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
-from bridge.wire.mq import RFH2, Folder, encode_chain
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.pipeline.conftest import Queues, column
 from tests.pipeline.faults import Fault, fault, is_marker, is_read, is_removal
 from tests.support.patience import PATIENCE, until
@@ -232,6 +234,31 @@ def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp
     assert sorted(column(read(queue=source, selector="Root.MQMD.Priority > 3"), "body")) == [b"4", b"5"]
     run(read(queue=source, selector="Root.MQMD.Priority > 1", stream=True), queues, tmp_path, queue=target)
     assert (sorted(queues.bodies(target)), queues.depth(source)) == ([b"2", b"3", b"4", b"5"], 2)
+
+
+def test_message_properties_are_read_written_and_selected_by_their_names(
+    read: Read, spark: SparkSession, queues: Queues
+) -> None:
+    queue, target = queues.queue(), queues.queue()
+    site = Property(name="site", value="north")
+    temp = Property(name="temp", type=cmqc.MQTYPE_INT32, value=21)
+    deep = Property(name="plant.line", value="7")
+    for properties in ([site, temp, deep], []):
+        queues.connection.put1(MQOD(ObjectName=queue), Message(MQMD(CorrelId=b"c" * 24), b"x"), properties=properties)
+    columns = "rfh2.usr.site", "rfh2.usr.temp::int", "rfh2.usr.temp + 1", "rfh2.plant.line", "rfh2.usr.no", "rfh2.no.no"
+    rows = [tuple(row) for row in read(queue=queue).selectExpr(*columns).collect()]
+    assert rows == [("north", 21, 22, "7", None, None), (None,) * 6]
+    # A row that is read and put has its properties with their types; of new ones rfh2 says the text.
+    put(read(queue=queue, selector="site = 'north' AND temp > 20").drop("queue"), queues, queue=target)
+    made = spark.sql("SELECT map('usr', map('site', 'south'), 'mqps', map('Top', 't')) AS rfh2, 'y' AS body")
+    put(made, queues, queue=target)
+    for selector, body in (
+        ("temp = 21", b"x"),
+        (f'Root.MQMD.CorrelId = "0x{"63" * 24}"', b"x"),
+        ("site = 'south'", b"y"),
+        ("site LIKE '%th' AND mqps.Top = 't'", b"y"),
+    ):
+        assert column(read(queue=target, selector=selector), "body") == [body]
 
 
 def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) -> None:
