@@ -8,21 +8,21 @@ from typing import Any
 from bridge.mq.batch import Seen, fingerprint_by, glance
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection, GetOptions
-from bridge.pipeline.mq.browsing import depth
 from bridge.pipeline.mq.envelope import put_time
 from bridge.wire import cmqc
 
 
-def backlog(connection: Connection, handle: int, batch: Sequence[Seen], behind: Seen | None) -> dict[str, Any]:
-    """Return messages and bytes of a batch of a queue, how many messages wait behind it, and when the first of those was put.
+def backlog(
+    connection: Connection, handle: int, batch: Sequence[Seen], waiting: int, behind: Seen | None
+) -> dict[str, Any]:
+    """Return messages and bytes of a batch of a queue, how many wait behind it, and when the first of those was put.
 
     `behind` is the first of them in the order of gets, which for messages of different priorities need not be the oldest.
-    The number is CURDEPTH less the batch: also messages that are not committed, and what a selector passes over.
     """
     return {
         "messages": len(batch),
         "bytes": sum(one.length for one in batch),
-        "waiting": max(depth(connection, handle) - len(batch), 0),
+        "waiting": waiting,
         "oldest": None if behind is None else _put_time(connection, handle, behind),
     }
 

@@ -76,7 +76,7 @@ def test_messages_are_seen_browsed_and_removed(queue_manager: QueueManagerOption
         assert browsing.depth(connection, handle) == 6
         seen = list(browsing.look(connection, handle))
         assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 2 + [(False, 1)] * 4
-        behind = backlog(connection, handle, seen[:3], seen[3])
+        behind = backlog(connection, handle, seen[:3], 3, seen[3])
         assert behind == {"messages": 3, "bytes": 3, "waiting": 3, "oldest": None}  # another one has its MsgId
         entries = counted((one.msg_id, one.fingerprint, one.expires) for one in seen)
         assert [one.occurrence for one in entries[3:]] == [0, 1, 2]

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
-from bridge.mq.mqi import MQOD, Property
+from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
@@ -259,6 +259,37 @@ def test_message_properties_are_read_written_and_selected_by_their_names(
         ("site LIKE '%th' AND mqps.Top = 't'", b"y"),
     ):
         assert column(read(queue=target, selector=selector), "body") == [body]
+
+
+def test_a_browse_leaves_the_messages_to_their_application(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True, browse="true", maxMessagesPerTrigger=2)
+    application = queues.open(source, cmqc.MQOO_INPUT_SHARED)
+    queues.put(source, b"1", b"2", b"3", Priority=3)
+    query = run(frame, queues, tmp_path, queue=target)
+    backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in query.recentProgress if batch["numInputRows"]]
+    assert [(one["messages"], one["waiting"], one["oldest"] is None) for one in backlogs] == [(2, 1, False), (1, 0, True)]
+    assert (queues.bodies(target), queues.depth(source)) == ([b"1", b"2", b"3"], 3)
+    run(frame, queues, tmp_path, queue=target)  # nothing is new
+    assert queues.connection.get(application, GetOptions()).data == b"1"
+    # In front of all, and of two that were got before they were read, one is left.
+    queues.put(source, b"urgent", Priority=9)
+    queues.put(source, b"got", b"4", Priority=3)
+    planned = Fault(lambda verb, request: verb == "MQGET" and is_read(request), 1)
+    with fault(APPLICATION_NAME, planned), pytest.raises(StreamingQueryException):
+        run(frame, queues, tmp_path, queue=target)
+    (got,) = [row.md.MsgId for row in read(queue=source).where("body = 'got'").collect()]
+    queues.remove(source, [bytes(got)])
+    run(frame, queues, tmp_path, queue=target)
+    assert (queues.bodies(target), queues.depth(source)) == ([b"urgent", b"4"], 4)
+    queues.connection.close(application)
+    # What was only looked at is not taken away by the same checkpoint.
+    with pytest.raises(StreamingQueryException, match="checkpoint is of a query that browses"):
+        run(read(queue=source, stream=True), queues, tmp_path, queue=target)
+    assert queues.depth(source) == 4
+    run(read(queue=source, stream=True), queues, tmp_path / "taken", queue=target)
+    with pytest.raises(StreamingQueryException, match="leave the option browse out"):
+        run(frame, queues, tmp_path / "taken", queue=target)
 
 
 def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) -> None:
