@@ -61,6 +61,9 @@ class MqBrowseReader(MqStreamReader):
             {queue: len(messages) for queue, messages in self._batch.items()},
         ).json()
 
+    def finish(self, committed: dict[str, Any]) -> None:
+        """Leave the messages of a committed batch where they are."""
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the messages of a batch, as many partitions for each queue as its offset says."""
         return [] if start == end else parts_of(BrowseOffset.of(end))

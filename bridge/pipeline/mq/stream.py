@@ -84,6 +84,10 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries = {queue: entries_of(messages) for queue, messages in self._batch.items()}
         return Offset(self._planned, self._options.partitions, entries, last.reader or _new_reader()).json()
 
+    def finish(self, committed: dict[str, Any]) -> None:
+        """Take the messages of a committed batch off the queues."""
+        self._remove(self._connected(), Offset.of(committed))
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the messages of a batch, as many partitions for each queue as its offset says."""
         return [] if start == end else parts_of(Offset.of(end))

@@ -76,7 +76,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the next batch; `start` when nothing is there. The rows before `start`, which is committed, are deleted."""
         self._subscribe()
-        self._forget(start)
+        self.finish(start)
         if self._deadline is not None and time.monotonic() > self._deadline:
             self._end_run()
         end = self._next(start, limit)
@@ -102,7 +102,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Delete the rows of a committed batch. Spark comes late with it; `latestOffset` has most often done it."""
-        self._forget(end)
+        self.finish(end)
 
     def stop(self) -> None:
         """Disconnect. Nothing needs it: a process that is killed leaves everything to the next one."""
@@ -163,7 +163,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return int(position)
 
-    def _forget(self, committed: Offset) -> None:
+    def finish(self, committed: Offset) -> None:
+        """Delete the rows of a committed batch."""
         for one in committed:
             self._spool(one).commit(self._position(committed, one))
 

@@ -78,6 +78,18 @@ def test_a_pipeline_that_is_stopped_ends_what_it_has_begun(bench: Bench) -> None
     assert sum(batch.rows for batch in bench.batches) == len(BODIES)
 
 
+def test_a_pipeline_that_browses_leaves_the_messages_where_they_are(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    text = bench.file.read_text(encoding="utf-8")
+    bench.file.write_text(text.replace(f"{source}}}", f"{source}}}, options: {{browse: true}}"), encoding="utf-8")
+    bench.queues.put(source, *BODIES[:25])
+    runners: list[Runner] = []
+    runners.append(bench.runner(once=False, seen=lambda batch: runners[0].stop()))
+    assert runners[0].run() == [] and bench.lines[-1] == "move: stopped", bench.lines
+    bench.run()
+    assert (bench.queues.depth(source), bench.queues.bodies(target)) == (25, BODIES[:25])
+
+
 def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
     source, target = queues_of(bench)
     bench.queues.put(source, *BODIES[:30])
