@@ -25,7 +25,7 @@ from bridge.pipeline.flow.columns import as_documents, as_text, documents, route
 from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
-from bridge.pipeline.flow.judgement import judge
+from bridge.pipeline.flow.judgement import is_repeatable, judge
 from bridge.pipeline.flow.log import silence
 from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
@@ -43,6 +43,8 @@ from bridge.pipeline.flow.sources.shutdown import STOP
 from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"
+#: Directory of a pipeline where the batch under way is kept.
+STAGING: Final = "staging"
 #: Names of observations: what came in, and what goes out.
 TAKEN: Final = "taken"
 MADE: Final = "made"
@@ -64,6 +66,8 @@ class Plan(msgspec.Struct, frozen=True):
     frame: DataFrame
     #: destinations, in the order in which they are written to
     routes: Sequence[Route | FormatRoute]
+    #: where a batch is kept before it is written; None where it comes out the same when it is run again
+    staging: Path | None
 
 
 def register(spark: SparkSession) -> None:
@@ -105,10 +109,12 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
             routes: list[Route | FormatRoute] = [*routes_of(options, frame.schema)]
             routes += [] if to is None else format_routes(spark, to)
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
-            judge(selected, config, {route.kind for route in routes})
+            judge(selected, config)
             _check_streaming(spark, frame)
-        check_reach(config, environment, directory, frame, options.get(MQTT))
-    return Plan(name, config, environment, directory, frame, routes)
+        repeatable = config.changes is None and is_repeatable(selected, {route.kind for route in routes})
+        staging = None if repeatable else directory / STAGING
+        check_reach(config, environment, directory, frame, options.get(MQTT), staging)
+    return Plan(name, config, environment, directory, frame, routes, staging)
 
 
 @contextmanager

@@ -161,7 +161,7 @@ class Runner:
             self._hold(name, plan)
             shutdown = SourceShutdown(plan.directory)
             shutdown.reset()
-            writer = BatchWriter(plan.routes)
+            writer = BatchWriter(plan.routes, plan.staging)
             query = _start(plan, writer, self._once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
             if has_ended(self._spark, _LOOK):

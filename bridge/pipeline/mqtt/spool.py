@@ -33,6 +33,7 @@ from bridge.pipeline.mqtt.frame import (
     scan,
 )
 from bridge.pipeline.mqtt.repeated_publications import RepeatedPublications, digests_of
+from bridge.pipeline.whole_file import sync_directory, whole_file
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -84,7 +85,7 @@ class Spool:
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
             for parent in (below, below.parent):
-                _sync_directory(parent)
+                sync_directory(parent)
         self._segment_bytes = segment_bytes
         self._changed = threading.Condition()
         self._lock = self._locked()
@@ -130,7 +131,8 @@ class Spool:
         if path.exists():
             return msgspec.json.decode(path.read_bytes(), type=Session).id
         session = Session(uuid.uuid4().hex[:12], topic_filter)
-        self._write(path, msgspec.json.encode(session))
+        with whole_file(path) as file:
+            file.write(msgspec.json.encode(session))
         return session.id
 
     def note_session(self, session: SessionAtBroker) -> None:
@@ -138,16 +140,8 @@ class Spool:
         known = sessions_in(self.directory)
         if known[-1:] != [session]:
             known = [*(one for one in known if one != session), session]
-            self._write(self.directory / _SESSIONS, msgspec.json.encode(known))
-
-    def _write(self, path: Path, data: bytes) -> None:
-        unfinished = path.with_suffix(".new")
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-        _sync_directory(self.directory)
+            with whole_file(self.directory / _SESSIONS) as file:
+                file.write(msgspec.json.encode(known))
 
     def _recover(self) -> None:
         self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
@@ -195,7 +189,7 @@ class Spool:
                 file.close()
             self._number += 1
             file = self._file = (self.directory / f"{self._number:012d}{SUFFIX}").open("xb")
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             self._digests_before = digests
         offset = file.tell()
         file.write(data)
@@ -316,15 +310,6 @@ class Spool:
             self._file.close()
         os.close(self._committed_file)
         self._lock.close()
-
-
-def _sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def partitions(slices: list[Slice], count: int) -> list[list[Slice]]:

@@ -19,7 +19,9 @@ from tests.pipeline.faults import kill_driver
 from tests.pipeline.flow.conftest import Bench
 from tests.pipeline.mqtt.spooler import session_made
 from tests.support.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
+from tests.support.line_process import LineProcess
 from tests.support.mosquitto import Mosquitto
+from tests.support.postgresql import DRIVER, PostgreSQL, is_installed
 from tests.support.served_queue_manager import ServedQueueManager
 
 #: A driver and a cluster are started, on what may be a busy machine.
@@ -99,7 +101,7 @@ def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
                 to: {mq: {queue: $target}, archive: $seen/table}
                 dead_letters: {queue: $dead}
                 batch: 25
-                checkpoint: one
+                checkpoint: $seen/one
               topics:
                 from: {mqtt: apart/#, link: plant}
                 payload: bytes
@@ -186,3 +188,40 @@ def test_from_and_to_ibm_mq(bench: Bench) -> None:
     assert sorted(body[-3:] for body in bench.queues.bodies(dead)) == [b" 0}", b"ong"]
     assert sorted(bench.queues.bodies(other)) == sorted(b'{"topic":"pipeline/ibm/x","n":%d}' % n for n in (2, 3))
     bench.queues.end_subscription("MQBRIDGE.PIPELINE.topics")
+
+
+@pytest.mark.skipif(not is_installed(), reason="PostgreSQL is not installed; `make test-slow` installs it")
+@pytest.mark.timeout(PATIENCE * 2)
+@pytest.mark.slow
+def test_to_postgresql(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By Debian's driver for JDBC, which `--jars` brings; it is away at first, and then takes what has waited."""
+    source, target = bench.queues.queue(), bench.queues.queue()
+    (bench.directory / "password").write_text("s3cret\n")
+    server = PostgreSQL(tmp_path_factory.mktemp("postgresql"), "s3cret")
+    bench.write(
+        """
+        pipelines:
+          readings:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:id::int AS id, payload:temp::double AS temp, put_time AS at FROM input
+            to:
+              mq: {queue: $target}
+              format: jdbc
+              options: {url: "$url", dbtable: readings, user: me}
+              secrets: {password: password}
+        """,
+        source=source,
+        target=target,
+        url=server.url,
+    )
+    bench.queues.put(source, *(b'{"id": %d, "temp": 0.5}' % number for number in range(100)))
+    program = Path(sys.executable).with_name("mqbridge")
+    command = [program, "pipeline", "run", "--once", "--jars", DRIVER, "--config", bench.file]
+    with LineProcess(command, env=os.environ | {"PYTHONPATH": ROOT}) as pipeline:
+        pipeline.line_where(lambda line: "tried again in" in line, PATIENCE)
+        with server:
+            pipeline.line_where(lambda line: "readings: done" in line, PATIENCE)
+            rows = server.ask("SELECT id, temp, count(*) FROM readings GROUP BY id, temp, at ORDER BY id")
+    assert rows == [f"{number}|0.5|1" for number in range(100)]
+    assert bench.queues.depth(source) == 0 and bench.queues.depth(target) == 100
+    assert not any("s3cret" in line for line in pipeline.seen)
