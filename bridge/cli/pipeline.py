@@ -224,7 +224,7 @@ def tell_left_behind(configuration: Configuration, environment: PipelineEnvironm
     from bridge.pipeline.mqtt.frame import SpoolDamaged
 
     try:
-        lines = left_behind(configuration.pipelines, environment)
+        lines = [str(one) for one in left_behind(configuration.pipelines, environment)]
     except (OSError, SpoolDamaged) as error:
         lines = [f"whether renamed pipelines have left anything behind is unknown: {error}"]
     for line in lines:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,8 @@ class Batch(msgspec.Struct, frozen=True):
     seconds: float
     #: messages that wait behind it at the source; None where the source does not tell
     waiting: int | None
+    #: seconds since which the first of those waits; None: none does, or the source does not tell
+    oldest: float | None = None
     #: rows that a destination has refused; None: none
     refused: Written | None = None
     #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
@@ -68,6 +71,8 @@ class Batch(msgspec.Struct, frozen=True):
         parts.append(f"{self.seconds:.2f} s")
         if self.waiting is not None:
             parts.append(f"{self.waiting} waiting")
+        if self.oldest is not None:
+            parts.append(f"the oldest {_span(self.oldest)}")
         line = f"{self.pipeline}: batch {self.number}: {', '.join(parts)}"
         if self.found is not None:
             line += f"; bad: {self.found}"
@@ -139,7 +144,7 @@ def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
         good,
         _observed(observed, MADE),
         int(progress.durationMs.get("triggerExecution", 0)) / 1000,
-        _waiting(progress.sources[0], rows) if progress.sources else None,
+        *_backlog(progress),
         refused,
         observed[FOUND][WHY] if FOUND in observed else None,
         min(max(map(_late, progress.stateOperators), default=0), good),
@@ -161,19 +166,21 @@ def _observed(metrics: Any, name: str) -> int:
     return 0 if row is None else int(row["rows"])
 
 
-def _waiting(source: Any, rows: int) -> int | None:
-    """Return how many messages are behind the batch.
-
-    Those are the messages on the queues that are not in it, or the rows of the spool behind its end.
-    """
+def _backlog(progress: Any) -> tuple[int | None, float | None]:
+    """Return how many messages are behind the batch, and since how many seconds the first of them is."""
     try:
-        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
-    except (TypeError, ValueError):
-        return None
-    if not isinstance(latest, dict) or not isinstance(end, dict):
-        return None
-    if "messages" in end:
-        return max(sum(latest.values()) - rows, 0)
-    if not all(isinstance(one, list) for one in (*latest.values(), *end.values())):
-        return None  # a source of Spark's own
-    return sum(int(position) - int(end.get(one, (None, position))[1]) for one, (_, position) in latest.items())
+        queues = list(json.loads(progress.sources[0].latestOffset).values())
+        waiting = sum(one["waiting"] for one in queues)
+        times = [datetime.fromisoformat(one["oldest"]) for one in queues if one["oldest"] is not None]
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError):
+        return None, None  # a source of Spark's own, or a batch that was planned before a restart
+    now = datetime.fromisoformat(progress.timestamp)
+    return waiting, max((now - min(times)).total_seconds(), 0) if times else None
+
+
+def _span(seconds: float) -> str:
+    """Return a span of time in its largest unit: `12 s`, `3 min`, `49 h`."""
+    for unit, length in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.config.link import LinkConfig
@@ -72,8 +74,23 @@ def test_a_pipeline_that_is_stopped_ends_what_it_has_begun(bench: Bench) -> None
     bench.run()
     assert sorted(moved + bench.queues.bodies(target)) == BODIES
     # Progress is told batch by batch, with what waits behind.
-    assert [batch.waiting for batch in bench.batches][:1] == [len(BODIES) - 10]
+    first, last = bench.batches[0], bench.batches[-1]
+    assert (first.waiting, last.waiting, last.oldest) == (len(BODIES) - 10, 0, None)
+    assert first.oldest is not None and re.search(r"s, 90 waiting, the oldest [0-9]+ s$", str(first))
+    assert "the oldest 3 min" in str(msgspec.structs.replace(first, oldest=215.0))
     assert sum(batch.rows for batch in bench.batches) == len(BODIES)
+
+
+def test_a_pipeline_that_browses_leaves_the_messages_where_they_are(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    text = bench.file.read_text(encoding="utf-8")
+    bench.file.write_text(text.replace(f"{source}}}", f"{source}}}, options: {{browse: true}}"), encoding="utf-8")
+    bench.queues.put(source, *BODIES[:25])
+    runners: list[Runner] = []
+    runners.append(bench.runner(once=False, seen=lambda batch: runners[0].stop()))
+    assert runners[0].run() == [] and bench.lines[-1] == "move: stopped", bench.lines
+    bench.run()
+    assert (bench.queues.depth(source), bench.queues.bodies(target)) == (25, BODIES[:25])
 
 
 def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
