@@ -17,7 +17,7 @@ from bridge.pipeline.flow.bad_rows.payload import REASON
 from bridge.pipeline.flow.columns import routed
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.faulty_rows import find_faulty_rows, last_batch, try_rows
-from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, source_options, table_of
+from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, table_of
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
@@ -45,7 +45,7 @@ class FailedBatch:
         self._name = name
         self._config = config
         self._directory = environment.directory_of(name, config)
-        self._options: Callable[[], dict[str, str]] = lambda: source_options(name, config, environment, self._directory)
+        self._options: Callable[[], dict[str, str]] = lambda: environment.source_options(name, config)
 
     def divert(self, interrupted: Callable[[], bool]) -> FaultyRows | None:
         """Find rows that fail alone, and write them down.

@@ -3,12 +3,14 @@
 Spark keeps the offset of a batch in its checkpoint before the batch runs, and gives it back after a crash: so the batch
 that is run again has the same messages, whatever has come to the queue, or been put in front, meanwhile.
 
-Version 1, which is read still, had neither a reader nor fingerprints.
+Version 1, which is read still, had neither a reader nor fingerprints. Such a batch is of a reader of its own, which its
+messages name: that of a blank name is none.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +46,7 @@ class Offset(msgspec.Struct, frozen=True):
     number: int = 0
     partitions: int = 1
     messages: Mapping[str, Sequence[Entry]] = {}
-    #: of the checkpoint, whatever process goes on with it; blank in version 1
+    #: of the checkpoint, whatever process goes on with it; in version 1 of the batch; blank before the first
     reader: str = ""
 
     def json(self) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class Offset(msgspec.Struct, frozen=True):
             json["number"],
             json["partitions"],
             {queue: _entries(packed, version) for queue, packed in json["messages"].items()},
-            json.get("reader", ""),
+            json["reader"] if version > 1 else _reader_of(json["messages"]),
         )
 
 
@@ -125,6 +127,12 @@ def counted(named: Iterable[tuple[bytes, bytes, bool]]) -> list[Entry]:
         before[key] = occurrence + 1
         entries.append(Entry(msg_id, fingerprint, expires, occurrence))
     return entries
+
+
+def _reader_of(messages: Mapping[str, str]) -> str:
+    if not messages:
+        return ""
+    return hashlib.blake2b(repr(sorted(messages.items())).encode(), digest_size=8).hexdigest()
 
 
 def _packed(queue: str, entries: Sequence[Entry]) -> str:

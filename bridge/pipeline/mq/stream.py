@@ -37,8 +37,10 @@ from bridge.wire import cmqc
 class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues batch by batch."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, on_behalf: str = "") -> None:
+        """Read as `options` say. `on_behalf`: see `Lease`."""
         self._options = options
+        self._on_behalf = on_behalf
         self._connection: Connection | None = None
         #: the queues that are read, each open, and what of a queue of before is to be removed still
         self._leases: dict[str, Lease] = {}
@@ -130,9 +132,12 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = connection
         return self._connection
 
+    def _lease(self, connection: Connection, queue: str, selector: str = "") -> Lease:
+        return Lease(connection, queue, selector, on_behalf=self._on_behalf)
+
     def _opened(self, connection: Connection, queue: str) -> int:
         """Return a handle of a queue, to browse it; whoever takes its messages away has its lease."""
-        self._leases[queue] = Lease(connection, queue, self._options.selector)
+        self._leases[queue] = self._lease(connection, queue, self._options.selector)
         return self._leases[queue].handle
 
     def _look(self, connection: Connection) -> Iterator[tuple[str, Seen]]:
@@ -193,10 +198,11 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
         def struck(one: tuple[str, Seen]) -> bool:
-            key = one[0], one[1].msg_id, one[1].fingerprint
-            if done[key]:
-                done[key] -= 1
-                return True
+            for fingerprint in (one[1].fingerprint, b""):  # blank: version 1 of an offset
+                key = one[0], one[1].msg_id, fingerprint
+                if done[key]:
+                    done[key] -= 1
+                    return True
             return False
 
         while target and struck(target[0]):  # all of it, where it was cut from the front here
@@ -213,7 +219,7 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue, entries in last.messages.items():
             if queue not in self._leases:
                 try:
-                    self._leases[queue] = Lease(connection, queue)
+                    self._leases[queue] = self._lease(connection, queue)
                 except MQError as error:
                     if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                         continue  # a subscription was removed, and its queue with it

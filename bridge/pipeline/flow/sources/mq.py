@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bridge.pipeline.flow.sources.shutdown import STOP
 from bridge.pipeline.flow.sources.source import EndingReader, PipelineSource, options_of
 from bridge.pipeline.foreign_options import MQ_READS
 from bridge.pipeline.mq.browse_stream import MqBrowseReader
@@ -27,7 +28,7 @@ class PipelineMqSource(PipelineSource):
     def ending_reader(self, given: dict[str, str]) -> EndingReader:
         """Return the reader of these options. Raises OptionError."""
         options = mq_source_options(given)
-        return _MqBrowseReader(options) if options.browse else _MqReader(options)
+        return _MqBrowseReader(options) if options.browse else _MqReader(options, f"the pipeline of {given[STOP]}")
 
 
 def mq_source_options(given: dict[str, str]) -> SourceOptions:
