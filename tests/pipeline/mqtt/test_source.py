@@ -141,6 +141,7 @@ def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path)
         ({"topic": "a", "spol": "x"}, r"knows no option spol \(did you mean spool\?\)"),
         ({"topic": "a", "password": "secret"}, r"has no option password: options are seen in plans .* passwordFile"),
         ({"topic": "a"}, r"option spool: expected a directory .*, found none"),
+        ({"topic": "a", "spool": "s3a://b/x"}, r"option spool: expected a path of this machine, which may be a mounted one"),
         ({"spool": "x"}, r"option topic: expected a topic filter.*, found none"),
         ({"topic": "a/#/b", "spool": "x"}, r"in 'a/#/b' # stands only at the end"),
         ({"topic": "a/#,a/b", "spool": "x"}, r"filters that do not overlap, as a/# and a/b do"),

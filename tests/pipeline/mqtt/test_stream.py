@@ -362,6 +362,23 @@ def test_that_the_session_is_lost_is_on_disk_before_anything_comes(
     again.close()
 
 
+def test_a_session_from_before_the_spool_is_told(
+    link: ScriptedLink, subscriber: Subscriber, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The spool has been lost, or another query had the session: what that one had is not here."""
+    link.connect(True)
+    (said,) = caplog.messages
+    assert said.startswith(f"the broker h:1883 has a session of client {subscriber._client_id} from before spool {tmp_path}")
+    link.connect(True)
+    link.connect(False)
+    shutil.copytree(subscriber._spool.directory, tmp_path / "copied" / subscriber._spool.directory.name)
+    again = Spool(tmp_path / "copied", "t")
+    Subscriber(ScriptedBroker(link=LinkConfig(host="h"), scripted=link), again, "t", 2, 1 << 30)
+    link.connect(True)
+    again.close()
+    assert caplog.messages == [said]
+
+
 def test_nothing_is_acknowledged_that_is_not_on_disk(
     link: ScriptedLink, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
