@@ -85,6 +85,8 @@ _BESIDE: Final = {MQTT: (ORIGINAL,)}
 #: What the tasks of a route tell.
 _WRITTEN: Final = "refused LONG, why STRING"
 
+#: Characters of an error that Spark is told.
+_TOLD: Final = 400
 #: Columns that a dead letter is made of.
 DEAD_LETTER_COLUMNS: Final = StructType().add("body", BinaryType())
 
@@ -149,6 +151,18 @@ class FormatRoute(msgspec.Struct, frozen=True):
         return Written()
 
 
+class BatchFailed(Exception):
+    """What Spark is told of an error of a batch: how it begins.
+
+    Spark looks with a regular expression whether an error is only that the query was stopped. On a text with the stack of
+    Java in it, as errors of py4j have it, the expression overflows Java's stack, which is printed.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        super().__init__(f"{name}: {error}"[:_TOLD])
+
+
 class BatchWriter:
     """Writes each batch of a query to all destinations: what `foreachBatch` takes."""
 
@@ -172,7 +186,7 @@ class BatchWriter:
             written = _sum(route.write_batch(frame, batch) for route in self._routes)
         except Exception as error:
             self.error = error
-            raise
+            raise BatchFailed(error) from None
         finally:
             if several:
                 frame.unpersist()
