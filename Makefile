@@ -61,6 +61,7 @@ test-newest:
 # What takes too long for every change: pipelines whose processes are killed, and on a cluster; more examples of each
 # property; the newest releases.
 test-slow: $(VENV)/.ready-test test-newest stand-in
+	@sh tests/system-packages.sh slow
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
 

@@ -1,10 +1,13 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates.
+# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; "slow" also PostgreSQL.
 set -eu
 missing=
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
+if [ "${1:-}" = slow ] && [ ! -e /usr/share/java/postgresql.jar ]; then
+    missing="$missing postgresql libpostgresql-jdbc-java"
+fi
 [ -n "$missing" ] || exit 0
 "$(dirname "$0")/../deploy/packages.sh" $missing
 # Debian starts the broker on port 1883, where the bridge listens by default; the tests start their own.

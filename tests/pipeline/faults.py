@@ -85,8 +85,10 @@ def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
             return [("MQGET", [handle, options])]
         case "MQGET look", [handle, options, *_]:
             return [("MQGET", [handle, {**options, "MaxLength": 0}])]
-        case "MQGET each" | "MQGET take", [handle, options, msg_ids, *_]:
+        case "MQGET each", [handle, options, msg_ids, *_]:
             return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id in msg_ids]
+        case "MQGET take", [handle, options, wanted, *_]:
+            return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id, _ in wanted]
         case "MQPUT many", [puts]:
             return [("MQPUT", list(put)) for put in puts]
     return [(verb, request)]

@@ -51,6 +51,8 @@ class Browser(Worker[None]):
         self._known_lock = threading.Lock()
         #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
         self._known: set[bytes] = set()
+        #: those of them that were removed since the last MQGET was asked for
+        self._removed: list[bytes] = []
         self._passing: list[Callable[[], None]] = []
 
     def when_passed(self, call: Callable[[], None]) -> None:
@@ -59,9 +61,9 @@ class Browser(Worker[None]):
             self._passing.append(call)
 
     def forget(self, msg_ids: Sequence[bytes]) -> None:
-        """Forget these messages, which are off the queue."""
+        """Forget these messages, which are off the queue: as soon as no MQGET asked for before can still return them."""
         with self._known_lock:
-            self._known.difference_update(msg_ids)
+            self._removed += msg_ids
 
     def probe(self, connection: Connection) -> None:
         """Do nothing: each of its waiting gets tells that the connection lives."""
@@ -99,9 +101,13 @@ class Browser(Worker[None]):
             # MQTT client publishes yet, and what lies on the queue is passed over once only.
             options = GetOptions(Options=_BROWSE if self._caught_up is None else _BROWSE_ON)
             with self._known_lock:
-                if got.md.MsgId in self._known:
-                    continue
+                known = got.md.MsgId in self._known
                 self._known.add(got.md.MsgId)
+                # Not in `forget`: the queue manager may have answered this MQGET just before the message was removed.
+                self._known.difference_update(self._removed)
+                self._removed.clear()
+            if known:
+                continue
             try:
                 batch.append(read_transmission(got))
             except MalformedHeader as error:

@@ -1,7 +1,7 @@
 """What a SELECT must not have in a pipeline, though Spark takes it, found in Catalyst's plan of it.
 
-Three things: rows that are removed from their queue and never seen, state that grows without end, and rows that come out
-otherwise when a batch is run again, which breaks exactly once.
+Two things: rows that are removed from their queue and never seen, and state that grows without end. The plan says also
+whether rows come out otherwise when a batch is run again.
 """
 
 from __future__ import annotations
@@ -29,21 +29,16 @@ _LEAVING_OUT: Final = {
     "Sample": "TABLESAMPLE",
 }
 #: Nodes that make of each row by itself what comes of it, in the partition where it is.
-_ROW_BY_ROW: Final = frozenset(("Project", "Filter", "Generate", "SubqueryAlias", "View", "EventTimeWatermark"))
-#: Aggregates that depend on the order of rows, which a shuffle does not keep. (Spark calls them deterministic.)
-_BY_ORDER: Final = frozenset(("First", "Last", "AnyValue", "CollectList", "CollectSet", "ListAgg"))
-#: What makes the same of their result in whichever order.
-_IN_ORDER: Final = "SortArray"
-#: Times that are not fixed for a batch, as current_timestamp() is.
+_WITH: Final = ("WithCTE", "CTERelationDef", "CTERelationRef")
+_ROW_BY_ROW: Final = frozenset(("Project", "Filter", "Generate", "SubqueryAlias", "View", "EventTimeWatermark", *_WITH))
+#: Times that are not fixed for a batch, as current_timestamp() is. (Spark calls them deterministic.)
 _CLOCKS: Final = frozenset(("Now", "CurrentTime"))
-
-_AGAIN: Final = "because a batch that is run again has to make the same rows, or exactly once is broken"
 #: A moment, in ms, as a watermark has it: any will do that Java takes for a Long.
 _MOMENT: Final = 1 << 40
 
 
-def judge(made: DataFrame, config: PipelineConfig, destinations: AbstractSet[str]) -> None:
-    """Check what the SELECT of a pipeline makes, for its kinds of destinations. Raises Mistake."""
+def judge(made: DataFrame, config: PipelineConfig) -> None:
+    """Check what the SELECT of a pipeline makes. Raises Mistake."""
     plan = analysed(made)
     for node in nodes(plan):
         if node.isStreaming() and (what := _LEAVING_OUT.get(kind(node))):
@@ -51,12 +46,6 @@ def judge(made: DataFrame, config: PipelineConfig, destinations: AbstractSet[str
             raise _mistake(config, why, node)
     _check_watermarks(plan, config)
     _check_joins(made, plan, config)
-    # What is published to a broker comes at least once, whatever it is.
-    if destinations & {MQ, ARCHIVE}:
-        _check_shuffles(plan, config)
-        # A file of the archive is written again as a whole, so what is in it may differ.
-        if MQ in destinations or config.changes is not None or not _is_row_by_row(plan):
-            _check_repeatable(plan, config)
 
 
 # State ---------------------------------------------------------------------------------------------------------------
@@ -109,62 +98,30 @@ def _optimised(made: DataFrame, plan: Any) -> Any:
 # Exactly once --------------------------------------------------------------------------------------------------------
 
 
-def _check_shuffles(plan: Any, config: PipelineConfig) -> None:
-    """Check that rows come to the same partition when a batch is run again: by a hash they do."""
-    for node in nodes(plan):
-        match kind(node):
-            case "Repartition":
-                stable = not node.shuffle()
-            case "RebalancePartitions":
-                stable = False
-            case "RepartitionByExpression":
-                by = elements(node.partitionExpressions())
-                stable = bool(by) and not any(kind(one) == "SortOrder" for one in by)
-            case _:
-                continue
-        if not stable and node.isStreaming():
-            raise _mistake(config, f"no shuffle but by columns (DISTRIBUTE BY), {_AGAIN}", node)
-
-
-def _is_row_by_row(plan: Any) -> bool:
-    """Return whether a row stays in its partition, and has its time, by which it is filed, from the source."""
-    source = set()
-    for node in nodes(plan):
-        if node.isStreaming() and kind(node) not in _ROW_BY_ROW:
-            return False
-        if kind(node) == "View":
-            source |= {one.exprId().id() for one in elements(node.output())}
+def is_repeatable(made: DataFrame, destinations: AbstractSet[str]) -> bool:
+    """Return whether a batch that is run again comes out the same for its kinds of destinations, as far as they mind."""
+    if not destinations & {MQ, ARCHIVE}:
+        return True  # what is published comes at least once, whatever it is
+    plan = analysed(made)
+    if any(not node.isStreaming() or kind(node) not in _ROW_BY_ROW for node in nodes(plan)):
+        return False
+    computed = [one for node in nodes(plan) if kind(node) != "View" for one in elements(node.expressions())]
+    if MQ in destinations:
+        return all(map(_is_fixed, computed))
+    # A file of the archive is written again as a whole, so what is in it may differ, but not the hour it is filed under.
+    source = {one.exprId().id() for node in nodes(plan) if kind(node) == "View" for one in elements(node.output())}
     return all(one.exprId().id() in source for one in elements(plan.output()) if one.name() in TIMES)
 
 
-def _check_repeatable(plan: Any, config: PipelineConfig) -> None:
-    for node in nodes(plan):
-        if kind(node) == "View":
-            continue
-        for expression in elements(node.expressions()):
-            for one in _unrepeatable(expression, stream=node.isStreaming()):
-                why = f"nothing that comes out otherwise each time, {_AGAIN}"
-                if kind(one) in _BY_ORDER:
-                    why = f"nothing that depends on the order of rows (min, max_by, sort_array(collect_list(..))), {_AGAIN}"
-                elif kind(one) in _CLOCKS:
-                    why = f"a time that is fixed for the batch (current_timestamp()), {_AGAIN}"
-                raise _mistake(config, why, one)
+def _is_fixed(expression: Any) -> bool:
+    """Return whether an expression makes the same value when it is computed again."""
+    return expression.deterministic() and not any(kind(one) in _CLOCKS for one in _parts(expression))
 
 
-def _unrepeatable(expression: Any, *, stream: bool, sorted_: bool = False) -> Iterator[Any]:
-    """Yield the innermost expressions that make another value when they are computed again."""
-    name = kind(expression)
-    if name == "AggregateExpression":
-        function = expression.aggregateFunction()
-        if stream and not sorted_ and kind(function) in _BY_ORDER:
-            yield function
-    elif name in _CLOCKS:
-        yield expression
-    children = elements(expression.children())
-    yield from (found for one in children for found in _unrepeatable(one, stream=stream, sorted_=name == _IN_ORDER))
-    # A subquery is a plan of its own, which is looked at by itself.
-    if not expression.deterministic() and all(one.deterministic() for one in children) and not name.endswith("Subquery"):
-        yield expression
+def _parts(expression: Any) -> Iterator[Any]:
+    yield expression
+    for one in elements(expression.children()):
+        yield from _parts(one)
 
 
 def _mistake(config: PipelineConfig, expected: str, node: Any) -> Mistake:

@@ -16,6 +16,8 @@ _PY4J: Final = str(Path(py4j.__file__).parent)
 def silence(spark: SparkSession) -> None:
     """Keep stacks and plans off standard error, for as long as the process lives."""
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    # What ends a query's foreachBatch, Spark hands on; py4j logs it beside that, and once it has used the root logger, there.
+    logging.getLogger("py4j").propagate = False
     root = logging.getLogger()
     if _not_of_py4j not in root.filters:
         root.addFilter(_not_of_py4j)

@@ -29,10 +29,12 @@ def check_reach(
     directory: Path,
     frame: DataFrame,
     broker: Mapping[str, str] | None,
+    staging: Path | None,
 ) -> None:
     """Check that tasks reach all that a pipeline names. Raises Mistake.
 
-    `directory` keeps its checkpoint, `frame` is what it makes, `broker` the options of where it publishes.
+    `directory` keeps its checkpoint, `frame` is what it makes, `broker` the options of where it publishes, `staging` where
+    a batch is kept before it is written.
     """
     if environment.master is None:
         return
@@ -47,6 +49,9 @@ def check_reach(
             raise Mistake(location, f"a link to a broker that {workers_of(environment.master)} reach, too", what)
     if _has_state(frame):
         _check_shared(("checkpoint",), directory, environment, "keep there what the SELECT remembers from batch to batch")
+    if staging is not None:
+        why = "keep there what the SELECT makes of a batch, which might come out otherwise when it is run again"
+        _check_shared(("checkpoint",), staging, environment, why)
 
 
 def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path]]:

@@ -31,6 +31,7 @@ from bridge.pipeline.flow.bad_rows.refusals import (
     unfit_messages,
     unmapped,
 )
+from bridge.pipeline.flow.staging import Staging
 from bridge.pipeline.mq.sink_options import WRITE_OPTIONS as MQ_OPTIONS
 from bridge.pipeline.mq.sink_options import SinkOptions as MqSinkOptions
 from bridge.pipeline.mq.sink_options import sink_options_of as mq_sink_options_of
@@ -151,8 +152,10 @@ class FormatRoute(msgspec.Struct, frozen=True):
 class BatchWriter:
     """Writes each batch of a query to all destinations: what `foreachBatch` takes."""
 
-    def __init__(self, routes: Sequence[Route | FormatRoute]) -> None:
+    def __init__(self, routes: Sequence[Route | FormatRoute], staging: Path | None = None) -> None:
+        """`staging`: the directory where a batch is kept before it is written, that may come out otherwise the next time."""
         self._routes = routes
+        self._staging = None if staging is None else Staging(staging)
         #: by number of the batch, those with refused rows
         self.refused: dict[int, Written] = {}
         #: what ended the query
@@ -160,10 +163,12 @@ class BatchWriter:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch. What is read once for several destinations is read, and looked at, once."""
-        several = len(self._routes) > 1
+        several = self._staging is None and len(self._routes) > 1
         if several:
             frame.persist()
         try:
+            if self._staging is not None:
+                frame = self._staging.staged(frame, batch)
             written = _sum(route.write_batch(frame, batch) for route in self._routes)
         except Exception as error:
             self.error = error

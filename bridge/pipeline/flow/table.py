@@ -7,7 +7,6 @@ A file is there when it is whole: it is written beside its place under a name th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bridge.pipeline.task import Identity
+from bridge.pipeline.whole_file import whole_file
 
 #: Columns that the path of a file says, text.
 DATE: Final = "date"
@@ -39,18 +39,5 @@ def write_all(directory: str, identity: Identity, batches: Iterable[Any]) -> int
 
 def write(path: Path, table: Any) -> None:
     """Write a file that is there when it is whole, and durable then. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            pq.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with whole_file(path) as file:
+        pq.write_table(table, file)

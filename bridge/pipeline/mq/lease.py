@@ -55,17 +55,21 @@ class LeaseRecord(msgspec.Struct, array_like=True, frozen=True):
 class Lease:
     """A queue that this connection alone may take messages from."""
 
-    def __init__(self, connection: Connection, queue: str, selector: str = "") -> None:
-        """Take the lease. Raises MQError: MQRC_OBJECT_IN_USE, with the words who has it, after LEASE_WAIT seconds."""
+    def __init__(self, connection: Connection, queue: str, selector: str = "", *, on_behalf: str = "") -> None:
+        """Take the lease. Raises MQError: MQRC_OBJECT_IN_USE, with the words who has it, after LEASE_WAIT seconds.
+
+        `on_behalf` says for a person who it is, beside the process, which is one that Spark has started.
+        """
         self.queue = queue
         self._connection = connection
         self._state = StateQueue(connection, MAPPING_STATE_QUEUE)
         self._mark = b"SPKL" + hashlib.sha256(queue.encode()).digest()[:20]
         self.handle = self._opened(MQOD(ObjectName=queue, SelectionString=selector))
         now = datetime.now(UTC).isoformat(" ", "seconds")
-        owner = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
-        self._record = self._left() or LeaseRecord(queue, owner)
-        self._leave(replace(self._record, owner=owner))
+        process = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
+        owner = f"{on_behalf}, {process}" if on_behalf else process
+        self._record = replace(self._left() or LeaseRecord(queue, owner), owner=owner)
+        self._leave(self._record)
         connection.commit()
         self._at_once = REMOVED_AT_ONCE
 

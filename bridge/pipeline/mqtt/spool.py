@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
@@ -27,10 +28,12 @@ from bridge.pipeline.mqtt.frame import (
     SpoolDamaged,
     batch_of,
     encode_frame,
+    read,
     read_bytes,
     scan,
 )
 from bridge.pipeline.mqtt.repeated_publications import RepeatedPublications, digests_of
+from bridge.pipeline.whole_file import sync_directory, whole_file
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -39,7 +42,7 @@ LOCK_WAIT: Final = 30.0
 _LOCK_PAUSE: Final = 0.05
 SUFFIX: Final = ".spool"
 IDENTITY: Final = "session.json"
-_LOCK: Final = "lock"
+LOCK: Final = "lock"
 COMMITTED: Final = "committed"
 _SESSIONS: Final = "sessions.json"
 
@@ -71,6 +74,16 @@ def sessions_in(directory: Path) -> list[SessionAtBroker]:
         return []
 
 
+def forget_session(directory: Path, session: SessionAtBroker) -> None:
+    """Strike a session that has ended off those that have filled the spool in a directory. Raises OSError."""
+    _write_sessions(directory, [one for one in sessions_in(directory) if one != session])
+
+
+def _write_sessions(directory: Path, sessions: list[SessionAtBroker]) -> None:
+    with whole_file(directory / _SESSIONS) as file:
+        file.write(msgspec.json.encode(sessions))
+
+
 class Spool:
     """Opens, or makes, the spool of a topic filter below a directory.
 
@@ -82,7 +95,7 @@ class Spool:
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
             for parent in (below, below.parent):
-                _sync_directory(parent)
+                sync_directory(parent)
         self._segment_bytes = segment_bytes
         self._changed = threading.Condition()
         self._lock = self._locked()
@@ -114,7 +127,7 @@ class Spool:
         before = time.monotonic() + LOCK_WAIT
         while True:
             try:
-                return lock(self.directory / _LOCK)
+                return lock(self.directory / LOCK)
             except Locked as error:
                 if time.monotonic() >= before:
                     raise SpoolBusy(
@@ -128,7 +141,8 @@ class Spool:
         if path.exists():
             return msgspec.json.decode(path.read_bytes(), type=Session).id
         session = Session(uuid.uuid4().hex[:12], topic_filter)
-        self._write(path, msgspec.json.encode(session))
+        with whole_file(path) as file:
+            file.write(msgspec.json.encode(session))
         return session.id
 
     def note_session(self, session: SessionAtBroker) -> None:
@@ -136,16 +150,7 @@ class Spool:
         known = sessions_in(self.directory)
         if known[-1:] != [session]:
             known = [*(one for one in known if one != session), session]
-            self._write(self.directory / _SESSIONS, msgspec.json.encode(known))
-
-    def _write(self, path: Path, data: bytes) -> None:
-        unfinished = path.with_suffix(".new")
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-        _sync_directory(self.directory)
+            _write_sessions(self.directory, known)
 
     def _recover(self) -> None:
         self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
@@ -193,7 +198,7 @@ class Spool:
                 file.close()
             self._number += 1
             file = self._file = (self.directory / f"{self._number:012d}{SUFFIX}").open("xb")
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             self._digests_before = digests
         offset = file.tell()
         file.write(data)
@@ -277,6 +282,12 @@ class Spool:
             )
         return found
 
+    def received_at(self, position: int) -> datetime:
+        """Return when a row was received. Raises SpoolDamaged."""
+        (batch,) = read(self.slices(position, position + 1))
+        found: datetime = batch.column("received")[0].as_py()
+        return found
+
     def _between(self, start: int, end: int) -> list[Frame]:
         with self._changed:
             return [frame for frame in self._frames if frame.first < end and frame.end > start and frame.rows]
@@ -308,15 +319,6 @@ class Spool:
             self._file.close()
         os.close(self._committed_file)
         self._lock.close()
-
-
-def _sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def partitions(slices: list[Slice], count: int) -> list[list[Slice]]:

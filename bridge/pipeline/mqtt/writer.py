@@ -8,7 +8,6 @@ receiver knows what it has already. MQTT 3.1.1 carries none of them.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -28,6 +27,7 @@ from bridge.pipeline import task
 from bridge.pipeline.mqtt.rows import Row, rows_of
 from bridge.pipeline.mqtt.sink_options import SinkOptions
 from bridge.pipeline.task import Identity
+from bridge.pipeline.whole_file import whole_file
 
 #: Rows that are published, and answered, before the next ones are.
 CHUNK_ROWS: Final = 2_000
@@ -157,13 +157,6 @@ class _Partition:
 
 def _leave(directory: Path, name: str, dead: list[Any]) -> None:
     """Write one file for each partition that has refused rows, the same when it is published again. Raises OSError."""
-    path = directory / f"{name}.parquet"
-    if not dead:
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / f".{name}.parquet"
-    with unfinished.open("wb") as file:
-        pa.parquet.write_table(pa.Table.from_batches(dead), file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(path)
+    if dead:
+        with whole_file(directory / f"{name}.parquet") as file:
+            pa.parquet.write_table(pa.Table.from_batches(dead), file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,14 @@ from bridge.mq.embedded.server.admission import Admission
 from bridge.pipeline.mq.browsing import managed_queue
 from tests.pipeline.cluster import can_stand_apart, cluster
 from tests.pipeline.conftest import ROOT, Queues
+from tests.pipeline.driver import CLUSTER
 from tests.pipeline.faults import kill_driver
 from tests.pipeline.flow.conftest import Bench
 from tests.pipeline.mqtt.spooler import session_made
 from tests.support.client_packages import BUILD, QUEUE_MANAGER_VARIABLE, package
+from tests.support.line_process import LineProcess
 from tests.support.mosquitto import Mosquitto
+from tests.support.postgresql import DRIVER, PostgreSQL, is_installed
 from tests.support.served_queue_manager import ServedQueueManager
 
 #: A driver and a cluster are started, on what may be a busy machine.
@@ -99,7 +103,7 @@ def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
                 to: {mq: {queue: $target}, archive: $seen/table}
                 dead_letters: {queue: $dead}
                 batch: 25
-                checkpoint: one
+                checkpoint: $seen/one
               topics:
                 from: {mqtt: apart/#, link: plant}
                 payload: bytes
@@ -121,11 +125,7 @@ def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
         queues.put(source, *(b'{"n": %d}' % number for number in range(60)), b"no JSON")
         settings = seen / "settings"
         settings.mkdir()
-        # One core on each of two workers, and no task before both are there.
-        (settings / "spark-defaults.conf").write_text(
-            "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 1\n"
-            "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
-        )
+        (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in CLUSTER.items()))
         with cluster(bench.spark, seen / "workers", hidden=[data, bench.directory]) as master:
             told = run(bench, "--master", master, SPARK_CONF_DIR=settings)
         assert "queues: done" in told and "topics: done" in told
@@ -141,19 +141,23 @@ def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
 @pytest.mark.skipif(QUEUE_MANAGER_VARIABLE in os.environ, reason="the stand-in takes the place of IBM's library")
 @pytest.mark.timeout(PATIENCE * 2)
 @pytest.mark.slow
-def test_from_and_to_ibm_mq(bench: Bench) -> None:
-    """By pymqi on the stand-in for IBM's library: puts are asynchronous, so which one is refused the commit does not say."""
-    package("pymqi")
+@pytest.mark.parametrize(("library", "on_cluster"), [("pymqi", False), ("ibmmq", True)])
+def test_from_and_to_ibm_mq(bench: Bench, library: str, on_cluster: bool, tmp_path: Path) -> None:
+    """On the stand-in for IBM's library: puts are asynchronous, so which one is refused the commit does not say.
+
+    On a cluster executors browse and put, each with connections of its own.
+    """
+    package(library)
     source, target, other = bench.queues.queue(), bench.queues.queue("MAXMSGL(9)"), bench.queues.queue()
     dead = bench.queues.queue()
     bench.write(
         """
         queue_manager:
-          {type: ibm, name: MQB1, library: pymqi, channel: SYSTEM.DEF.SVRCONN, connections: [localhost(1414)],
+          {type: ibm, name: MQB1, library: $library, channel: SYSTEM.DEF.SVRCONN, connections: [localhost(1414)],
            dead_letter_queue: $dead}
         pipelines:
           queues:
-            from: {mq: {queue: $source}}
+            from: {mq: {queue: $source}, options: {partitions: 2}}
             payload: text
             select: SELECT body, md FROM input
             to: {mq: {queue: $target}}
@@ -164,13 +168,14 @@ def test_from_and_to_ibm_mq(bench: Bench) -> None:
             to: {mq: {queue: $other}}
             checkpoint: other
         """,
+        library=library,
         source=source,
         target=target,
         other=other,
         dead=dead,
     )
-    environment = {
-        "PYTHONPATH": f"{ROOT}:{BUILD / 'pymqi'}",
+    environment: dict[str, object] = {
+        "PYTHONPATH": f"{ROOT}:{BUILD / library}",
         "LD_LIBRARY_PATH": BUILD / "lib64",
         "MQI_STANDIN": f"unix:{bench.queues.directory / frames.SOCKET_NAME}",
     }
@@ -178,7 +183,12 @@ def test_from_and_to_ibm_mq(bench: Bench) -> None:
     bench.queues.put(source, b"1", b"much too long", b"2", CorrelId=b"C" * 24)
     for number in (3, 0, 2):
         bench.queues.publish("pipeline/ibm/x", b'{"n": %d}' % number)
-    told = run(bench, **environment)
+    with cluster(bench.spark, tmp_path / "workers") if on_cluster else nullcontext() as master:
+        remote = {f"spark.executorEnv.{name}": value for name, value in environment.items()} | CLUSTER
+        settings = [f"--conf={name}={value}" for name, value in remote.items()]
+        told = run(bench, *([f"--master={master}", *settings] if master else []), **environment)
+    if on_cluster:
+        assert sorted(one.name for one in tmp_path.glob("workers/app-*/*")) == ["0", "1"]
     assert "queues: done" in told and "topics: done" in told
     assert bench.queues.depth(source) == 0
     taken = bench.queues.take(target)
@@ -186,3 +196,40 @@ def test_from_and_to_ibm_mq(bench: Bench) -> None:
     assert sorted(body[-3:] for body in bench.queues.bodies(dead)) == [b" 0}", b"ong"]
     assert sorted(bench.queues.bodies(other)) == sorted(b'{"topic":"pipeline/ibm/x","n":%d}' % n for n in (2, 3))
     bench.queues.end_subscription("MQBRIDGE.PIPELINE.topics")
+
+
+@pytest.mark.skipif(not is_installed(), reason="PostgreSQL is not installed; `make test-slow` installs it")
+@pytest.mark.timeout(PATIENCE * 2)
+@pytest.mark.slow
+def test_to_postgresql(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By Debian's driver for JDBC, which `--jars` brings; it is away at first, and then takes what has waited."""
+    source, target = bench.queues.queue(), bench.queues.queue()
+    (bench.directory / "password").write_text("s3cret\n")
+    server = PostgreSQL(tmp_path_factory.mktemp("postgresql"), "s3cret")
+    bench.write(
+        """
+        pipelines:
+          readings:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:id::int AS id, payload:temp::double AS temp, put_time AS at FROM input
+            to:
+              mq: {queue: $target}
+              format: jdbc
+              options: {url: "$url", dbtable: readings, user: me}
+              secrets: {password: password}
+        """,
+        source=source,
+        target=target,
+        url=server.url,
+    )
+    bench.queues.put(source, *(b'{"id": %d, "temp": 0.5}' % number for number in range(100)))
+    program = Path(sys.executable).with_name("mqbridge")
+    command = [program, "pipeline", "run", "--once", "--jars", DRIVER, "--config", bench.file]
+    with LineProcess(command, env=os.environ | {"PYTHONPATH": ROOT}) as pipeline:
+        pipeline.line_where(lambda line: "tried again in" in line, PATIENCE)
+        with server:
+            pipeline.line_where(lambda line: "readings: done" in line, PATIENCE)
+            rows = server.ask("SELECT id, temp, count(*) FROM readings GROUP BY id, temp, at ORDER BY id")
+    assert rows == [f"{number}|0.5|1" for number in range(100)]
+    assert bench.queues.depth(source) == 0 and bench.queues.depth(target) == 100
+    assert not any("s3cret" in line for line in pipeline.seen)

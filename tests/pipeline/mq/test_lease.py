@@ -45,8 +45,13 @@ def test_a_second_reader_is_told_who_has_the_queue(
 ) -> None:
     monkeypatch.setattr(lease_module, "LEASE_WAIT", 0.0)
     queue = queues.queue()
-    Lease(connection, queue)
-    words = rf"queue {queue} is open for input elsewhere; the last streaming read of it: process \d+ on .*, since 20"
+    queues.put(queue, b"1")
+    with options.connected() as before:
+        Lease(before, queue, on_behalf="who had it before")
+    lease = Lease(connection, queue, on_behalf="the pipeline of /here")
+    lease.remove(READER, 1, there(connection, lease), planned_here=True)
+    last = r"the last streaming read of it: the pipeline of /here, process \d+ on .*, since 20"
+    words = f"queue {queue} is open for input elsewhere; {last}"
     with options.connected() as second, pytest.raises(MQError, match=words) as refused:
         Lease(second, queue)
     assert refused.value.reason == cmqc.MQRC_OBJECT_IN_USE
@@ -155,17 +160,6 @@ def test_units_of_work_fit_maxumsgs(connection: Connection, queues: Queues) -> N
         queues.mqsc("ALTER QMGR MAXUMSGS(10000)")
     assert queues.depth(queue) == 0
     assert REMOVED_AT_ONCE > 20
-
-
-def test_a_batch_of_version_1_is_removed_by_msg_id(connection: Connection, queues: Queues) -> None:
-    queue = queues.queue()
-    queues.put(queue, b"1", b"2", b"3")
-    lease = Lease(connection, queue)
-    batch = [one._replace(fingerprint=b"") for one in there(connection, lease)]
-    lease.remove("", 1, batch[:2], planned_here=False)
-    lease.remove("", 1, batch[:2], planned_here=False)
-    connection.close(lease.handle)
-    assert queues.bodies(queue) == [b"3"]
 
 
 def test_without_the_state_queue_a_reader_says_what_defines_it(connection: Connection, queues: Queues) -> None:

@@ -36,9 +36,11 @@ def test_equal_messages_are_counted() -> None:
 
 
 def test_an_offset_of_version_1_is_read() -> None:
-    """As release 0.1 wrote it."""
+    """As release 0.1 wrote it; its messages name a reader, which is the same whenever it is read."""
     written = {"number": 7, "partitions": 2, "messages": {"Q": "eJxzTCQNMDACANv6EhI="}}
-    assert Offset.of(written) == Offset(7, 2, {"Q": [Entry(b"A" + b"a" * 23, b"", False), Entry(b"a" * 24, b"", True)]})
+    entries = [Entry(b"A" + b"a" * 23, b"", False), Entry(b"a" * 24, b"", True)]
+    assert Offset.of(written) == Offset(7, 2, {"Q": entries}, "b2285aef33c4c892")
+    assert Offset.of({"number": 0, "partitions": 1, "messages": {}}) == Offset()
 
 
 def test_an_offset_of_a_newer_version_is_refused() -> None:

@@ -14,6 +14,7 @@ from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Named, Put, Seen
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.socket_address import socket_address
+from bridge.mq.embedded.server.tcp_keepalive import keep_alive
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import (
     MQOD,
@@ -56,6 +57,7 @@ class RemoteConnection:
                 self._socket = socket.create_connection(where, timeout=30)
                 self._socket.settimeout(None)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                keep_alive(self._socket)
         except OSError as error:
             self._socket.close() if hasattr(self, "_socket") else None
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, cast
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.tcp_keepalive import keep_alive
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
@@ -111,6 +112,8 @@ class Conversation(asyncio.Protocol, ABC):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == socket.AF_UNIX:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        elif connection is not None:
+            keep_alive(connection)
         self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
         self._server.connections.add(self)
 

@@ -6,11 +6,12 @@ The batch is run again with the same messages; those that are written down go to
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from bridge.pipeline.whole_file import whole_file
 
 _FILE: Final = "diverted.json"
 #: Fields of an MQMD that are others when the message is browsed again.
@@ -51,12 +52,13 @@ def load(directory: Path) -> DivertedRows:
 
 def save(directory: Path, diverted: DivertedRows) -> None:
     """Write the rows of a pipeline down, durably. Raises OSError."""
-    unfinished = directory / f".{_FILE}"
-    with unfinished.open("wb") as file:
+    with whole_file(directory / _FILE) as file:
         file.write(msgspec.json.encode(diverted))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(directory / _FILE)
+
+
+def clear(directory: Path) -> None:
+    """Forget the rows of a pipeline. Raises OSError."""
+    (directory / _FILE).unlink(missing_ok=True)
 
 
 def keys_of(batch: Any) -> list[str]:
