@@ -150,9 +150,9 @@ def test_another_process_stops_one_and_has_the_other_drained(bench: Bench) -> No
     runner = bench.runner(once=False, seen=seen)
     thread = threading.Thread(target=runner.run)
     thread.start()
-    until(lambda: "a: stopped" in bench.lines)
+    until(lambda: "a: stopped" in bench.lines and runs(a) is None)
     status = read_status(a)
-    assert runs(a) is None and status is not None and status.last_batch is not None
+    assert status is not None and status.last_batch is not None
     assert status.state == "stopped" and status.until and status.rows_in == status.rows_out == bench.queues.depth(queues[1])
     assert bench.queues.depth(queues[0]) == len(BODIES) - status.rows_in > 0
     until(lambda: any(batch.pipeline == "b" for batch in bench.batches))
