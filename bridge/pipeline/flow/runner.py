@@ -172,13 +172,14 @@ class Runner:
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(_LOOK)
             watch.look()
-        if self._stopping.is_set():
-            self._end(query, shutdown, plan, watch)
+        cut = self._stopping.is_set() and self._end(query, shutdown, plan, watch)
         watch.look()
-        ended_by = query.exception()
+        ended_by = None if cut else query.exception()
         if ended_by is None:
+            how = "stopped" if self._stopping.is_set() else "done"
+            how += " in the middle of a batch, which is run again at the next start" if cut else ""
             late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
-            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}{late}")
+            self._tell(f"{name}: {how}{late}")
             return True
         failed = QueryFailed(query_failure_of(writer.error or ended_by))
         if not self._stopping.is_set():
@@ -216,17 +217,21 @@ class Runner:
         self._tell(f"{plan.name}: batch {found.batch}: {rows} of {found.rows} go to the dead letters: {why}")
         return True
 
-    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan, watch: _Watch) -> None:
-        """Freeze the source, wait until nothing is under way, stop."""
+    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan, watch: _Watch) -> bool:
+        """Freeze the source, wait until nothing is under way, stop; return whether a batch was all the same."""
         shutdown.request()
         before = time.monotonic() + self._patience
         own = plan.config.source.archive is None
-        while query.isActive and time.monotonic() < before:
-            if shutdown.complete if own else not query.status["isTriggerActive"]:
-                break
+
+        def is_quiet() -> bool:
+            return not query.isActive or (shutdown.complete if own else not query.status["isTriggerActive"])
+
+        while not (quiet := is_quiet()) and time.monotonic() < before:
             time.sleep(_LOOK / 5)
             watch.look()
+        cut = not quiet and bool(query.status["isTriggerActive"])
         query.stop()
+        return cut
 
 
 class _Watch:
