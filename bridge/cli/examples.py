@@ -33,6 +33,7 @@ EXAMPLES = {
     "pipeline show": ("mqbridge pipeline show --config bridge.yaml", "mqbridge pipeline show readings --json"),
     "pipeline stop": ("mqbridge pipeline stop readings --config bridge.yaml",),
     "pipeline drain": ("mqbridge pipeline drain readings --config bridge.yaml",),
+    "pipeline reset": ("mqbridge pipeline reset readings --config bridge.yaml",),
 }
 
 

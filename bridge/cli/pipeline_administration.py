@@ -1,4 +1,4 @@
-"""What pipelines do and did, and their end, from another process: `mqbridge pipeline show`, `stop` and `drain`."""
+"""What pipelines do and did, and their end, from another process: `mqbridge pipeline show`, `stop`, `drain`, `reset`."""
 
 from __future__ import annotations
 
@@ -91,6 +91,54 @@ def drain(
     the wait, and the pipeline still ends when it is drained.
     """
     _end(names, "drain", config, data_dir)
+
+
+def reset(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that does not run.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    config: options.ConfigurationFile = None,
+    data_dir: options.DataDirectory = None,
+) -> None:
+    """Give up how far a pipeline is, which nobody runs: the next run begins anew, with what waits.
+
+    It says first what that gives up, and asks. Then it removes the checkpoint, with the state of the SELECT, and what the
+    pipeline keeps on the state queue of the queue manager, which has to run. What came from a broker and is in no batch
+    stays, and so do subscriptions and sessions.
+    """
+    file, configuration = configuration_of(config)
+    environment = environment_of(configuration, file, data_dir)
+    (chosen,) = chosen_of(configuration, [name]).values()
+    from bridge.mq.embedded.storage.lock import Locked, lock
+    from bridge.pipeline.flow.administration.status import LOCK
+
+    directory = environment.directory_of(name, chosen)
+    if not directory.is_dir():
+        write(f"{name} has not run, and has nothing to give up")
+        return
+    try:
+        held = lock(directory / LOCK)
+    except Locked as error:
+        command = f"mqbridge pipeline stop {name}"
+        raise Failure(f"{name}: process {error.process} runs it; end it first ({command})", FAILED) from error
+    from bridge.pipeline.errors import OptionError
+    from bridge.pipeline.flow.administration.reset import Reset
+    from bridge.pipeline.mqtt.frame import SpoolDamaged
+
+    try:
+        one = Reset(name, chosen, environment)
+        if not one.needed:
+            write(f"{name} has nothing to give up")
+            return
+        for line in one.losses():
+            write(line)
+        if not yes and not typer.confirm(f"give up the checkpoint of {name}?", err=True):
+            raise Failure("nothing was changed", FAILED)
+        removed = one.do()
+    except (SpoolDamaged, OptionError, ValueError) as error:
+        raise Failure(f"{name}: {error}", FAILED) from error
+    finally:
+        held.close()
+    write(f"{name}: reset; {removed} message{'s' if removed != 1 else ''} of it removed from the state queue")
 
 
 def _end(names: list[str], request: Request, config: Path | None, data_dir: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""`mqbridge pipeline show`, `stop` and `drain`, beside pipelines that other processes run, ran, or never did."""
+"""`mqbridge pipeline show`, `stop`, `drain` and `reset`, beside pipelines that other processes run, ran, or never did."""
 
 from __future__ import annotations
 
@@ -135,3 +135,26 @@ def test_one_that_ends(
     result = invoke("pipeline", command, "one", "--config", file)
     thread.join()
     assert (result.exit_code, result.stdout, taken) == (status, f"{told}\n", [command])
+
+
+def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
+    result = invoke("pipeline", "reset", "one", "--config", file)
+    assert (result.exit_code, result.stdout) == (0, "one has nothing to give up\n")
+    checkpoint = directory / "checkpoint"
+    for name in ("offsets/0", "offsets/1", "commits/0"):
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text('v1\n{}\n{"version": 2, "number": 1, "partitions": 1, "messages": {}}')
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    result = invoke("pipeline", "reset", "one", "--config", file, input="n\n")
+    assert result.exit_code == 1 and "batch 1 was begun and is not done" in result.stdout
+    assert "nothing was changed" in result.stderr
+    # Neither without the queue manager, which has what is to be removed.
+    result = invoke("pipeline", "reset", "one", "--yes", "--config", file)
+    assert result.exit_code == 1 and "data" in result.stderr and checkpoint.exists()
+    with lock(directory / LOCK):
+        result = invoke("pipeline", "reset", "one", "--config", file)
+    assert result.exit_code == 1 and "runs it; end it first (mqbridge pipeline stop one)" in result.stderr
+
+
+def test_reset_of_one_that_never_ran(invoke: Invoke, file: Path) -> None:
+    assert "has nothing to give up" in invoke("pipeline", "reset", "one", "--config", file).stdout

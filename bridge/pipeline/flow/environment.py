@@ -13,6 +13,9 @@ from bridge.config.spark import is_remote
 from bridge.pipeline.flow.remote_queue_manager import queue_manager_options
 from bridge.pipeline.flow.sources.shutdown import STOP
 
+#: In the directory of a pipeline: what Spark has of its query, and batches that are kept before they are written.
+CHECKPOINT: Final = "checkpoint"
+STAGING: Final = "staging"
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
 

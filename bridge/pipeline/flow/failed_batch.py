@@ -15,7 +15,7 @@ from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
 from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.bad_rows.payload import REASON
 from bridge.pipeline.flow.columns import routed
-from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.environment import CHECKPOINT, PipelineEnvironment
 from bridge.pipeline.flow.faulty_rows import find_faulty_rows, last_batch, try_rows
 from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, table_of
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
@@ -61,7 +61,7 @@ class FailedBatch:
         kind, arrow_schema = _SOURCES["mq" if source.mq is not None else "mqtt"]
         schema = kind.SCHEMA
         reader = kind(self._options()).streamReader(schema)
-        replay = last_batch(self._directory / "checkpoint", reader, arrow_schema)
+        replay = last_batch(self._directory / CHECKPOINT, reader, arrow_schema)
         if replay is None:
             return None
         diverted = load(self._directory)

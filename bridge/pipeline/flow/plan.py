@@ -23,7 +23,7 @@ from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD, REASON, casts, 
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import as_documents, as_text, documents, routed, unknown_columns
 from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
-from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
 from bridge.pipeline.flow.judgement import is_repeatable, judge
 from bridge.pipeline.flow.log import silence
@@ -39,11 +39,11 @@ from bridge.pipeline.flow.sink import (
 )
 from bridge.pipeline.flow.sources.mq import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource, mqtt_source_options
+from bridge.pipeline.flow.state_schema import check_state
 from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"
 #: Directory of a pipeline where the batch under way is kept.
-STAGING: Final = "staging"
 #: Names of observations: what came in, and what goes out.
 TAKEN: Final = "taken"
 MADE: Final = "made"
@@ -113,6 +113,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
         repeatable = config.changes is None and is_repeatable(selected, {route.kind for route in routes})
         staging = None if repeatable else directory / STAGING
         check_reach(config, environment, directory, frame, options.get(MQTT), staging)
+        check_state(spark, name, frame, directory / CHECKPOINT)
     return Plan(name, config, environment, directory, frame, routes, staging)
 
 

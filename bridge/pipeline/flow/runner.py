@@ -18,6 +18,7 @@ from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.mq.embedded.storage.lock import Locked, lock
 from bridge.pipeline.flow.administration import request
 from bridge.pipeline.flow.administration.status import LOCK, State, StatusRecord
+from bridge.pipeline.flow.environment import CHECKPOINT
 from bridge.pipeline.flow.failed_batch import FailedBatch
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan
@@ -307,7 +308,7 @@ class Runner:
 
 def _start(plan: Plan, batch_writer: BatchWriter, once: bool) -> StreamingQuery:
     writer = plan.frame.writeStream.foreachBatch(batch_writer).queryName(plan.name).outputMode("append")
-    writer = writer.option("checkpointLocation", str(plan.directory / "checkpoint"))
+    writer = writer.option("checkpointLocation", str(plan.directory / CHECKPOINT))
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(float(plan.config.trigger) * 1000)} milliseconds").start()

@@ -69,7 +69,7 @@ class MqDataSource(DataSource):
     Of a streaming query two small messages for each partition stay on SYSTEM.MQTT.MAPPING.STATE (of a batch write with a
     `writeId` for 30 days), by which a batch that is run again is known: when its checkpoint is given up, an administrator
     may get those with the query's identifier in them, and all of CorrelId `SPKA…` where no query is left (`CLEAR QLOCAL`
-    only where no mapping keeps its state there either).
+    only where no mapping keeps its state there either). Those of a pipeline `mqbridge pipeline reset` removes.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

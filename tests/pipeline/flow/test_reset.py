@@ -1,0 +1,92 @@
+"""Checkpoints that are given up, and SELECTs that do not go on with the state of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.config import load
+from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.pipeline.flow.administration.reset import Reset
+from bridge.pipeline.flow.mistake import Mistake
+from bridge.pipeline.flow.runner import Runner
+from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
+from tests.pipeline.faults import Fault, fault, is_marker, is_removal
+from tests.pipeline.flow.conftest import Bench
+
+WINDOW = 'window(put_time, "1 hour")'
+
+
+def reset_of(bench: Bench, name: str) -> Reset:
+    return Reset(name, load(bench.file).pipelines[name], bench.plan(name).environment)
+
+
+def test_a_select_with_other_state(bench: Bench) -> None:
+    source, target = bench.queues.queue(), bench.queues.queue()
+    text = "pipelines: {hours: {from: {mq: {queue: $source}}, payload: bytes, to: {mq: {queue: $target}}, select: '$select'}}"
+
+    def write(what: str, by: str = WINDOW) -> None:
+        select = f"SELECT {what} FROM input GROUP BY {by}" if by else f"SELECT {what} FROM input"
+        bench.write(text, source=source, target=target, select=select)
+
+    write(f"{WINDOW}.start AS hour, count(*) AS n")
+    bench.queues.put(source, b"1", b"2")
+    bench.run()
+    write(f"{WINDOW}.start AS at, count(*) AS messages")  # the state is the same
+    bench.plan("hours")
+    for what, by, words in (
+        (f"{WINDOW}.start AS hour, count(*) AS n, max(priority) AS p", WINDOW, "new value_schema=.*max"),
+        (f"queue, {WINDOW}.start AS hour, count(*) AS n", f"queue, {WINDOW}", "new key_schema=.*queue"),
+        ("body", "", r"stateStoreSave.* in current batch: \[\]"),
+    ):
+        write(what.replace("priority", "md.Priority"), by)
+        with pytest.raises(Mistake, match=words) as refused:
+            bench.plan("hours")
+        assert refused.value.location == ("select",) and "mqbridge pipeline reset hours" in refused.value.expected
+    write(f"{WINDOW}.start AS hour, count(*) AS n")
+    reset = reset_of(bench, "hours")
+    write("body", "")
+    assert reset.needed and [line.split()[:2] for line in reset.losses()] == [["the", "numbers"], ["the", "state"]]
+    reset.do()
+    bench.queues.put(source, b"3")
+    bench.run()
+    assert bench.queues.bodies(target) == [b"3"]
+
+
+def stopped_by(bench: Bench, wanted: Callable[[str, list[Any]], bool]) -> None:
+    """Run, and have a connection lost at the first verb that is wanted; then the pipeline is stopped."""
+    runners: list[Runner] = []
+    step = Fault(wanted, action=lambda _: runners[0].stop())
+    runners.append(bench.runner())
+    with fault(APPLICATION_NAME, step):
+        assert runners[0].run() == []
+    assert step.happened and "stopped, after it had failed" in bench.lines[-1]
+
+
+def test_what_a_crash_has_left(bench: Bench) -> None:
+    source, target = bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        "pipelines: {move: {from: {mq: {queue: $source}}, payload: bytes, to: {mq: {queue: $target}}, select: $select}}",
+        source=source,
+        target=target,
+        select="'SELECT body, md FROM input'",
+    )
+    bodies = [b"%d" % number for number in range(5)]
+    bench.queues.put(source, *bodies[:3])
+    stopped_by(bench, lambda verb, request: verb == "MQGET" and is_removal(request) and any(request[1]["MsgId"]))
+    assert bench.queues.depth(source) == bench.queues.depth(target) == 3  # the batch is done, and not removed
+    reset = reset_of(bench, "move")
+    assert [line.split()[:2] for line in reset.losses()] == [["the", "numbers"]]
+    kept = bench.queues.depth(MAPPING_STATE_QUEUE)
+    assert reset.do() == 2  # the anchor and the state of its partition, by which the writer knows the batch
+    assert bench.queues.depth(MAPPING_STATE_QUEUE) == kept - 2
+    assert bench.queues.depth(source) == 0 and not reset_of(bench, "move").needed
+    bench.queues.put(source, *bodies[3:])
+    stopped_by(bench, lambda verb, request: verb == "MQPUT" and not is_marker(request))
+    reset = reset_of(bench, "move")
+    assert "batch 0 was begun and is not done (2 messages): it is read again" in next(reset.losses())
+    reset.do()
+    bench.run()
+    assert sorted(bench.queues.bodies(target)) == bodies and bench.queues.depth(source) == 0
