@@ -53,6 +53,9 @@ def test_a_select_with_other_state(bench: Bench) -> None:
     bench.queues.put(source, b"3")
     bench.run()
     assert bench.queues.bodies(target) == [b"3"]
+    write(f"{WINDOW}.start AS hour, count(*) AS n")
+    with pytest.raises(Mistake, match="one with state, and a checkpoint without"):
+        bench.plan("hours")
 
 
 def stopped_by(bench: Bench, wanted: Callable[[str, list[Any]], bool]) -> None:
