@@ -26,6 +26,7 @@ TOGETHER = {
         "tests/pipeline/mqtt/test_source.py",
         "tests/pipeline/test_headers.py",
         "tests/pipeline/test_mapping_frames.py",
+        "tests/pipeline/test_notebooks.py",
         "tests/pipeline/test_session.py",
     ),
     # One bridge on each kind of queue manager: fixture `bridge`.

@@ -85,8 +85,6 @@ _BESIDE: Final = {MQTT: (ORIGINAL,)}
 #: What the tasks of a route tell.
 _WRITTEN: Final = "refused LONG, why STRING"
 
-#: Characters of an error that Spark is told.
-_TOLD: Final = 400
 #: Columns that a dead letter is made of.
 DEAD_LETTER_COLUMNS: Final = StructType().add("body", BinaryType())
 
@@ -152,15 +150,11 @@ class FormatRoute(msgspec.Struct, frozen=True):
 
 
 class BatchFailed(Exception):
-    """What Spark is told of an error of a batch: how it begins.
+    """A batch was not written; `BatchWriter.error` is why.
 
-    Spark looks with a regular expression whether an error is only that the query was stopped. On a text with the stack of
-    Java in it, as errors of py4j have it, the expression overflows Java's stack, which is printed.
+    It says little: of a query that is stopped Spark searches all that py4j tells of the error by a regular expression, which
+    takes a long text beyond the stack of Java.
     """
-
-    def __init__(self, error: Exception) -> None:
-        name = f"{type(error).__module__}.{type(error).__qualname__}"
-        super().__init__(f"{name}: {error}"[:_TOLD])
 
 
 class BatchWriter:
@@ -176,7 +170,7 @@ class BatchWriter:
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Write a batch. What is read once for several destinations is read, and looked at, once."""
+        """Write a batch. What is read once for several destinations is read, and looked at, once. Raises BatchFailed."""
         several = self._staging is None and len(self._routes) > 1
         if several:
             frame.persist()
@@ -186,7 +180,7 @@ class BatchWriter:
             written = _sum(route.write_batch(frame, batch) for route in self._routes)
         except Exception as error:
             self.error = error
-            raise BatchFailed(error) from None
+            raise BatchFailed(type(error).__name__) from None
         finally:
             if several:
                 frame.unpersist()

@@ -53,10 +53,10 @@ class MqDataSource(DataSource):
     message for each queue stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKL…`), which says so, and how far it is.
 
     With `browse` (true) a streaming read takes nothing away, and looks beside an application that gets the messages. A
-    trigger looks at all that is on the queues, which costs something where many messages stay: choose one of seconds. What
-    lies there when it looks comes once, also after a restart; what came and went between two looks is not seen, what is got
-    or expires before its batch read it is left out, and what is got and backed out may come again. It needs no exclusive
-    input and nothing on the state queue, but a checkpoint of its own.
+    trigger looks at all that is on the queues (0.8 s of a core for 100,000 messages): where many stay, choose one of
+    seconds. What lies there when it looks comes once, also after a restart; what came and went between two looks is not
+    seen, what is got or expires before its batch read it is left out, and what is got and backed out may come again. It
+    needs no exclusive input and nothing on the state queue, but a checkpoint of its own.
 
     Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
     `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or

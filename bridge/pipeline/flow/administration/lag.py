@@ -17,8 +17,9 @@ from bridge.wire import cmqc
 def waiting(name: str, config: PipelineConfig, environment: PipelineEnvironment) -> int | None:
     """Return how many messages wait: on its queue (CURDEPTH), on that of its subscription, in its spool.
 
-    Those of the batch under way are among them. None: nobody can say (files of an archive; a subscription that is not made
-    yet, or in use at this moment). What waits at a broker is not in it. Raises MQError, OSError, OptionError, SpoolDamaged.
+    Those of the batch under way are among them. None: nobody can say (files of an archive; a queue that is browsed; a
+    subscription that is not made yet, or in use at this moment). What waits at a broker is not in it. Raises MQError,
+    OSError, OptionError, SpoolDamaged.
     """
     if config.source.archive is not None:
         return None
@@ -27,6 +28,8 @@ def waiting(name: str, config: PipelineConfig, environment: PipelineEnvironment)
         return sum(spool.waiting for spool in spools if spool.topic_filter == config.source.mqtt)
     given = {key: value for key, value in environment.source_options(name, config).items() if key != STOP}
     options = source_options_of(Options("from: mq", given, READ_OPTIONS, MQ_READS))
+    if options.browse:
+        return None
     with options.queue_manager.connected() as connection:
         queues = options.queues
         if options.subscription is not None:
