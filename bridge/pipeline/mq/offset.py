@@ -118,6 +118,12 @@ class BrowseOffset(msgspec.Struct, frozen=True):
         return cls(json["number"], json["partitions"], seen, json["new"])
 
 
+def messages_of(json: Mapping[str, Any]) -> Mapping[str, Sequence[Entry]]:
+    """Return the messages by queue of a batch, whether it takes them away or browses them. Raises ValueError."""
+    kind: type[Offset] | type[BrowseOffset] = BrowseOffset if json.get("version") == _BROWSE else Offset
+    return kind.of(json).messages
+
+
 def counted(named: Iterable[tuple[bytes, bytes, bool]]) -> list[Entry]:
     """Return the entries of messages in their order, those that are equal in all counted."""
     entries, before = [], Counter[tuple[bytes, bytes]]()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.pipeline.mq.offset import Entry, Offset, counted
+from bridge.pipeline.mq.offset import BrowseOffset, Entry, Offset, counted, messages_of
 
 NAMED = st.lists(
     st.tuples(
@@ -28,6 +28,15 @@ NAMED = st.lists(
 def test_an_offset_comes_back(number: int, partitions: int, messages: dict[str, list[Entry]], reader: str) -> None:
     offset = Offset(number, partitions, messages, reader)
     assert Offset.of(json.loads(json.dumps(offset.json()))) == offset
+    assert messages_of(offset.json()) == messages
+
+
+def test_an_offset_of_a_browse_names_what_is_new() -> None:
+    one, two, three = ((name * 24, bytes(8), False) for name in (b"a", b"b", b"c"))
+    seen = {"A": counted([one, two]), "B": counted([three])}
+    offset = BrowseOffset(2, 1, seen, {"A": 1}).json()
+    assert BrowseOffset.of(json.loads(json.dumps(offset))).seen == seen
+    assert messages_of(offset) == {"A": seen["A"][1:]}
 
 
 def test_equal_messages_are_counted() -> None:

@@ -20,7 +20,7 @@ from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnviro
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.flow.sources.shutdown import SourceShutdown
-from bridge.pipeline.mq.offset import Offset
+from bridge.pipeline.mq.offset import messages_of
 from bridge.pipeline.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.pipeline.mq.writer_state import forget
 from bridge.pipeline.mqtt.spool_contents import spools_below
@@ -134,7 +134,7 @@ class Reset:
         """Return how many messages the batch under way has, in words."""
         if self._config.source.mq is None:
             return ""
-        count = sum(map(len, Offset.of(self._offset(self._begun)).messages.values()))
+        count = sum(map(len, messages_of(self._offset(self._begun)).values()))
         return f" ({count} message{'s' if count != 1 else ''})"
 
 
