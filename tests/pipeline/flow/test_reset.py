@@ -67,10 +67,10 @@ def stopped_by(bench: Bench, wanted: Callable[[str, list[Any]], bool]) -> None:
 
 def test_a_pipeline_that_browses_no_more(bench: Bench) -> None:
     source, target = bench.queues.queue(), bench.queues.queue()
-    text = "pipelines: {p: {from: {mq: {queue: $source}$options}, payload: bytes, to: {mq: {queue: $target}}, select: $select}}"
+    text = "pipelines: {p: {from: {mq: {queue: $source}$options}, payload: bytes, select: $select, to: {mq: {queue: $to}}}}"
 
     def write(options: str) -> None:
-        bench.write(text, source=source, target=target, select="'SELECT body FROM input'", options=options)
+        bench.write(text, source=source, to=target, select="'SELECT body FROM input'", options=options)
 
     write(", options: {browse: true}")
     bench.queues.put(source, b"1", b"2")
