@@ -41,7 +41,7 @@ PYTEST = env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 # What the tests need of the system, and for IBM's packages.
 stand-in: $(VENV)/.ready
 	@sh tests/system-packages.sh
-	@sh tests/mqi/environments.sh $(BIN)/python
+	@MAKEFLAGS= sh tests/mqi/environments.sh $(BIN)/python
 
 check: $(VENV)/.ready-test
 	@$(BIN)/ruff check bridge tests

@@ -34,6 +34,7 @@ EXAMPLES = {
     "pipeline stop": ("mqbridge pipeline stop readings --config bridge.yaml",),
     "pipeline drain": ("mqbridge pipeline drain readings --config bridge.yaml",),
     "pipeline reset": ("mqbridge pipeline reset readings --config bridge.yaml",),
+    "pipeline compact": ("mqbridge pipeline compact readings --target 256MB --config bridge.yaml",),
 }
 
 

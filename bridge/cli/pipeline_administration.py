@@ -1,4 +1,4 @@
-"""What pipelines do and did, and their end, from another process: `mqbridge pipeline show`, `stop`, `drain`, `reset`."""
+"""Pipelines from another process than theirs: `mqbridge pipeline show`, `stop`, `drain`, `reset` and `compact`."""
 
 from __future__ import annotations
 
@@ -139,6 +139,67 @@ def reset(
     finally:
         held.close()
     write(f"{name}: reset; {removed} message{'s' if removed != 1 else ''} of it removed from the state queue")
+
+
+def compact(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline with an archive.", show_default=False)],
+    target: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a file, about.")] = "128 MB",
+    config: options.ConfigurationFile = None,
+    data_dir: options.DataDirectory = None,
+) -> None:
+    """Join the small Parquet files that a pipeline has written, of each hour that ended an hour ago or more.
+
+    The pipeline may run meanwhile. Each row is there once, whatever is killed when: an hour is made anew, and exchanged for
+    the old one at once. A reader that has listed the old files and not yet read them gets an error, and reads again.
+    """
+    from datetime import UTC, datetime
+
+    file, configuration = configuration_of(config)
+    environment = environment_of(configuration, file, data_dir)
+    (chosen,) = chosen_of(configuration, [name]).values()
+    if chosen.destination is None or chosen.destination.archive is None:
+        raise Failure(f"pipeline {name} writes no archive: (only such a destination is compacted)", WRONG_USAGE)
+    directory = chosen.destination.archive.resolve()
+    done: dict[str, int | None] = {}
+    from bridge.pipeline.flow.administration.given_up import done as done_of
+
+    for other, one in configuration.pipelines.items():
+        source, to = one.source.archive, None if one.destination is None else one.destination.archive
+        if source is not None and directory.is_relative_to(source.resolve()):
+            sentence = f"pipeline {other} streams {source}: it would take files that are made anew for new rows"
+            raise Failure(f"{sentence}, so nothing below that is compacted", WRONG_USAGE)
+        if to is not None and to.resolve() == directory:
+            done |= done_of(environment.directory_of(other, one))
+    size = _size(target)
+    if not directory.is_dir():
+        write(f"{directory} is not there yet")
+        return
+    import pyarrow
+
+    from bridge.mq.embedded.storage.lock import Locked, lock
+    from bridge.pipeline.flow.administration.compaction import LOCK, Compaction
+
+    try:
+        with lock(directory / LOCK):
+            count = 0
+            for hour in Compaction(directory, done, size).run(datetime.now(UTC)):
+                write(f"{hour.hour}: {hour.before} files are {hour.after}")
+                count += 1
+    except Locked as error:
+        raise Failure(f"process {error.process} compacts {directory} already", FAILED) from error
+    except pyarrow.ArrowException as error:
+        raise Failure(f"{directory}: {error}", FAILED) from error
+    write(f"{name}: {count} hour{'s' if count != 1 else ''} compacted")
+
+
+def _size(text: str) -> int:
+    from bridge.pipeline.errors import OptionError
+    from bridge.pipeline.options import Options
+
+    try:
+        return Options("pipeline compact", {"target": text}, ("target",)).size("target", 0)
+    except OptionError as error:
+        raise Failure(f"--target {text}: expected a size, such as 128 MB", WRONG_USAGE) from error
 
 
 def _end(names: list[str], request: Request, config: Path | None, data_dir: Path | None) -> None:

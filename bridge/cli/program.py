@@ -69,7 +69,7 @@ class PipelineCommands(Commands):
         "check": "bridge.cli.pipeline:check",
         "end-session": "bridge.cli.pipeline_sessions:end_session",
         "run": "bridge.cli.pipeline:run",
-    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset")}
+    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset", "compact")}
 
 
 program = typer.Typer(

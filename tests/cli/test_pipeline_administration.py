@@ -1,4 +1,4 @@
-"""`mqbridge pipeline show`, `stop`, `drain` and `reset`, beside pipelines that other processes run, ran, or never did."""
+"""`mqbridge pipeline show`, `stop`, `drain`, `reset` and `compact`, beside pipelines that others run, ran, or never did."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
     checkpoint = directory / "checkpoint"
     for name in ("offsets/0", "offsets/1", "commits/0"):
         (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkpoint / name).write_text('v1\n{}\n{"version": 2, "number": 1, "partitions": 1, "messages": {}}')
+        (checkpoint / name).write_text('v1\n{}\n{"version": 2, "number": 1, "partitions": 1, "messages": {}, "reader": "r"}')
     (checkpoint / "metadata").write_text('{"id": "q"}')
     result = invoke("pipeline", "reset", "one", "--config", file, input="n\n")
     assert result.exit_code == 1 and "batch 1 was begun and is not done" in result.stdout
@@ -158,3 +158,26 @@ def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
 
 def test_reset_of_one_that_never_ran(invoke: Invoke, file: Path) -> None:
     assert "has nothing to give up" in invoke("pipeline", "reset", "one", "--config", file).stdout
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "arguments", "told"),
+    [
+        (f"{{one: {ONE}}}", [], "pipeline one writes no archive"),
+        (
+            "{one: {from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {archive: a/b}},"
+            " two: {from: {archive: a}, select: SELECT body FROM input, to: {mq: {queue: R}}}}",
+            [],
+            "pipeline two streams",
+        ),
+        (
+            "{one: {from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {archive: a/b}}}",
+            ["--target", "much"],
+            "--target much: expected a size",
+        ),
+    ],
+)
+def test_what_is_not_compacted(pipelines: str, arguments: list[str], told: str, invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "bridge.yaml").write_text(f"pipelines: {pipelines}")
+    result = invoke("pipeline", "compact", "one", *arguments, "--config", tmp_path / "bridge.yaml")
+    assert result.exit_code == 2 and told in result.stderr

@@ -226,14 +226,15 @@ class Runner:
         self._tell(f"{name}: started; what it has done is kept in {plan.directory}")
         while query.isActive and not stopping.is_set() and (once or name not in self._draining):
             stopping.wait(_LOOK)
-        if stopping.is_set() or query.isActive:
-            self._end(query, shutdown, plan)
+        cut = (stopping.is_set() or query.isActive) and self._end(query, shutdown, plan)
         self._wait_for_events(watch)
-        if (ended_by := query.exception()) is None:
-            late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
+        ended_by = None if cut else query.exception()
+        if ended_by is None:
             drains = not once and not stopping.is_set()
-            end = "stopped" if stopping.is_set() else "stopped, to be drained" if drains else "done"
-            self._tell(f"{name}: {end}{late}")
+            how = "stopped" if stopping.is_set() else "stopped, to be drained" if drains else "done"
+            how += " in the middle of a batch, which is run again at the next start" if cut else ""
+            late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
+            self._tell(f"{name}: {how}{late}")
             return not drains
         failed = QueryFailed(query_failure_of(writer.error or ended_by))
         if not stopping.is_set():
@@ -294,16 +295,20 @@ class Runner:
         self._tell(f"{plan.name}: batch {found.batch}: {rows} of {found.rows} go to the dead letters: {why}")
         return True
 
-    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan) -> None:
-        """Freeze the source, wait until nothing is under way, stop."""
+    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan) -> bool:
+        """Freeze the source, wait until nothing is under way, stop; return whether a batch was all the same."""
         shutdown.request()
         before = time.monotonic() + self._patience
         own = plan.config.source.archive is None
-        while query.isActive and time.monotonic() < before:
-            if shutdown.complete if own else not query.status["isTriggerActive"]:
-                break
+
+        def is_quiet() -> bool:
+            return not query.isActive or (shutdown.complete if own else not query.status["isTriggerActive"])
+
+        while not (quiet := is_quiet()) and time.monotonic() < before:
             time.sleep(_LOOK / 5)
+        cut = not quiet and bool(query.status["isTriggerActive"])
         query.stop()
+        return cut
 
 
 def _start(plan: Plan, batch_writer: BatchWriter, once: bool) -> StreamingQuery:

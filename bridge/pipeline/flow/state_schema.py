@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.pipeline.flow.mistake import Mistake, sentence_of
+from bridge.pipeline.flow.reach import has_state
 
 #: Conditions of Spark's errors that tell of other state, and what of their sentence says which.
 _OTHER_STATE: Final = re.compile(r"STATE_STORE_\w+_SCHEMA_NOT_COMPATIBLE|STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA")
@@ -27,7 +28,15 @@ def check_state(spark: SparkSession, name: str, frame: DataFrame, checkpoint: Pa
     other kind is none of the SELECT: the query would have it, and tell.
     """
     numbers = [int(one.name) for one in checkpoint.glob("commits/*") if one.name.isdigit()]
-    if not numbers or not (checkpoint / "state").is_dir():
+    if not numbers:
+        return
+    expected = (
+        "a SELECT with the state (windows, groups, joins) that its checkpoint has; to change it, run the old one with --once,"
+        f" and then mqbridge pipeline reset {name}, which gives up the windows that are open"
+    )
+    if not any(checkpoint.glob("state/*/*")):
+        if has_state(frame):
+            raise Mistake(("select",), expected, "one with state, and a checkpoint without")
         return
     try:
         _planned(spark, frame, checkpoint, max(numbers))
@@ -36,12 +45,7 @@ def check_state(spark: SparkSession, name: str, frame: DataFrame, checkpoint: Pa
             return
         sentence = sentence_of(error)
         which = _WHICH.search(sentence)
-        raise Mistake(
-            ("select",),
-            "a SELECT with the state (windows, groups, joins) that its checkpoint has; to change it, run the old one with"
-            f" --once, and then mqbridge pipeline reset {name}, which gives up the windows that are open",
-            which[1] if which is not None else sentence,
-        ) from error
+        raise Mistake(("select",), expected, which[1] if which is not None else sentence) from error
 
 
 def _planned(spark: SparkSession, frame: DataFrame, checkpoint: Path, done: int) -> None:

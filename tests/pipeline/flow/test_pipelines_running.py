@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bridge.pipeline.flow.administration.request import ask
 from bridge.pipeline.flow.administration.status import LOCK, read_status, runs
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import Runner
+from bridge.pipeline.flow.sink import BatchFailed, BatchWriter, Written
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.faults import Fault, fault, is_marker, kill_driver
@@ -44,11 +46,11 @@ MOVE = """
 """
 
 
-def queues_of(bench: Bench) -> tuple[str, str]:
+def queues_of(bench: Bench, text: str = MOVE) -> tuple[str, str]:
     """A source and a target, and a pipeline between them."""
     source, target = bench.queues.queue(), bench.queues.queue()
     bench.write(
-        MOVE, source=source, target=target, data=bench.queues.directory, checkpoint=bench.directory / "checkpoint"
+        text, source=source, target=target, data=bench.queues.directory, checkpoint=bench.directory / "checkpoint"
     )
     return source, target
 
@@ -94,6 +96,46 @@ def test_a_pipeline_that_browses_leaves_the_messages_where_they_are(bench: Bench
     assert (bench.queues.depth(source), bench.queues.bodies(target)) == (25, BODIES[:25])
     made = bench.plan("move")
     assert waiting("move", made.config, made.environment) is None  # CURDEPTH does not tell
+
+
+#: For a message it computes half a second or so.
+LONG = MOVE.replace(
+    "FROM input", "FROM input WHERE aggregate(sequence(1, 2000000 + length(body)), 0L, (a, x) -> a + x % 7) > 0"
+)
+CUT = "move: stopped in the middle of a batch, which is run again at the next start"
+
+
+def test_a_pipeline_that_is_stopped_in_the_middle_of_a_batch(bench: Bench) -> None:
+    source, target = queues_of(bench, LONG)
+    bench.queues.put(source, *BODIES[:5])
+    runner = bench.runner(patience=0.0)
+    planned = bench.plan("move").directory / "checkpoint" / "offsets" / "0"
+
+    def stop() -> None:
+        until(planned.exists)
+        runner.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    assert runner.run() == [] and bench.lines[-1] == CUT
+    stopping.join()
+    bench.run()
+    assert sorted(bench.queues.bodies(target)) == BODIES[:5] and bench.queues.depth(source) == 0
+
+
+class Refusing:
+    """A destination that says much of what ends a batch."""
+
+    def write_batch(self, frame: object, batch: int) -> Written:
+        raise ValueError("x" * 100_000)
+
+
+def test_spark_is_told_little_of_a_batch_that_fails() -> None:
+    """By a long text, such as a stack, its own thread fails when the query is stopped: Java's stack overflows."""
+    writer = BatchWriter([Refusing()])  # type: ignore[list-item]
+    with pytest.raises(BatchFailed) as failed:
+        writer(None, 0)  # type: ignore[arg-type]
+    assert len("".join(traceback.format_exception(failed.value))) < 1_000 and isinstance(writer.error, ValueError)
 
 
 def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
@@ -204,6 +246,21 @@ def test_killed_in_the_middle_and_ended_by_sigterm(bench: Bench) -> None:
 
 #: A driver is started, on what may be a busy machine.
 DRIVER_PATIENCE = 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DRIVER_PATIENCE * 2)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_the_middle_of_a_long_batch_it_says_no_more_than_that(bench: Bench, number: int) -> None:
+    source, _ = queues_of(bench, LONG.replace("2000000", "20000000"))
+    bench.queues.put(source, *BODIES)
+    process = started(bench)
+    until((bench.directory / "checkpoint" / "checkpoint" / "offsets" / "0").exists)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=DRIVER_PATIENCE)
+    lines = told.decode().splitlines()
+    assert (process.returncode, lines[0], lines[-1]) == (0, "starting Spark for move", CUT)
+    assert len(lines) == 3 and lines[1].startswith("move: started; ")
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.config import load
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.pipeline.flow.administration.reset import Reset
+from bridge.pipeline.flow.environment import environment_of
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.runner import Runner
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
+from bridge.pipeline.mqtt.spool import Spool
+from bridge.pipeline.mqtt.spool_contents import spools_below
+from tests.pipeline.conftest import Queues
 from tests.pipeline.faults import Fault, fault, is_marker, is_removal
 from tests.pipeline.flow.conftest import Bench
+from tests.pipeline.mqtt.test_spool import append
 
 WINDOW = 'window(put_time, "1 hour")'
 
@@ -53,6 +60,9 @@ def test_a_select_with_other_state(bench: Bench) -> None:
     bench.queues.put(source, b"3")
     bench.run()
     assert bench.queues.bodies(target) == [b"3"]
+    write(f"{WINDOW}.start AS hour, count(*) AS n")
+    with pytest.raises(Mistake, match="one with state, and a checkpoint without"):
+        bench.plan("hours")
 
 
 def stopped_by(bench: Bench, wanted: Callable[[str, list[Any]], bool]) -> None:
@@ -109,3 +119,25 @@ def test_what_a_crash_has_left(bench: Bench) -> None:
     reset.do()
     bench.run()
     assert sorted(bench.queues.bodies(target)) == bodies and bench.queues.depth(source) == 0
+
+
+def test_publications_that_no_batch_has_stay(queues: Queues, tmp_path: Path) -> None:
+    """The checkpoint is a batch further than the spool: what is in that batch goes, and the rest is for the next run."""
+    file = tmp_path / "bridge.yaml"
+    one = "{from: {mqtt: a/#, link: l}, select: SELECT body FROM input, to: {mq: {queue: R}}, checkpoint: one}"
+    file.write_text(f"links: {{l: {{host: h}}}}\npipelines: {{one: {one}}}")
+    spool = Spool(tmp_path / "one" / "spool", "a/#")
+    append(spool, *[b"x"] * 5)
+    spool.commit(1)
+    spool.close()
+    offset = msgspec.json.encode({"a/#": [spool.id, 3]}).decode()
+    for name, text in (("offsets/0", f"v1\n{{}}\n{offset}"), ("commits/0", "v1\n{}"), ("metadata", '{"id": "q"}')):
+        path = tmp_path / "one" / "checkpoint" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    configuration = load(file)
+    reset = Reset("one", configuration.pipelines["one"], environment_of(configuration, file, queues.directory))
+    assert "kept, for the next run: up to 4 publications of a/#" in [*reset.losses()][-1]
+    assert reset.do() == 0
+    (left,) = spools_below(tmp_path / "one" / "spool")
+    assert left.waiting == 2 and not (tmp_path / "one" / "checkpoint").exists()

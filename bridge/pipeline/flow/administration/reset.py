@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from bridge.config import PipelineConfig
+from bridge.pipeline.flow.administration.given_up import note_given_up
 from bridge.pipeline.flow.bad_rows import diverted_rows
 from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnvironment
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
@@ -26,7 +27,7 @@ from bridge.pipeline.mqtt.spool_contents import spools_below
 from bridge.pipeline.options import Options
 
 #: What the checkpoint is called while the rest of it is done: a reset that was killed is gone on with.
-_GIVEN_UP: Final = "checkpoint.given-up"
+_MOVED: Final = "checkpoint.given-up"
 
 
 class _Metadata(msgspec.Struct):
@@ -51,7 +52,7 @@ class Reset:
     @property
     def needed(self) -> bool:
         """Return whether there is anything to give up."""
-        return self._checkpoint.exists() or (self._directory / _GIVEN_UP).exists()
+        return self._checkpoint.exists() or (self._directory / _MOVED).exists()
 
     def losses(self) -> Iterator[str]:
         """Yield a line for each thing that is given up, or stays. Raises SpoolDamaged, ValueError for a damaged one."""
@@ -83,7 +84,7 @@ class Reset:
 
         After an error before the checkpoint is moved nothing has changed but what a run would have done.
         """
-        given_up = self._directory / _GIVEN_UP
+        given_up = self._directory / _MOVED
         queue_manager = self._queue_manager()
         with queue_manager.connected() as connection:  # without it nothing is begun
             if self._checkpoint.exists():
@@ -129,6 +130,7 @@ class Reset:
             removed = 0  # it was never begun
         else:
             removed = forget(connection, query)
+            note_given_up(self._directory, query)
         shutil.rmtree(checkpoint)
         return removed
 
