@@ -38,9 +38,9 @@ def test_an_offset_of_a_browse() -> None:
     assert BrowseOffset.of(written) == offset_of(written) == offset
     assert offset.messages == {"Q": [Entry(*other), Entry(*one, occurrence=1)]}
     # What was only looked at is not taken away, nor is what was taken passed over.
-    with pytest.raises(ValueError, match="of a query that browses, .* set the option browse to true"):
+    with pytest.raises(ValueError, match=r"of a query that browses, .* set the option browse to true"):
         Offset.of(written)
-    with pytest.raises(ValueError, match="takes its messages away, .* leave the option browse out"):
+    with pytest.raises(ValueError, match=r"takes its messages away, .* leave the option browse out"):
         BrowseOffset.of(Offset().json())
 
 
