@@ -48,8 +48,7 @@ def test_notebooks(
         return runpy.run_path(str(NOTEBOOKS / f"{name}.py"))
 
     run("mqtt_read")  # makes the session
-    for _ in range(2):
-        run("mq_write")
+    run("mq_write")
     assert len(bodies(connection, "PLANT.EVENTS")) == 10
     assert [tuple(row) for row in run("mq_read")["sites"].collect()] == [("north", 5, 8), ("south", 5, 9)]
     assert "5 messages of the north" in capsys.readouterr().out

@@ -66,7 +66,7 @@ class Offset(msgspec.Struct, frozen=True):
         if version == _BROWSE:
             raise ValueError(
                 "the checkpoint is of a query that browses, and this one would take the messages away: set the option browse"
-                " to true, or begin with a new checkpoint"
+                " to true, or begin with a new checkpoint (of a pipeline: mqbridge pipeline reset)"
             )
         if version not in _WIDTH:
             raise ValueError(
@@ -112,16 +112,15 @@ class BrowseOffset(msgspec.Struct, frozen=True):
         if json.get("version") != _BROWSE:
             raise ValueError(
                 "the checkpoint is of a query that takes its messages away, or of a newer release: leave the option browse"
-                " out, or begin with a new checkpoint"
+                " out, or begin with a new checkpoint (of a pipeline: mqbridge pipeline reset)"
             )
         seen = {queue: _entries(packed, _VERSION) for queue, packed in json["seen"].items()}
         return cls(json["number"], json["partitions"], seen, json["new"])
 
 
-def messages_of(json: Mapping[str, Any]) -> Mapping[str, Sequence[Entry]]:
-    """Return the messages by queue of a batch, whether it takes them away or browses them. Raises ValueError."""
-    kind: type[Offset] | type[BrowseOffset] = BrowseOffset if json.get("version") == _BROWSE else Offset
-    return kind.of(json).messages
+def offset_of(json: Mapping[str, Any]) -> Offset | BrowseOffset:
+    """Return an offset of either kind. Raises ValueError as both do."""
+    return BrowseOffset.of(json) if json.get("version") == _BROWSE else Offset.of(json)
 
 
 def counted(named: Iterable[tuple[bytes, bytes, bool]]) -> list[Entry]:

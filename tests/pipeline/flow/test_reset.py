@@ -75,6 +75,25 @@ def stopped_by(bench: Bench, wanted: Callable[[str, list[Any]], bool]) -> None:
     assert step.happened and "stopped, after it had failed" in bench.lines[-1]
 
 
+def test_a_pipeline_that_browses_no_more(bench: Bench) -> None:
+    source, target = bench.queues.queue(), bench.queues.queue()
+    text = "pipelines: {p: {from: {mq: {queue: $source}$options}, payload: bytes, select: $select, to: {mq: {queue: $to}}}}"
+
+    def write(options: str) -> None:
+        bench.write(text, source=source, to=target, select="'SELECT body FROM input'", options=options)
+
+    write(", options: {browse: true}")
+    bench.queues.put(source, b"1", b"2")
+    bench.run()
+    assert any("which messages of its queue it has browsed" in line for line in reset_of(bench, "p").losses())
+    write("")
+    assert bench.runner().run() == ["p"] and "the checkpoint is of a query that browses" in bench.lines[-1]
+    reset_of(bench, "p").do()
+    assert bench.queues.depth(source) == 2
+    bench.run()
+    assert (bench.queues.depth(source), bench.queues.bodies(target)) == (0, [b"1", b"2"] * 2)
+
+
 def test_what_a_crash_has_left(bench: Bench) -> None:
     source, target = bench.queues.queue(), bench.queues.queue()
     bench.write(

@@ -20,7 +20,7 @@ from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnviro
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.flow.sources.shutdown import SourceShutdown
-from bridge.pipeline.mq.offset import messages_of
+from bridge.pipeline.mq.offset import BrowseOffset, offset_of
 from bridge.pipeline.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.pipeline.mq.writer_state import forget
 from bridge.pipeline.mqtt.spool_contents import spools_below
@@ -72,6 +72,8 @@ class Reset:
             )
         if source.archive is not None:
             yield f"which files of {source.archive} are done: all of them are read again, and their rows come twice"
+        if self._done >= 0 and self._browsed(self._done):
+            yield "which messages of its queue it has browsed: all of them are read again, and their rows come twice"
         for spool in spools_below(self._directory / "spool"):
             if spool.waiting:
                 kept = f"{spool.waiting} publications of {spool.topic_filter} in {spool.directory}"
@@ -101,14 +103,22 @@ class Reset:
         source = self._config.source
         if source.archive is not None or self._done < 0:
             return
+        if self._browsed(self._done):
+            return
         kind = PipelineMqSource if source.mq is not None else PipelineMqttSource
         options = self._environment.source_options(self._name, self._config)
+        # The checkpoint is of a query that takes its messages away, whatever the file says now.
+        options = {name: value for name, value in options.items() if name.lower() != "browse"}
         reader: Any = kind(options).streamReader(kind.SCHEMA)
         SourceShutdown(self._directory).request()  # it plans nothing, then
         try:
             reader.latestOffset(self._offset(self._done), reader.getDefaultReadLimit())
         finally:
             reader.stop()
+
+    def _browsed(self, number: int) -> bool:
+        """Return whether a batch has left its messages where they were."""
+        return self._config.source.mq is not None and isinstance(offset_of(self._offset(number)), BrowseOffset)
 
     def _discard(self, checkpoint: Path, connection: Any) -> int:
         """Remove a checkpoint that is moved, and first what writers keep of its query on the state queue."""
@@ -134,7 +144,7 @@ class Reset:
         """Return how many messages the batch under way has, in words."""
         if self._config.source.mq is None:
             return ""
-        count = sum(map(len, messages_of(self._offset(self._begun)).values()))
+        count = sum(map(len, offset_of(self._offset(self._begun)).messages.values()))
         return f" ({count} message{'s' if count != 1 else ''})"
 
 
