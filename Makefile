@@ -2,33 +2,32 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
+.PHONY: setup compile lock run test stand-in check test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# What a lock file names, with its hash, and nothing else; then the bridge itself, as a link to this directory.
-LOCKED = $(PIP) --require-hashes -r $(1) && $(PIP) --no-deps --no-build-isolation --editable .
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
 	@sh deploy/setup.sh $(VENV)
-	@$(call LOCKED,deploy/requirements.txt)
-	@command -v cc >/dev/null && echo "setup: there is a C compiler: 'make compile' makes the bridge faster, in about a minute" || true
+	@$(PIP) --require-hashes -r deploy/requirements.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@if command -v cc >/dev/null; then echo "setup: make compile makes the bridge faster; it takes about a minute"; fi
 	@touch $@
 
-# Machine code of the modules that messages pass, beside their sources; README.md, "Speed".
+# Machine code of the modules that messages pass; README.md, "Speed".
 compile: $(VENV)/.ready-compile
 	@sh deploy/compiler.sh $(BIN)/python
 	@$(BIN)/python deploy/compile.py
 
 $(VENV)/.ready-compile: $(VENV)/.ready deploy/requirements-compile.txt
-	@$(call LOCKED,deploy/requirements-compile.txt)
+	@$(PIP) --require-hashes -r deploy/requirements-compile.txt
 	@touch $@
 
-# What the tests and benchmarks need beside the bridge itself.
+# What the tests and benchmarks need beside the bridge itself. Modules are compiled when they are imported first: most never are.
 $(VENV)/.ready-test: $(VENV)/.ready deploy/requirements-test.txt
-	@$(call LOCKED,deploy/requirements-test.txt)
+	@DIST_EXTRA_CONFIG=$(CURDIR)/deploy/wheels.cfg $(PIP) --no-compile --require-hashes -r deploy/requirements-test.txt
 	@touch $@
 
 $(VENV)/.ready-bench: $(VENV)/.ready-test
@@ -41,15 +40,27 @@ lock:
 run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
-# In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it. The tests' processes are as a
-# user's: what one has compiled, the next one loads.
-test: $(VENV)/.ready-test
+# In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it.
+test:
+	@$(MAKE) --no-print-directory --jobs=2 stand-in check $(VENV)/.compiled
+	@$(PYTEST) $(or $(ARGS),-n 5)
+
+# The tests' processes are as a user's: what one has compiled, the next one loads.
+PYTEST = env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
+# What the tests need of the system, and for IBM's packages.
+stand-in: $(VENV)/.ready
 	@sh tests/system-packages.sh
-	@sh tests/mqi/environments.sh $(BIN)/python
+	@MAKEFLAGS= sh tests/mqi/environments.sh $(BIN)/python
+
+check: $(VENV)/.ready-test
 	@$(BIN)/ruff check bridge tests deploy
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(or $(ARGS),-n 5)
+
+# Five processes that begin together would each compile what the tests import.
+$(VENV)/.compiled: $(VENV)/.ready-test
+	@$(PYTEST) --collect-only -qq -n 0 >$@ || { cat $@; rm $@; exit 1; }
 
 # What needs no lock: the newest releases that pyproject.toml allows, in an environment of its own.
 test-newest:
@@ -59,11 +70,10 @@ test-newest:
 
 # What takes too long for every change: pipelines whose processes are killed, and on a cluster; the bridge compiled; more
 # examples of each property; the newest releases.
-test-slow: $(VENV)/.ready-test test-newest
+test-slow: $(VENV)/.ready-test test-newest stand-in
 	@sh tests/system-packages.sh slow
-	@sh tests/mqi/environments.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m slow $(ARGS)
-	@$(MAKE) compile
+	@$(MAKE) --no-print-directory compile
 	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 tests/wire tests/mqtt tests/mq/embedded tests/service tests/acceptance
 	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
 

@@ -30,10 +30,9 @@ class Commands(typer.core.TyperGroup):
         return list({**self.FUNCTIONS, **self.commands})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # Of a name that is none typer says which it is like, of those that are there.
-        wanted = self.FUNCTIONS if cmd_name not in self.FUNCTIONS else (cmd_name,)
-        for name in wanted:
-            if name not in self.commands:
+        if cmd_name not in self.commands:
+            # Of a name that is none typer says which it is like, of those that are there.
+            for name in self.FUNCTIONS if cmd_name not in self.FUNCTIONS else (cmd_name,):
                 self.commands[name] = _command(name, self.FUNCTIONS[name], epilog(self.PREFIX + name))
         return super().get_command(ctx, cmd_name)
 

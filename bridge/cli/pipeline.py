@@ -52,7 +52,7 @@ def list_(config: options.ConfigurationFile = None) -> None:
     """Say what the pipelines read and write, and how often."""
     from bridge.config.pipeline_description import describe_pipeline
 
-    _, configuration = _configuration(config)
+    _, configuration = configuration_of(config)
     for name, one in configuration.pipelines.items():
         for line in describe_pipeline(name, one):
             write(line)
@@ -76,10 +76,10 @@ def check(
     """
     from bridge.config.spark import is_remote
 
-    file, configuration = _configuration(config)
-    chosen = _chosen(configuration, names)
+    file, configuration = configuration_of(config)
+    chosen = chosen_of(configuration, names)
     master = master or configuration.spark.master
-    environment = _environment(configuration, file, data_dir, master)
+    environment = environment_of(configuration, file, data_dir, master)
     settings = settings_of(configuration.spark, conf, packages, jars)
     with _spark(None if is_remote(master) else master, settings, short=True) as spark:  # no cluster is needed to look at SQL
         check_all(spark, file, chosen, environment)
@@ -112,10 +112,10 @@ def run(
     A pipeline that fails 8 times in a row for any other reason is given up: it needs a person, and is started again with
     the command. The others go on, and the exit status is 1 when they have ended.
     """
-    file, configuration = _configuration(config)
-    chosen = _chosen(configuration, names)
+    file, configuration = configuration_of(config)
+    chosen = chosen_of(configuration, names)
     master = master or configuration.spark.master
-    environment = _environment(configuration, file, data_dir, master)
+    environment = environment_of(configuration, file, data_dir, master)
     settings = settings_of(configuration.spark, conf, packages, jars)
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master, settings) as spark:
@@ -132,7 +132,7 @@ def run(
         raise Failure(f"given up: {', '.join(failed)}", FAILED)
 
 
-def _configuration(option: Path | None) -> tuple[Path, Configuration]:
+def configuration_of(option: Path | None) -> tuple[Path, Configuration]:
     """Return the configuration file that `--config` or the environment names, and the configuration in it."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
@@ -142,7 +142,8 @@ def _configuration(option: Path | None) -> tuple[Path, Configuration]:
     return Path(named), configuration_in(Path(named))
 
 
-def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
+def chosen_of(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
+    """Return the pipelines of these names; of none, all that are enabled."""
     known = configuration.pipelines
     if unknown := [name for name in names or () if name not in known]:
         raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(known) or 'none'}", WRONG_USAGE)
@@ -152,15 +153,16 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
     return chosen
 
 
-def _environment(
-    configuration: Configuration, file: Path, data_dir: Path | None, master: str | None
+def environment_of(
+    configuration: Configuration, file: Path, data_dir: Path | None, master: str | None = None
 ) -> PipelineEnvironment:
+    """Return what the pipelines of a file have in common, on a master of Spark (None: this machine)."""
     from bridge.cli.queue_manager import data_directory
-    from bridge.pipeline.flow.environment import environment_of
+    from bridge.pipeline.flow import environment
     from bridge.pipeline.flow.remote_queue_manager import OutOfReach
 
     try:
-        return environment_of(configuration, file, data_directory(data_dir, configuration), master)
+        return environment.environment_of(configuration, file, data_directory(data_dir, configuration), master)
     except OutOfReach as error:
         raise Failure(f"{file}: {error}", WRONG_USAGE) from error
 
@@ -222,7 +224,7 @@ def tell_left_behind(configuration: Configuration, environment: PipelineEnvironm
     from bridge.pipeline.mqtt.frame import SpoolDamaged
 
     try:
-        lines = left_behind(configuration.pipelines, environment)
+        lines = [str(one) for one in left_behind(configuration.pipelines, environment)]
     except (OSError, SpoolDamaged) as error:
         lines = [f"whether renamed pipelines have left anything behind is unknown: {error}"]
     for line in lines:

@@ -67,8 +67,9 @@ class PipelineCommands(Commands):
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "list": "bridge.cli.pipeline:list_",
         "check": "bridge.cli.pipeline:check",
+        "end-session": "bridge.cli.pipeline_sessions:end_session",
         "run": "bridge.cli.pipeline:run",
-    }
+    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset", "compact")}
 
 
 program = typer.Typer(

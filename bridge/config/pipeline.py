@@ -172,9 +172,9 @@ class PipelineSource(Section):
     archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
     options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
-    """More options of the source `mq` or `mqtt`, as Spark programs have them: partitions, maxBytesPerTrigger, failOnDataLoss
-    (`mq`); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the session at the broker whatever the pipeline
-    is called, and is for this pipeline alone."""
+    """More options of the source `mq` or `mqtt`, as Spark programs have them: partitions, maxBytesPerTrigger, failOnDataLoss,
+    browse (`mq`; true leaves what is read on its queue); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the
+    session at the broker whatever the pipeline is called, and is for this pipeline alone."""
 
     @model_validator(mode="before")
     @classmethod

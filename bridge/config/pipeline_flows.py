@@ -11,8 +11,8 @@ from bridge.config.references import Clash
 def flow_clashes(data: Mapping[str, Any]) -> list[Clash]:
     """Return the clashes of pipelines in `data` (plain values of a file) over a queue or a directory.
 
-    Only one enabled pipeline reads a queue, because what is read is removed; and none writes where it reads. Like
-    `bridge.config.models.clashes`, the function passes over what is not of the right type.
+    Only one enabled pipeline reads a queue, because what is read is removed, unless it browses; and none writes where it
+    reads. Like `bridge.config.models.clashes`, the function passes over what is not of the right type.
     """
     listed = data.get("pipelines")
     readers: dict[str, str] = {}
@@ -21,7 +21,9 @@ def flow_clashes(data: Mapping[str, Any]) -> list[Clash]:
         if not isinstance(pipeline, Mapping):
             continue
         queue = _at(pipeline, "from", "mq", "queue")
-        if isinstance(queue, str) and pipeline.get("enabled", True) is True and readers.setdefault(queue, name) != name:
+        browses = str(_at(pipeline, "from", "options", "browse")).lower() == "true"
+        takes = isinstance(queue, str) and pipeline.get("enabled", True) is True and not browses
+        if takes and readers.setdefault(queue, name) != name:
             expected, again = "a queue that no other enabled pipeline reads", f"which pipeline {readers[queue]} reads"
             found.append(Clash(("pipelines", name, "from", "mq", "queue"), expected, f"{queue!r} again, {again}"))
         found += _circles(str(name), pipeline)

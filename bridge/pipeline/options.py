@@ -21,6 +21,7 @@ _UNITS: Final = {
 }  # fmt: skip
 _DURATION: Final = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
 
 
@@ -116,8 +117,13 @@ class Options:
         return value.strip().lower() == "true"
 
     def path(self, name: str) -> Path | None:
-        """Return the value of an option that is a path; a relative one counts from the working directory of the program."""
+        """Return the value of an option that is a path; a relative one counts from the working directory of the program.
+
+        A URI is refused: pathlib would make a directory `s3a:` of one.
+        """
         value = self.text(name)
+        if value is not None and _URI.match(value):
+            raise self.wrong(name, "a path of this machine, which may be a mounted one, and no URI")
         return None if value is None else Path(value).absolute()
 
     def address(self, name: str) -> tuple[str, int] | None:

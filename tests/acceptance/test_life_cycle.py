@@ -177,7 +177,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
 @pytest.mark.parametrize("qos", [1, 2])
 def test_sigterm_under_load(own_bridge: BridgeProcess, queue_manager: str, qos: int) -> None:
     """Several times in the middle of publications and deliveries: it stops in order each time, and nothing is lost."""
-    bridge, count = own_bridge, 4_000 if queue_manager == EMBEDDED else 2_000
+    bridge, count = own_bridge, 4_000 if queue_manager == EMBEDDED else 1_000
     publisher = Publisher("sender", [f"load/{n}" for n in range(3)], count, qos)
     subscriber = DurableSubscriber("keeper", "load/#", qos)
     subscriber.connect(bridge.port)

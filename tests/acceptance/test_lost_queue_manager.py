@@ -24,7 +24,7 @@ from tests.support.patience import PATIENCE, until
 from tests.support.raw_client import RawClient
 from tests.support.remote_bridge import RemoteBridgeProcess
 
-COUNT = 2_000
+COUNT = 1_000
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
@@ -82,9 +82,9 @@ class Traffic:
 
 
 CUTS = {
-    "put": "MQPUT:150:before,MQPUT:600:after,MQPUT:1100:before,MQPUT:1500:after",
+    "put": "MQPUT:150:before,MQPUT:300:after,MQPUT:550:before,MQPUT:750:after",
     "commit": "MQCMIT:4:before,MQCMIT:9:after,MQCMIT:15:before,MQCMIT:22:after,MQCMIT:30:after",
-    "get": "MQGET:300:before,MQGET:900:after,MQGET:1500:before,MQGET:2400:after,MQGET:3000:before",
+    "get": "MQGET:150:before,MQGET:450:after,MQGET:750:before,MQGET:1200:after,MQGET:1500:before",
     "status and open": "MQSTAT:3:before,MQSTAT:8:after,MQOPEN:25:before,MQOPEN:32:after",
 }
 
@@ -148,7 +148,7 @@ def test_queue_manager_is_killed_under_load(remote: Callable[..., RemoteBridgePr
     """Three times, and started again on the same data."""
     bridge = remote().start()
     traffic = Traffic(bridge, qos)
-    for mark in (300, 900, 1_500):
+    for mark in (150, 450, 750):
         traffic.wait_for(mark)
         bridge.queue_manager.kill()
         bridge.queue_manager.start()

@@ -86,6 +86,12 @@ def test_wrong_settings_of_spark(command: str, arguments: list[str], told: str, 
     assert result.exit_code == 2 and told in result.stderr
 
 
+def test_a_session_that_no_pipeline_has_left_behind_is_not_ended(invoke: Invoke, file: Path) -> None:
+    result = invoke("pipeline", "end-session", "other", "--config", file, "--data-dir", file.parent)
+    told = "no session other that is left behind (by what this file says); there are none"
+    assert result.exit_code == 1 and told in result.stderr
+
+
 def test_settings_of_spark() -> None:
     """The command line wins over the file; packages and jars of both count."""
     spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])  # type: ignore[dict-item, list-item]

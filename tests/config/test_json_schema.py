@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -15,8 +16,18 @@ from bridge.config.json_schema import json_schema, mapping_file_schema
 from bridge.config.source import Source
 
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = Draft202012Validator(json_schema())
-MAPPING_FILE = Draft202012Validator(mapping_file_schema())
+
+
+# Of the process that runs these tests, not of each one that reads this file.
+@functools.cache
+def configuration() -> Draft202012Validator:
+    return Draft202012Validator(json_schema())
+
+
+@functools.cache
+def mapping_file() -> Draft202012Validator:
+    return Draft202012Validator(mapping_file_schema())
+
 
 RIGHT = [
     "{}",
@@ -79,7 +90,7 @@ def values(directory: Path, text: str) -> dict[str, Any]:
 
 
 def test_they_are_json_schemas() -> None:
-    for validator in (CONFIGURATION, MAPPING_FILE):
+    for validator in (configuration(), mapping_file()):
         Draft202012Validator.check_schema(validator.schema)
         assert validator.schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
@@ -89,7 +100,7 @@ def test_what_the_bridge_takes_is_right(text: str, tmp_path: Path) -> None:
     found = values(tmp_path, text)
     (tmp_path / "maps").mkdir()
     load(tmp_path / "bridge.yaml")
-    assert [error.message for error in CONFIGURATION.iter_errors(found)] == []
+    assert [error.message for error in configuration().iter_errors(found)] == []
 
 
 @pytest.mark.parametrize(("text", "place"), MISTAKES)
@@ -101,20 +112,20 @@ def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> Non
     def deepest(error: Any) -> Any:
         return max([tuple(error.absolute_path), *map(deepest, error.context)], key=len)
 
-    assert place in [deepest(error)[: len(place)] for error in CONFIGURATION.iter_errors(found)]
+    assert place in [deepest(error)[: len(place)] for error in configuration().iter_errors(found)]
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("mappings/**/*.y*ml")), ids=lambda file: file.name)
 def test_shipped_mapping_files(file: Path) -> None:
     found = Source(file).values
-    schema = CONFIGURATION if set(found) - set(MAPPING_FILE.schema["properties"]) else MAPPING_FILE
+    schema = configuration() if set(found) - set(mapping_file().schema["properties"]) else mapping_file()
     assert [error.message for error in schema.iter_errors(found)] == []
 
 
 def test_shipped_configuration(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
     for one in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
-        assert [error.message for error in CONFIGURATION.iter_errors(values(tmp_path, one))] == []
+        assert [error.message for error in configuration().iter_errors(values(tmp_path, one))] == []
 
 
 def test_an_editor_shows_what_each_key_means() -> None:
@@ -123,7 +134,7 @@ def test_an_editor_shows_what_each_key_means() -> None:
         properties = {key: value for part in parts for key, value in part.get("properties", {}).items()}
         return [f"{name}.{key}" for key, value in properties.items() if not value.get("description")]
 
-    for validator in (CONFIGURATION, MAPPING_FILE):
+    for validator in (configuration(), mapping_file()):
         schema = validator.schema
         assert undescribed("", schema) == []
         assert [one for name, part in schema["$defs"].items() for one in undescribed(name, part)] == []

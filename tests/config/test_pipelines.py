@@ -202,6 +202,8 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
     assert "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in said
     assert said.endswith("found 'Q' again, which pipeline a reads")
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
+    browses = two.replace("mq: {queue: Q}", "mq: {queue: Q}, options: {browse: true}")
+    load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {browses}\n  c: {browses}"))
 
 
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)

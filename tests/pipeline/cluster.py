@@ -67,17 +67,36 @@ def cluster(spark: SparkSession, directory: Path, hidden: Sequence[Path] = ()) -
 
 @contextmanager
 def _worker_apart(master: str, directory: Path, hidden: Sequence[Path]) -> Iterator[None]:
-    home = Path(pyspark.__file__).parent
-    environment = os.environ | find_java().environment | {"SPARK_HOME": str(home), "PYTHONPATH": ROOT}
-    environment["SPARK_SCALA_VERSION"] = "2.13"  # which bin/spark-class would find out
-    command = ["unshare", "--mount", "sh", "-c", _APART, "sh", *map(str, hidden), "--"]
-    command += [f"{environment['JAVA_HOME']}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), "-cp", f"{home}/jars/*"]
-    command += ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
-    command += ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m", "--work-dir", str(directory), master]
-    log = (directory.parent / "worker.log").open("ab")
-    with log, subprocess.Popen(command, env=environment, stderr=log, start_new_session=True) as worker:
+    worker = start_worker(master, directory, hidden)
+    with worker:
         try:
             yield
         finally:
             worker.terminate()
             worker.wait(PATIENCE)
+
+
+def start_worker(master: str, directory: Path, hidden: Sequence[Path]) -> subprocess.Popen[bytes]:
+    """A worker as a process, for which some directories are empty. Its executors write to `directory`."""
+    apart = ["unshare", "--mount", "sh", "-c", _APART, "sh", *map(str, hidden), "--"] if hidden else []
+    cores = ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m"]
+    return _start("worker.Worker", directory, *cores, "--work-dir", str(directory), master, before=apart)
+
+
+def start_master(port: int, directory: Path) -> subprocess.Popen[bytes]:
+    """A master as a process, which knows in `directory` what it knew when it was killed."""
+    recovery = {"recoveryMode": "FILESYSTEM", "recoveryDirectory": directory}
+    java = [f"-Dspark.deploy.{name}={value}" for name, value in recovery.items()]
+    return _start("master.Master", directory, "--port", str(port), java=java)
+
+
+def _start(
+    name: str, directory: Path, *arguments: str, java: Sequence[str] = (), before: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    home = Path(pyspark.__file__).parent
+    environment = os.environ | find_java().environment | {"SPARK_HOME": str(home), "PYTHONPATH": ROOT}
+    environment["SPARK_SCALA_VERSION"] = "2.13"  # which bin/spark-class would find out
+    command = [*before, f"{environment['JAVA_HOME']}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), *java]
+    command += ["-cp", f"{home}/jars/*", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
+    with (directory.parent / f"{name}.log").open("ab") as log:
+        return subprocess.Popen([*command, *arguments], env=environment, stderr=log, start_new_session=True)

@@ -26,6 +26,7 @@ TOGETHER = {
         "tests/pipeline/mqtt/test_source.py",
         "tests/pipeline/test_headers.py",
         "tests/pipeline/test_mapping_frames.py",
+        "tests/pipeline/test_notebooks.py",
         "tests/pipeline/test_session.py",
     ),
     # One bridge on each kind of queue manager: fixture `bridge`.
@@ -41,20 +42,28 @@ TOGETHER = {
 #: The groups that take longest, in this order: who changes them measures them (`make test ARGS='-n 5 --durations=50'`).
 LONGEST = (
     "spark pipelines",
-    "tests/acceptance/test_lost_queue_manager.py",
-    "tests/acceptance/test_idle_queue_manager.py",
-    "bridge ibmmq",
     "spark sources",
-    "tests/acceptance/test_crash.py ibmmq",
+    "tests/acceptance/test_lost_queue_manager.py",
+    "bridge ibmmq",
     "bridge embedded",
     "tests/acceptance/test_crash.py embedded",
     "tests/acceptance/test_life_cycle.py ibmmq",
-    "tests/acceptance/test_life_cycle.py embedded",
-    "bridge pymqi",
-    "tests/acceptance/test_mapping_examples.py embedded",
+    "tests/acceptance/test_crash.py ibmmq",
     "tests/acceptance/test_many_clients.py ibmmq",
+    "tests/acceptance/test_life_cycle.py embedded",
+    "tests/service/mappings/test_guarantees.py",
     "tests/mqi/test_reconnect.py",
     "tests/acceptance/test_faulty_disk.py embedded",
+    "tests/mq/ibm/test_backend.py",
+    "tests/mqtt/test_delivery_model.py",
+    "tests/acceptance/test_idle_queue_manager.py",
+    "bridge pymqi",
+    "tests/mq/embedded/test_queue_model.py",
+    "tests/acceptance/test_mapping_examples.py embedded",
+    "tests/acceptance/test_mapping_reload.py ibmmq",
+    "tests/acceptance/test_mapping_reload.py embedded",
+    "tests/pipeline/mqtt/test_kills.py",
+    "tests/mq/embedded/storage/test_recovery_log_model.py",
 )
 
 _KIND = re.compile(r"\[(embedded|ibmmq|pymqi)\b")

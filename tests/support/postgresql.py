@@ -1,10 +1,11 @@
-"""A PostgreSQL of the test's own, by Debian's packages; what it holds goes with its directory."""
+"""A PostgreSQL of the test's own, by Debian's packages; what it holds goes with it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Self
 
@@ -23,22 +24,19 @@ def is_installed() -> bool:
 class PostgreSQL:
     """The server as a process; `me` may do everything, with a password."""
 
-    def __init__(self, directory: Path, password: str) -> None:
+    def __init__(self, password: str) -> None:
         assert _PROGRAMS is not None
-        self._programs, self._data = _PROGRAMS, directory / "data"
-        self._password = password
+        self._programs, self._password = _PROGRAMS, password
         self.port = free_port()
-        secret = directory / "first-password"
+        # Not one of pytest's: its programs do not run as root, and nobody else may look into those.
+        self._directory = Path(tempfile.mkdtemp(prefix="postgresql-"))
+        secret = self._directory / "first-password"
         secret.write_text(password, encoding="utf-8")
-        directory.chmod(0o755)
-        # Its programs do not run as root.
         self._as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        self._data.mkdir()
         if self._as_user:
-            shutil.chown(self._data, "postgres")
-            for one in directory.parents:
-                if one.stat().st_uid == 0 and not one.stat().st_mode & 0o001:
-                    one.chmod(one.stat().st_mode | 0o001)
+            for one in (self._directory, secret):
+                shutil.chown(one, "postgres")
+        self._data = self._directory / "data"
         self._run("initdb", "--username=me", "--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync")
 
     @property
@@ -62,3 +60,4 @@ class PostgreSQL:
 
     def __exit__(self, *_: object) -> None:
         self._run("pg_ctl", "--mode=immediate", "stop")
+        shutil.rmtree(self._directory)

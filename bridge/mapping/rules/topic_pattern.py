@@ -18,6 +18,18 @@ _BRACES = re.compile(r"\{\{|\}\}|[{}]")
 _SHARED = re.compile(r"(?:\$share/(?P<name>[^/]*)|\$queue|\$exclusive)(?:/|\Z)")
 
 
+def shared_prefix(topic_filter: str) -> str:
+    """Return what stands before the topic filter of a shared subscription; blank for one of its own. Raises PatternError."""
+    shared = _SHARED.match(topic_filter)
+    if shared is None:
+        return ""
+    if shared["name"] is not None and (not shared["name"] or re.search(r"[+#{}]", shared["name"])):
+        raise PatternError("MQTT-4.8.2-1: the name of a share has at least one character, and no +, # or brace", 8)
+    if shared.end() == len(topic_filter):
+        raise PatternError("MQTT-4.8.2-2: behind the name of a share stands a topic filter", shared.end() + 1)
+    return shared[0]
+
+
 class TopicPattern:
     """A topic filter that names the levels of the topics that it matches. Raises PatternError."""
 
@@ -47,13 +59,7 @@ class TopicPattern:
         filters: list[str] = []
         expressions: list[str] = []
         names: list[str] = []
-        shared = _SHARED.match(self.text)
-        if shared is not None:
-            self.prefix = shared[0]
-            if shared["name"] is not None and (not shared["name"] or re.search(r"[+#{}]", shared["name"])):
-                raise PatternError("MQTT-4.8.2-1: the name of a share has at least one character, and no +, # or brace", 8)
-            if shared.end() == len(self.text):
-                raise PatternError("MQTT-4.8.2-2: behind the name of a share stands a topic filter", shared.end() + 1)
+        self.prefix = shared_prefix(self.text)
         column = len(self.prefix) + 1
         written = self.text[len(self.prefix) :].split("/")
         for index, level in enumerate(written):

@@ -11,7 +11,11 @@ from bridge.config import Configuration, PipelineConfig
 from bridge.config.link import LinkConfig
 from bridge.config.spark import is_remote
 from bridge.pipeline.flow.remote_queue_manager import queue_manager_options
+from bridge.pipeline.flow.sources.shutdown import STOP
 
+#: In the directory of a pipeline: what Spark has of its query, and batches that are kept before they are written.
+CHECKPOINT: Final = "checkpoint"
+STAGING: Final = "staging"
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
 
@@ -40,6 +44,18 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             return config.checkpoint.absolute()
         assert self.directory is not None  # the configuration has seen to it
         return self.directory / name
+
+    def source_options(self, name: str, config: PipelineConfig) -> dict[str, str]:
+        """Return the options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
+        source, directory = config.source, self.directory_of(name, config)
+        options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch), **source.options}
+        if source.mq is None:
+            if self.master is not None:
+                options["embed"] = "true"
+            return options | self.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
+        if source.mq.queue is not None:
+            return options | self.queue_manager | {"queue": source.mq.queue}
+        return options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
 
     def broker(self, link: str) -> dict[str, str]:
         """Return the options of the source `mqtt` that say where a broker is."""

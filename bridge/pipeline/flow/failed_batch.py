@@ -15,9 +15,9 @@ from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
 from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.bad_rows.payload import REASON
 from bridge.pipeline.flow.columns import routed
-from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.environment import CHECKPOINT, PipelineEnvironment
 from bridge.pipeline.flow.faulty_rows import find_faulty_rows, last_batch, try_rows
-from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, source_options, table_of
+from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, table_of
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
@@ -45,7 +45,7 @@ class FailedBatch:
         self._name = name
         self._config = config
         self._directory = environment.directory_of(name, config)
-        self._options: Callable[[], dict[str, str]] = lambda: source_options(name, config, environment, self._directory)
+        self._options: Callable[[], dict[str, str]] = lambda: environment.source_options(name, config)
 
     def divert(self, interrupted: Callable[[], bool]) -> FaultyRows | None:
         """Find rows that fail alone, and write them down.
@@ -61,7 +61,7 @@ class FailedBatch:
         kind, arrow_schema = _SOURCES["mq" if source.mq is not None else "mqtt"]
         schema = kind.SCHEMA
         reader = kind(self._options()).streamReader(schema)
-        replay = last_batch(self._directory / "checkpoint", reader, arrow_schema)
+        replay = last_batch(self._directory / CHECKPOINT, reader, arrow_schema)
         if replay is None:
             return None
         diverted = load(self._directory)

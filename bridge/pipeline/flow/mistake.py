@@ -78,7 +78,7 @@ def sentence_of(error: BaseException) -> str:
     else:
         text = _TASK.sub("", text.partition(_STACK)[0])
     text = _BEHIND.split(_ENDED.sub("", text), maxsplit=1)[0]
-    first = _STATE.sub("", _CLASS.sub("", text)) or text
+    first = _STATE.sub("", _CLASS.sub("", text)) or "Spark does not say why (a process of it was killed?)"
     return " ".join(first.split()).rstrip(".")
 
 

@@ -23,7 +23,7 @@ from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD, REASON, casts, 
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import as_documents, as_text, documents, routed, unknown_columns
 from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
-from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnvironment
 from bridge.pipeline.flow.event_time import with_watermark
 from bridge.pipeline.flow.judgement import is_repeatable, judge
 from bridge.pipeline.flow.log import silence
@@ -39,12 +39,11 @@ from bridge.pipeline.flow.sink import (
 )
 from bridge.pipeline.flow.sources.mq import PipelineMqSource, mq_source_options
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource, mqtt_source_options
-from bridge.pipeline.flow.sources.shutdown import STOP
+from bridge.pipeline.flow.state_schema import check_state
 from bridge.pipeline.registration import make_known
 
 INPUT: Final = "input"
 #: Directory of a pipeline where the batch under way is kept.
-STAGING: Final = "staging"
 #: Names of observations: what came in, and what goes out.
 TAKEN: Final = "taken"
 MADE: Final = "made"
@@ -87,7 +86,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
         with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
             parsed(spark, config.select)
-        raw = _source(spark, name, config, environment, directory)
+        raw = _source(spark, name, config, environment)
         config = _with_payload(spark, raw, config)
         checked = _checked(spark, raw, name, config, environment, directory)
         made = selected = _selected(spark, checked, config)
@@ -114,6 +113,7 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
         repeatable = config.changes is None and is_repeatable(selected, {route.kind for route in routes})
         staging = None if repeatable else directory / STAGING
         check_reach(config, environment, directory, frame, options.get(MQTT), staging)
+        check_state(spark, name, frame, directory / CHECKPOINT)
     return Plan(name, config, environment, directory, frame, routes, staging)
 
 
@@ -141,28 +141,13 @@ def table_of(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.json(str(path)) if path.suffix == ".json" else spark.read.parquet(str(path))
 
 
-def source_options(name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> dict[str, str]:
-    """Return the options of the source `mqbridge_mq` or `mqbridge_mqtt` that a pipeline reads."""
-    source = config.source
-    options = {STOP: str(directory), "maxMessagesPerTrigger": str(config.batch), **source.options}
-    if source.mq is None:
-        if environment.master is not None:
-            options["embed"] = "true"
-        return options | environment.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
-    if source.mq.queue is not None:
-        return options | environment.queue_manager | {"queue": source.mq.queue}
-    return options | environment.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
-
-
-def _source(
-    spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment, directory: Path
-) -> DataFrame:
+def _source(spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> DataFrame:
     """Return the frame that is read."""
     source = config.source
     if source.archive is not None:
         with mistakes_at(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
-    options = source_options(name, config, environment, directory)
+    options = environment.source_options(name, config)
     side, check = ("mq", mq_source_options) if source.mq is not None else ("mqtt", mqtt_source_options)
     with mistakes_at(("from", side), "a queue or topic" if source.mq is not None else "a topic filter"):
         check({name: one for name, one in options.items() if name not in source.options})

@@ -1,12 +1,23 @@
-"""What a pipeline has done in a batch, as a line for whoever watches."""
+"""The progress of pipelines: events of Spark's StreamingQueryListener, each batch as a line for whoever watches."""
 
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
+from bridge.pipeline.flow.administration.status import BatchSummary
 from bridge.pipeline.flow.plan import FOUND, MADE, TAKEN, WHY
 from bridge.pipeline.flow.sink import Written
 
@@ -27,6 +38,8 @@ class Batch(msgspec.Struct, frozen=True):
     seconds: float
     #: messages that wait behind it at the source; None where the source does not tell
     waiting: int | None
+    #: seconds since which the first of those waits; None: none does, or the source does not tell
+    oldest: float | None = None
     #: rows that a destination has refused; None: none
     refused: Written | None = None
     #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
@@ -39,8 +52,18 @@ class Batch(msgspec.Struct, frozen=True):
         """Return the number of rows that are dead letters."""
         return max(self.rows - self.good, 0) + (0 if self.refused is None else self.refused.refused)
 
+    @property
+    def written(self) -> int:
+        """Return the number of rows that are at their destinations."""
+        return self.made - (0 if self.refused is None else self.refused.refused)
+
+    def summary(self) -> BatchSummary:
+        """Return what the status of the pipeline has of it: it was done just now."""
+        counts = self.rows, self.written, self.bad, self.late, self.waiting
+        return BatchSummary(self.number, time.time(), self.seconds, *counts)
+
     def __str__(self) -> str:
-        parts = [f"{self.rows} in", f"{self.made - (0 if self.refused is None else self.refused.refused)} out"]
+        parts = [f"{self.rows} in", f"{self.written} out"]
         if self.bad:
             parts.append(f"{self.bad} dead letter{'s' if self.bad > 1 else ''}")
         if self.late:
@@ -48,10 +71,65 @@ class Batch(msgspec.Struct, frozen=True):
         parts.append(f"{self.seconds:.2f} s")
         if self.waiting is not None:
             parts.append(f"{self.waiting} waiting")
+        if self.oldest is not None:
+            parts.append(f"the oldest {_span(self.oldest)}")
         line = f"{self.pipeline}: batch {self.number}: {', '.join(parts)}"
         if self.found is not None:
             line += f"; bad: {self.found}"
         return line if self.refused is None else f"{line}; refused: {self.refused.why}"
+
+
+class QueryWatch:
+    """What one run of a query has done, as far as its events have come. From any thread."""
+
+    def __init__(self, pipeline: str, refused: Callable[[int], Written | None], seen: Callable[[Batch], None]) -> None:
+        self._pipeline = pipeline
+        self._refused = refused
+        self._seen = seen
+        #: batches with rows
+        self.done = 0
+        #: rows at least that came too late
+        self.late = 0
+        #: all of its events have come
+        self.ended = threading.Event()
+        #: what was wrong with taking one
+        self.error: Exception | None = None
+
+    def took(self, progress: Any) -> None:
+        """Take an event (StreamingQueryProgress)."""
+        try:
+            batch = batch_of(self._pipeline, progress, self._refused(int(progress.batchId)))
+            if batch.rows or batch.made:
+                self.done += 1
+                self.late += batch.late
+                self._seen(batch)
+        except Exception as error:  # Java would hear of it, which is silent
+            self.error = self.error or error
+
+
+class ProgressListener(StreamingQueryListener):
+    """Hands the events of queries to those who watch them: the first run with the name of a pipeline is the watch's."""
+
+    def __init__(self) -> None:
+        #: by name of a query that is about to start, and by its run
+        self._expected: dict[str, QueryWatch] = {}
+        self._runs: dict[Any, QueryWatch] = {}
+
+    def expect(self, name: str, watch: QueryWatch) -> None:
+        """Have the events of the next query of a name go to a watch."""
+        self._expected[name] = watch
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        if event.name is not None and (watch := self._expected.pop(event.name, None)) is not None:
+            self._runs[event.runId] = watch
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        if (watch := self._runs.get(event.progress.runId)) is not None:
+            watch.took(event.progress)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        if (watch := self._runs.pop(event.runId, None)) is not None:
+            watch.ended.set()
 
 
 def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
@@ -66,7 +144,7 @@ def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
         good,
         _observed(observed, MADE),
         int(progress.durationMs.get("triggerExecution", 0)) / 1000,
-        _waiting(progress.sources[0], rows) if progress.sources else None,
+        *_backlog(progress),
         refused,
         observed[FOUND][WHY] if FOUND in observed else None,
         min(max(map(_late, progress.stateOperators), default=0), good),
@@ -88,19 +166,21 @@ def _observed(metrics: Any, name: str) -> int:
     return 0 if row is None else int(row["rows"])
 
 
-def _waiting(source: Any, rows: int) -> int | None:
-    """Return how many messages are behind the batch.
-
-    Those are the messages on the queues that are not in it, or the rows of the spool behind its end.
-    """
+def _backlog(progress: Any) -> tuple[int | None, float | None]:
+    """Return how many messages are behind the batch, and since how many seconds the first of them is."""
     try:
-        latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
-    except (TypeError, ValueError):
-        return None
-    if not isinstance(latest, dict) or not isinstance(end, dict):
-        return None
-    if "messages" in end:
-        return max(sum(latest.values()) - rows, 0)
-    if not all(isinstance(one, list) for one in (*latest.values(), *end.values())):
-        return None  # a source of Spark's own
-    return sum(int(position) - int(end.get(one, (None, position))[1]) for one, (_, position) in latest.items())
+        queues = list(json.loads(progress.sources[0].latestOffset).values())
+        waiting = sum(one["waiting"] for one in queues)
+        times = [datetime.fromisoformat(one["oldest"]) for one in queues if one["oldest"] is not None]
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError):
+        return None, None  # a source of Spark's own, or a batch that was planned before a restart
+    now = datetime.fromisoformat(progress.timestamp)
+    return waiting, max((now - min(times)).total_seconds(), 0) if times else None
+
+
+def _span(seconds: float) -> str:
+    """Return a span of time in its largest unit: `12 s`, `3 min`, `49 h`."""
+    for unit, length in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -47,7 +47,7 @@ def check_reach(
             location = ("mapping",) if config.destination is None else ("to", "mqtt")
             what = "the bridge itself, as this machine alone reaches it" if link == LOCAL else f"a broker at {host}"
             raise Mistake(location, f"a link to a broker that {workers_of(environment.master)} reach, too", what)
-    if _has_state(frame):
+    if has_state(frame):
         _check_shared(("checkpoint",), directory, environment, "keep there what the SELECT remembers from batch to batch")
     if staging is not None:
         why = "keep there what the SELECT makes of a batch, which might come out otherwise when it is run again"
@@ -90,7 +90,7 @@ def directory_of_tasks(environment: PipelineEnvironment, directory: Path) -> Pat
     return Path(tempfile.gettempdir(), f"mqbridge-{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}")
 
 
-def _has_state(frame: DataFrame) -> bool:
+def has_state(frame: DataFrame) -> bool:
     """Return whether a streaming frame keeps state."""
     return _any_stateful(frame._jdf.queryExecution().analyzed())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, Any, Final
 
 import tenacity
@@ -15,10 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.mq.embedded.storage.lock import Locked, lock
+from bridge.pipeline.flow.administration import request
+from bridge.pipeline.flow.administration.status import LOCK, State, StatusRecord
+from bridge.pipeline.flow.environment import CHECKPOINT
 from bridge.pipeline.flow.failed_batch import FailedBatch
 from bridge.pipeline.flow.mistake import Mistake
 from bridge.pipeline.flow.plan import Plan
-from bridge.pipeline.flow.progress import Batch, batch_of
+from bridge.pipeline.flow.progress import Batch, ProgressListener, QueryWatch
 from bridge.pipeline.flow.query_failure import QueryFailure, query_failure_of
 from bridge.pipeline.flow.sink import BatchWriter
 from bridge.pipeline.flow.sources.shutdown import SourceShutdown
@@ -30,8 +34,10 @@ _LOOK: Final = 0.25
 ATTEMPTS: Final = 8
 _FIRST_PAUSE: Final = 1
 _LONGEST_PAUSE: Final = 60
-#: File of a pipeline's directory that the process which runs it has locked.
-LOCK: Final = "lock"
+#: Seconds to wait for the lock of a pipeline, which who looks at it has for a moment.
+_LOCK_WAIT: Final = 2.0
+#: Seconds to wait for the last events of a query that has ended.
+_EVENTS_WAIT: Final = 10.0
 
 Tell = Callable[[str], None]
 Plans = Callable[[], Plan]
@@ -92,17 +98,23 @@ class Runner:
         self._patience = patience
         self._attempts = attempts
         self._seen = seen or (lambda batch: tell(str(batch)))
-        self._stopping = threading.Event()
+        self._listener = ProgressListener()
         #: by pipeline
-        self._locks: dict[str, IO[str]] = {}
+        self._stopping = {name: threading.Event() for name in pipelines}
+        self._draining: set[str] = set()
+        self._deaf: set[str] = set()
+        self._locks: dict[str, tuple[Path, IO[str]]] = {}
+        self._statuses: dict[str, StatusRecord] = {}
 
     def stop(self) -> None:
         """Have all pipelines end what is under way, and no more. May be called from a signal handler."""
-        self._stopping.set()
+        for stopping in self._stopping.values():
+            stopping.set()
 
     def run(self) -> Sequence[str]:
         """Run to the end; return the names of the pipelines that were given up."""
         failed: list[str] = []
+        self._spark.streams.addListener(self._listener)
         threads = [
             threading.Thread(target=self._supervise, args=(name, failed), name=name) for name in self._pipelines
         ]
@@ -111,18 +123,40 @@ class Runner:
         for thread in threads:
             while thread.is_alive():  # a join without end would keep signals waiting
                 thread.join(_LOOK)
+                self._take_requests()
+        if not has_ended(self._spark):
+            self._spark.streams.removeListener(self._listener)
         return sorted(failed)
+
+    def _take_requests(self) -> None:
+        """Do what other processes ask of pipelines that run here."""
+        for name, (directory, _) in list(self._locks.items()):
+            try:
+                asked = request.take(directory)
+            except OSError as error:
+                if name not in self._deaf:
+                    self._tell(f"{name}: what other processes ask of it is not read: {error}")
+                self._deaf.add(name)
+                continue
+            if asked == "stop":
+                self._stopping[name].set()
+            elif asked == "drain":
+                self._draining.add(name)
 
     def _supervise(self, name: str, failed: list[str]) -> None:
         """Run a pipeline, again and again while it fails; each batch that it has done counts as a new start."""
         # Spark looks for sources in the session that is active in a thread.
         jvm: Any = self._spark._jvm
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
+        end: State = "given up"
         try:
             while not self._retrying(name)(self._run, name):
                 pass
+            end = "stopped" if self._stopping[name].is_set() else "done"
         except QueryFailed as error:
-            if self._stopping.is_set():
+            self._note(name, error)
+            if self._stopping[name].is_set():
+                end = "stopped"
                 self._tell(f"{name}: stopped, after it had failed: {error}")
                 return
             failed.append(name)
@@ -132,6 +166,7 @@ class Runner:
             self._tell(f"{name}: not started: {error}")
         except Exception as error:
             failed.append(name)
+            self._note(name, error)
             if not has_ended(self._spark, _LOOK):
                 self._tell(f"{name}: given up: {type(error).__name__}: {error}")
                 raise
@@ -140,54 +175,89 @@ class Runner:
             )
         finally:
             if (held := self._locks.pop(name, None)) is not None:
-                held.close()
+                self._statuses[name].ended(end)
+                held[1].close()
+
+    def _note(self, name: str, error: BaseException | None) -> None:
+        """Write down what was wrong with a pipeline, where it was this process that ran it."""
+        if (status := self._statuses.get(name)) is None or error is None:
+            return
+        if isinstance(error, QueryFailed):
+            status.failed(error.failure.what, error.failure.remedy)
+        else:
+            status.failed(f"{type(error).__name__}: {error}")
 
     def _retrying(self, name: str) -> tenacity.Retrying:
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(QueryFailed),
             wait=tenacity.wait_exponential_jitter(initial=_FIRST_PAUSE, max=_LONGEST_PAUSE),
-            stop=tenacity.stop_any(_Patience(self._attempts), tenacity.stop_when_event_set(self._stopping)),
-            sleep=tenacity.sleep_using_event(self._stopping),
-            before_sleep=lambda state: self._tell(f"{name}: {_why(state)}; tried again in {_pause(state):.0f} s"),
+            stop=tenacity.stop_any(_Patience(self._attempts), tenacity.stop_when_event_set(self._stopping[name])),
+            sleep=tenacity.sleep_using_event(self._stopping[name]),
+            before_sleep=lambda state: self._tell_of_pause(name, state),
             reraise=True,
         )
 
+    def _tell_of_pause(self, name: str, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        pause = state.next_action.sleep if state.next_action is not None else 0.0
+        self._note(name, error)
+        self._tell(f"{name}: {error}; tried again in {pause:.0f} s")
+
     def _run(self, name: str) -> bool:
         """Run a pipeline once; return whether it came to its end, rather than failing after some batches."""
-        if self._stopping.is_set():
+        stopping = self._stopping[name]
+        if stopping.is_set():
             return True
         try:
             plan = self._pipelines[name]()
             self._hold(name, plan)
+            once = self._once or name in self._draining or plan.config.trigger == AVAILABLE_NOW
             shutdown = SourceShutdown(plan.directory)
             shutdown.reset()
             writer = BatchWriter(plan.routes, plan.staging)
-            query = _start(plan, writer, self._once)
+            watch = QueryWatch(name, writer.refused.get, self._done)
+            self._listener.expect(name, watch)
+            query = _start(plan, writer, once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
             if has_ended(self._spark, _LOOK):
                 raise
             raise QueryFailed(query_failure_of(error)) from error
+        self._statuses[name].running()
         self._tell(f"{name}: started; what it has done is kept in {plan.directory}")
-        watch = _Watch(plan, query, writer, self._seen)
-        while query.isActive and not self._stopping.is_set():
-            self._stopping.wait(_LOOK)
-            watch.look()
-        if self._stopping.is_set():
-            self._end(query, shutdown, plan, watch)
-        watch.look()
-        ended_by = query.exception()
+        while query.isActive and not stopping.is_set() and (once or name not in self._draining):
+            stopping.wait(_LOOK)
+        cut = (stopping.is_set() or query.isActive) and self._end(query, shutdown, plan)
+        self._wait_for_events(watch)
+        ended_by = None if cut else query.exception()
         if ended_by is None:
+            drains = not once and not stopping.is_set()
+            how = "stopped" if stopping.is_set() else "stopped, to be drained" if drains else "done"
+            how += " in the middle of a batch, which is run again at the next start" if cut else ""
             late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
-            self._tell(f"{name}: {'stopped' if self._stopping.is_set() else 'done'}{late}")
-            return True
+            self._tell(f"{name}: {how}{late}")
+            return not drains
         failed = QueryFailed(query_failure_of(writer.error or ended_by))
-        if not self._stopping.is_set():
+        if not stopping.is_set():
             if failed.failure.data and self._diverts(plan):
                 return False
             if watch.done:
+                self._note(name, failed)
                 self._tell(f"{name}: {failed}; tried again at once")
                 return False
         raise failed
+
+    def _done(self, batch: Batch) -> None:
+        """Tell of a batch. On the thread that Spark's events come on."""
+        self._statuses[batch.pipeline].done(batch.summary())
+        self._seen(batch)
+
+    def _wait_for_events(self, watch: QueryWatch) -> None:
+        """Wait for the last events of a query that has ended; raise what went wrong with taking them."""
+        before = time.monotonic() + _EVENTS_WAIT
+        while not watch.ended.wait(_LOOK) and time.monotonic() < before and not has_ended(self._spark):
+            pass
+        if watch.error is not None:
+            raise watch.error
 
     def _hold(self, name: str, plan: Plan) -> None:
         """Keep other processes from running the pipeline, until this one gives it up."""
@@ -195,10 +265,18 @@ class Runner:
             return
         plan.directory.mkdir(parents=True, exist_ok=True)
         file = plan.directory / LOCK
-        try:
-            self._locks[name] = lock(file)
-        except Locked as error:
-            raise PipelineBusy(f"process {error.process} runs it already ({file}); end that first") from error
+        before = time.monotonic() + _LOCK_WAIT
+        while True:
+            try:
+                held = lock(file)
+                break
+            except Locked as error:
+                if time.monotonic() >= before:
+                    raise PipelineBusy(f"process {error.process} runs it already ({file}); end that first") from error
+            time.sleep(_LOOK)
+        request.take(plan.directory)  # of a process before this one
+        self._statuses[name] = StatusRecord(plan.directory, self._tell)
+        self._locks[name] = plan.directory, held
 
     def _diverts(self, plan: Plan) -> bool:
         """Return whether rows are found that a SELECT cannot be made of.
@@ -206,7 +284,8 @@ class Runner:
         They are dead letters when the batch is run again.
         """
         try:
-            found = FailedBatch(self._spark, plan.name, plan.config, plan.environment).divert(self._stopping.is_set)
+            failed = FailedBatch(self._spark, plan.name, plan.config, plan.environment)
+            found = failed.divert(self._stopping[plan.name].is_set)
         except Exception as error:  # of Spark, the source or the queue manager: the query would have it, too
             raise QueryFailed(query_failure_of(error)) from error
         if found is None:
@@ -216,61 +295,25 @@ class Runner:
         self._tell(f"{plan.name}: batch {found.batch}: {rows} of {found.rows} go to the dead letters: {why}")
         return True
 
-    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan, watch: _Watch) -> None:
-        """Freeze the source, wait until nothing is under way, stop."""
+    def _end(self, query: StreamingQuery, shutdown: SourceShutdown, plan: Plan) -> bool:
+        """Freeze the source, wait until nothing is under way, stop; return whether a batch was all the same."""
         shutdown.request()
         before = time.monotonic() + self._patience
         own = plan.config.source.archive is None
-        while query.isActive and time.monotonic() < before:
-            if shutdown.complete if own else not query.status["isTriggerActive"]:
-                break
+
+        def is_quiet() -> bool:
+            return not query.isActive or (shutdown.complete if own else not query.status["isTriggerActive"])
+
+        while not (quiet := is_quiet()) and time.monotonic() < before:
             time.sleep(_LOOK / 5)
-            watch.look()
+        cut = not quiet and bool(query.status["isTriggerActive"])
         query.stop()
-
-
-class _Watch:
-    """What is new of a query since the last look."""
-
-    def __init__(self, plan: Plan, query: StreamingQuery, writer: BatchWriter, seen: Callable[[Batch], None]) -> None:
-        self._plan = plan
-        self._query = query
-        self._writer = writer
-        self._seen = seen
-        self._last = -1
-        #: batches with rows
-        self.done = 0
-        #: rows at least that came too late
-        self.late = 0
-
-    def look(self) -> None:
-        for progress in self._query.recentProgress:
-            number = int(progress.batchId)
-            if number <= self._last:
-                continue
-            batch = batch_of(self._plan.name, progress, self._writer.refused.get(number))
-            if batch.rows or batch.made:
-                self._last = number
-                self.done += 1
-                self.late += batch.late
-                self._seen(batch)
+        return cut
 
 
 def _start(plan: Plan, batch_writer: BatchWriter, once: bool) -> StreamingQuery:
     writer = plan.frame.writeStream.foreachBatch(batch_writer).queryName(plan.name).outputMode("append")
-    writer = writer.option("checkpointLocation", str(plan.directory / "checkpoint"))
-    trigger = plan.config.trigger
-    if once or trigger == AVAILABLE_NOW:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{round(float(trigger) * 1000)} milliseconds")
-    return writer.start()
-
-
-def _why(state: tenacity.RetryCallState) -> str:
-    error = state.outcome.exception() if state.outcome is not None else None
-    return str(error)
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    return state.next_action.sleep if state.next_action is not None else 0.0
+    writer = writer.option("checkpointLocation", str(plan.directory / CHECKPOINT))
+    if once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{round(float(plan.config.trigger) * 1000)} milliseconds").start()

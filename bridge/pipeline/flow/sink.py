@@ -149,6 +149,14 @@ class FormatRoute(msgspec.Struct, frozen=True):
         return Written()
 
 
+class BatchFailed(Exception):
+    """A batch was not written; `BatchWriter.error` is why.
+
+    It says little: of a query that is stopped Spark searches all that py4j tells of the error by a regular expression, which
+    takes a long text beyond the stack of Java.
+    """
+
+
 class BatchWriter:
     """Writes each batch of a query to all destinations: what `foreachBatch` takes."""
 
@@ -162,7 +170,7 @@ class BatchWriter:
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Write a batch. What is read once for several destinations is read, and looked at, once."""
+        """Write a batch. What is read once for several destinations is read, and looked at, once. Raises BatchFailed."""
         several = self._staging is None and len(self._routes) > 1
         if several:
             frame.persist()
@@ -172,7 +180,7 @@ class BatchWriter:
             written = _sum(route.write_batch(frame, batch) for route in self._routes)
         except Exception as error:
             self.error = error
-            raise
+            raise BatchFailed(type(error).__name__) from None
         finally:
             if several:
                 frame.unpersist()

@@ -31,8 +31,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     #: of its rows, as Spark says it in JSON
     schema: str
-    #: names, by partition
-    files: list[str]
+    #: names, by the number of the partition; an empty one has none
+    files: dict[int, str]
 
 
 class Staging:
@@ -58,11 +58,12 @@ class Staging:
         if manifest is not None and manifest.schema == schema:
             frame.write.format("noop").mode("append").save()
         else:
-            files = [row.file for row in frame.mapInArrow(_Stage(self._directory, name), "file STRING").collect()]
-            manifest = Manifest(schema, files)
+            written = frame.mapInArrow(_Stage(self._directory, name), "number INT, file STRING").collect()
+            manifest = Manifest(schema, {row.number: row.file for row in written})
             with whole_file(self._directory / f"{name}.json") as file:
                 file.write(msgspec.json.encode(manifest))
-        numbers = frame.sparkSession.range(0, len(manifest.files), 1, max(1, len(manifest.files)))
+        count = max(manifest.files, default=0) + 1
+        numbers = frame.sparkSession.range(0, count, 1, count)
         return numbers.mapInArrow(_Unstage(self._directory, manifest.files), frame.schema)
 
     def _manifest(self, name: str) -> Manifest | None:
@@ -85,21 +86,23 @@ class _Stage(msgspec.Struct, frozen=True):
         found = [batch for batch in batches if batch.num_rows]
         if not found:
             return
-        path = self.directory / f"{self.name}-{task.partition()}-{uuid.uuid4().hex}.arrow"
+        number = task.partition()
+        path = self.directory / f"{self.name}-{number}-{uuid.uuid4().hex}.arrow"
         with whole_file(path) as file, pa.ipc.new_file(file, found[0].schema, options=_COMPRESSED) as writer:
             for batch in found:
                 writer.write_batch(batch)
-        yield pa.record_batch({"file": [path.name]})
+        yield pa.record_batch({"number": pa.array([number], pa.int32()), "file": [path.name]})
 
 
 class _Unstage(msgspec.Struct, frozen=True):
     """Yields the rows of the file that has the number of a partition: for mapInArrow."""
 
     directory: Path
-    files: list[str]
+    files: dict[int, str]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for number in (one.as_py() for batch in batches for one in batch.column(0)):
+        numbers = (one.as_py() for batch in batches for one in batch.column(0))
+        for number in filter(self.files.__contains__, numbers):
             with pa.memory_map(os.fspath(self.directory / self.files[number])) as file:
                 reader = pa.ipc.open_file(file)
                 yield from (reader.get_batch(index) for index in range(reader.num_record_batches))

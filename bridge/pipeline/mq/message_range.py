@@ -135,7 +135,8 @@ class _MessageRange:
         if not (entry.expires or self._lenient):
             raise MessageGone(
                 f"message {entry.msg_id.hex().upper()} of a batch is not on queue {self._queue} any more: somebody got it"
-                " while no query read the queue; to go on without such messages, set the option failOnDataLoss to false"
+                " while no query read the queue, or it was not persistent and its queue manager has ended; to go on"
+                " without such messages, set the option failOnDataLoss to false"
             )
         self._missed += 1
         if self._missed == _MISSED:

@@ -23,6 +23,8 @@ _FINGERPRINT: Final = 8
 #: Bytes of an entry by version: a MsgId, a fingerprint, and a byte that is 1 for a message with an Expiry.
 _WIDTH: Final = {1: _MSG_ID + 1, 2: _MSG_ID + _FINGERPRINT + 1}
 _VERSION: Final = 2
+#: In place of a version: of a browse, which takes nothing away. A release that has no browse refuses it.
+_BROWSE: Final = "browse 1"
 
 
 class Entry(NamedTuple):
@@ -61,6 +63,11 @@ class Offset(msgspec.Struct, frozen=True):
     def of(cls, json: Mapping[str, Any]) -> Offset:
         """Return the offset that `json` wrote. Raises ValueError for a damaged one, and one of a newer version."""
         version = json.get("version", 1)
+        if version == _BROWSE:
+            raise ValueError(
+                "the checkpoint is of a query that browses, and this one would take the messages away: set the option browse"
+                " to true, or begin with a new checkpoint (of a pipeline: mqbridge pipeline reset)"
+            )
         if version not in _WIDTH:
             raise ValueError(
                 f"the checkpoint has an offset of the source mq of version {version}, and this release reads {_VERSION} at"
@@ -72,6 +79,48 @@ class Offset(msgspec.Struct, frozen=True):
             {queue: _entries(packed, version) for queue, packed in json["messages"].items()},
             json["reader"] if version > 1 else _reader_of(json["messages"]),
         )
+
+
+class BrowseOffset(msgspec.Struct, frozen=True):
+    """A batch of a browse: its number, and the parts that the messages of each queue are read in."""
+
+    number: int = 0
+    partitions: int = 1
+    #: messages by queue that have been in a batch and were there still when this one was planned, its own last
+    seen: Mapping[str, Sequence[Entry]] = {}
+    #: how many of them are of this batch
+    new: Mapping[str, int] = {}
+
+    @property
+    def messages(self) -> Mapping[str, Sequence[Entry]]:
+        """Return the messages of the batch by queue."""
+        return {queue: self.seen[queue][-count:] for queue, count in self.new.items()}
+
+    def json(self) -> dict[str, Any]:
+        """Return the offset as Spark writes it into the checkpoint. Raises ValueError for a MsgId that is none."""
+        return {
+            "version": _BROWSE,
+            "number": self.number,
+            "partitions": self.partitions,
+            "seen": {queue: _packed(queue, entries) for queue, entries in self.seen.items()},
+            "new": dict(self.new),
+        }
+
+    @classmethod
+    def of(cls, json: Mapping[str, Any]) -> BrowseOffset:
+        """Return the offset that `json` wrote. Raises ValueError for a damaged one, and one that is not of a browse."""
+        if json.get("version") != _BROWSE:
+            raise ValueError(
+                "the checkpoint is of a query that takes its messages away, or of a newer release: leave the option browse"
+                " out, or begin with a new checkpoint (of a pipeline: mqbridge pipeline reset)"
+            )
+        seen = {queue: _entries(packed, _VERSION) for queue, packed in json["seen"].items()}
+        return cls(json["number"], json["partitions"], seen, json["new"])
+
+
+def offset_of(json: Mapping[str, Any]) -> Offset | BrowseOffset:
+    """Return an offset of either kind. Raises ValueError as both do."""
+    return BrowseOffset.of(json) if json.get("version") == _BROWSE else Offset.of(json)
 
 
 def counted(named: Iterable[tuple[bytes, bytes, bool]]) -> list[Entry]:

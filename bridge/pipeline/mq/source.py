@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.foreign_options import MQ_READS
+from bridge.pipeline.mq.browse_stream import MqBrowseReader
 from bridge.pipeline.mq.reader import MqReader
 from bridge.pipeline.mq.source_options import READ_OPTIONS, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
@@ -40,14 +41,22 @@ class MqDataSource(DataSource):
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
     ======================================== ==========================================================================
 
-    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if `topic`
-    is given); `selector` (`priority > 5`, `Root.MQMD.CorrelId = '0x…'`: SQL92, as for MQOPEN); `partitions`: parts that
-    each queue is read in. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`; `minMessages` and `maxDelay`
-    (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on when somebody got messages of a
-    batch while no query ran). A batch read takes nothing away; to drain a queue, stream it with the trigger `availableNow`.
+    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if
+    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp >
+    20`, and fields, `Root.MQMD.CorrelId = "0x…"`); `partitions`: parts that each queue is read in. The column `rfh2`
+    has message properties by folder: `rfh2.usr.site`. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`;
+    `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on
+    when somebody got messages of a batch while no query ran). A batch read takes nothing away; to drain a queue, stream
+    it with the trigger `availableNow`.
 
     A streaming read has its queues open for exclusive input: a second one is refused, and told whose they are. A small
     message for each queue stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKL…`), which says so, and how far it is.
+
+    With `browse` (true) a streaming read takes nothing away, and looks beside an application that gets the messages. A
+    trigger looks at all that is on the queues (0.8 s of a core for 100,000 messages): where many stay, choose one of
+    seconds. What lies there when it looks comes once, also after a restart; what came and went between two looks is not
+    seen, what is got or expires before its batch read it is left out, and what is got and backed out may come again. It
+    needs no exclusive input and nothing on the state queue, but a checkpoint of its own.
 
     Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
     `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
@@ -60,7 +69,7 @@ class MqDataSource(DataSource):
     Of a streaming query two small messages for each partition stay on SYSTEM.MQTT.MAPPING.STATE (of a batch write with a
     `writeId` for 30 days), by which a batch that is run again is known: when its checkpoint is given up, an administrator
     may get those with the query's identifier in them, and all of CorrelId `SPKA…` where no query is left (`CLEAR QLOCAL`
-    only where no mapping keeps its state there either).
+    only where no mapping keeps its state there either). Those of a pipeline `mqbridge pipeline reset` removes.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -82,7 +91,8 @@ class MqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
-        return MqStreamReader(source_options_of(self._options(schema)))
+        options = source_options_of(self._options(schema))
+        return MqBrowseReader(options) if options.browse else MqStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""

@@ -23,6 +23,7 @@ READ_OPTIONS: Final = (
     "minMessages",
     "maxDelay",
     "failOnDataLoss",
+    "browse",
 )
 #: Messages, and bytes of message data, of a micro-batch at most: what a batch costs however many messages it has is then
 #: little beside what they cost.
@@ -50,6 +51,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_delay: float = MOST_DELAY
     #: a message that somebody else got between planning and reading is left out instead of ending the query
     lenient: bool = False
+    #: a stream leaves the messages on their queues
+    browse: bool = False
 
     def queue_names(self, connection: Connection) -> tuple[str, ...]:
         """Return the queues to read.
@@ -77,6 +80,10 @@ def source_options_of(options: Options) -> SourceOptions:
         raise options.wrong("queue", "the name of a queue, or of several with commas (or topic and subscription)")
     if len(set(queues)) != len(queues):
         raise options.wrong("queue", "each queue once")
+    if (browse := options.truth("browse", False)) and subscription:
+        raise options.wrong("browse", "no value, because nobody would take away what comes to the subscription")
+    if browse and "failOnDataLoss" in options:
+        raise options.wrong("failOnDataLoss", "no value, because what is browsed is for others to get")
     most = options.number("maxMessagesPerTrigger", MOST_MESSAGES)
     return SourceOptions(
         queue_manager=queue_manager_options_of(options),
@@ -89,5 +96,6 @@ def source_options_of(options: Options) -> SourceOptions:
         selector=options.text("selector") or "",
         min_messages=options.number("minMessages", 1, 1, most),
         max_delay=options.duration("maxDelay", MOST_DELAY),
-        lenient=not options.truth("failOnDataLoss", True),
+        lenient=browse or not options.truth("failOnDataLoss", True),
+        browse=browse,
     )

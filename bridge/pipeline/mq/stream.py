@@ -16,6 +16,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,8 +26,9 @@ from bridge.mq.batch import Seen
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.backlog import backlog
 from bridge.pipeline.mq.lease import Lease
-from bridge.pipeline.mq.offset import Offset, counted
+from bridge.pipeline.mq.offset import BrowseOffset, Entry, Offset, counted
 from bridge.pipeline.mq.reader import parts, read
 from bridge.pipeline.mq.source_options import SourceOptions
 from bridge.wire import cmqc
@@ -40,9 +42,10 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._on_behalf = on_behalf
         self._connection: Connection | None = None
-        #: the queues that are read, and what of a queue of before is to be removed still
+        #: the queues that are read, each open, and what of a queue of before is to be removed still
         self._leases: dict[str, Lease] = {}
         self._queues: tuple[str, ...] = ()
+        self._handles: dict[str, int] = {}
         #: since when fewer than `minMessages` wait
         self._few_since: float | None = None
         #: numbers of the offset that was planned last here, and of the one whose messages are known to be off the queues
@@ -50,6 +53,9 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._removed: int | None = None
         #: what was there when an availableNow run began, and is not in a batch yet
         self._target: deque[tuple[str, Seen]] | None = None
+        #: of the batch that was planned last: its messages by queue, and the next of each queue behind them
+        self._batch: dict[str, list[Seen]] = {}
+        self._behind: dict[str, Seen] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch."""
@@ -70,31 +76,23 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection = self._connected()
         self._remove(connection, last)
         if self._target is None:
-            batch = self._cut(self._look(connection), limit)
-            if self._waits_for_more(len(batch)):
-                return start
+            self._plan(self._look(connection), limit)
         else:
             self._forget(self._target, last)
-            batch = self._cut(self._target, limit)
-        if not batch:
+            self._plan(self._target, limit)
+        if not self._batch:
             return start
-        messages: dict[str, list[tuple[bytes, bytes, bool]]] = {}
-        for queue, seen in batch:
-            messages.setdefault(queue, []).append((seen.msg_id, seen.fingerprint, seen.expires))
         self._planned = last.number + 1
-        entries = {queue: counted(named) for queue, named in messages.items()}
+        entries = {queue: entries_of(messages) for queue, messages in self._batch.items()}
         return Offset(self._planned, self._options.partitions, entries, last.reader or _new_reader()).json()
+
+    def finish(self, committed: dict[str, Any]) -> None:
+        """Take the messages of a committed batch off the queues."""
+        self._remove(self._connected(), Offset.of(committed))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the messages of a batch, as many partitions for each queue as its offset says."""
-        if start == end:
-            return []
-        offset = Offset.of(end)
-        return [
-            part
-            for queue, entries in offset.messages.items()
-            for part in parts(queue, list(entries), offset.partitions)
-        ]
+        return [] if start == end else parts_of(Offset.of(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the envelopes of a partition, as record batches."""
@@ -107,16 +105,25 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = None
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how many messages are on each queue, for the progress of the query; it is no offset to start from."""
+        """Return the backlog of each queue, for the progress of the query; it is no offset to start from."""
         connection = self._connected()
-        return {queue: browsing.depth(connection, self._leases[queue].handle) for queue in self._queues}
+        found = {}
+        for queue, handle in self._handles.items():
+            batch = self._batch.get(queue, ())
+            waiting = self._waiting(connection, queue, len(batch))
+            found[queue] = backlog(connection, handle, batch, waiting, self._behind.get(queue))
+        return found
+
+    def _waiting(self, connection: Connection, queue: str, planned: int) -> int:
+        """Return how many messages of a queue are behind so many of a batch: also those that are not committed."""
+        return max(browsing.depth(connection, self._handles[queue]) - planned, 0)
 
     def _connected(self) -> Connection:
         if self._connection is None:
             connection = self._options.queue_manager.connect()
             try:
                 self._queues = self._options.queue_names(connection)
-                self._leases = {queue: self._lease(connection, queue, self._options.selector) for queue in self._queues}
+                self._handles = {queue: self._opened(connection, queue) for queue in self._queues}
             except BaseException:
                 self._leases.clear()
                 with contextlib.suppress(MQError):
@@ -128,10 +135,15 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lease(self, connection: Connection, queue: str, selector: str = "") -> Lease:
         return Lease(connection, queue, selector, on_behalf=self._on_behalf)
 
+    def _opened(self, connection: Connection, queue: str) -> int:
+        """Return a handle of a queue, to browse it; whoever takes its messages away has its lease."""
+        self._leases[queue] = self._lease(connection, queue, self._options.selector)
+        return self._leases[queue].handle
+
     def _look(self, connection: Connection) -> Iterator[tuple[str, Seen]]:
         """Yield what is on the queues; a message of each in turn, so that a busy queue does not hide the others."""
         looks = deque(
-            (queue, browsing.look(connection, self._leases[queue].handle)) for queue in self._queues
+            (queue, browsing.look(connection, self._handles[queue])) for queue in self._queues
         )
         while looks:
             queue, look = looks.popleft()
@@ -140,14 +152,28 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 looks.append((queue, look))
                 break
 
+    def _plan(self, waiting: Iterable[tuple[str, Seen]], limit: ReadLimit) -> None:
+        """Plan the next batch of the messages that wait; none where few wait for more."""
+        batch = self._cut(waiting, limit)
+        self._batch = {}
+        if self._target is None and self._waits_for_more(len(batch)):
+            self._behind = dict(reversed(batch))
+            return
+        for queue, seen in batch:
+            self._batch.setdefault(queue, []).append(seen)
+
     def _cut(self, waiting: Iterable[tuple[str, Seen]], limit: ReadLimit) -> list[tuple[str, Seen]]:
         """Return the messages of the next batch: the first of those that wait, within the limits, but one at least."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         batch: list[tuple[str, Seen]] = []
         size = 0
-        for queue, seen in waiting:
+        self._behind = {}
+        rest = iter(waiting)
+        for queue, seen in rest:
             size += seen.length
             if most is not None and batch and (len(batch) >= most or size > self._options.max_bytes):
+                # The queues have turns: among so many is the next of each.
+                self._behind = dict(reversed([(queue, seen), *islice(rest, len(self._queues) - 1)]))
                 break
             batch.append((queue, seen))
         return batch
@@ -201,6 +227,20 @@ class MqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planned_here = self._planned == last.number
             self._leases[queue].remove(last.reader, last.number, entries, planned_here=planned_here)
         self._removed = last.number
+
+
+def parts_of(offset: Offset | BrowseOffset) -> list[InputPartition]:
+    """Return the partitions of a batch."""
+    return [
+        part
+        for queue, entries in offset.messages.items()
+        for part in parts(queue, list(entries), offset.partitions)
+    ]
+
+
+def entries_of(messages: Iterable[Seen]) -> list[Entry]:
+    """Return the entries of messages for an offset."""
+    return counted((one.msg_id, one.fingerprint, one.expires) for one in messages)
 
 
 def _new_reader() -> str:

@@ -37,6 +37,8 @@ EXPIRY: Final = 30 * 24 * 3600 * 10
 #: Milliseconds that such a write, when it has failed, waits for the end of each task that still works for it.
 FAREWELL: Final = 5_000
 _DIGEST: Final = 12
+#: The beginnings of the MsgId of an anchor, and of the CorrelIds of a state and a tally; what follows is the same in all.
+_ANCHOR, _STATE, _TALLY = b"SPKA", b"SPKS", b"SPKT"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -68,7 +70,7 @@ class WriterState:
         self._connection = connection
         self._identity = identity
         key = f"{identity.query}\0{identity.partition}".encode()
-        self._anchor_mark = b"SPKA" + hashlib.sha256(key).digest()[:20]
+        self._anchor_mark = _ANCHOR + hashlib.sha256(key).digest()[:20]
         self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
         self._state_mark, self._tally_mark = self._marks(self._anchor() or self._founded())
         self._taken: PartitionState | None = None
@@ -127,7 +129,7 @@ class WriterState:
 
     @staticmethod
     def _marks(anchor: bytes) -> tuple[bytes, bytes]:
-        return b"SPKS" + anchor[4:], b"SPKT" + anchor[4:]
+        return _STATE + anchor[4:], _TALLY + anchor[4:]
 
     def _anchor(self) -> bytes | None:
         """Return the MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
@@ -136,7 +138,7 @@ class WriterState:
 
     def _founded(self) -> bytes:
         """Put an anchor, and before it a state that says that nothing was put yet; return the anchor."""
-        anchor = b"SPKA" + os.urandom(20)
+        anchor = _ANCHOR + os.urandom(20)
         first = PartitionState(-1, True, 0, self._identity.query, self._identity.partition)
         # Both or none: there is no unit of work yet.
         self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first))
@@ -157,3 +159,32 @@ class WriterState:
     def _put(self, mark: bytes, data: bytes, msg_id: bytes = cmqc.MQMI_NONE) -> None:
         expiry = EXPIRY if self._identity.passing else cmqc.MQEI_UNLIMITED
         self._queue.put(mark, data, msg_id=msg_id, expiry=expiry)
+
+
+def forget(connection: Connection, query: str) -> int:
+    """Remove what the partitions of a query keep, and of what it writes under names of its own (`QUERY-role`).
+
+    Return how many messages that were, each partition's in a unit of work. Raises MQError, but where there is no state queue.
+    """
+    try:
+        queue = StateQueue(connection, MAPPING_STATE_QUEUE)
+    except MQError as error:
+        if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+            return 0
+        raise
+    marks = [got.md.CorrelId for got in queue.browse() if got.md.CorrelId[:4] == _STATE and _is_of(query, got.data)]
+    removed = 0
+    for state in marks:
+        anchor, tally = _ANCHOR + state[4:], _TALLY + state[4:]
+        removed += queue.remove(msg_id=anchor) is not None
+        for mark in (state, tally):
+            while queue.remove(mark) is not None:
+                removed += 1
+        connection.commit()
+    queue.close()
+    return removed
+
+
+def _is_of(query: str, state: bytes) -> bool:
+    found = msgspec.msgpack.decode(state, type=PartitionState).query
+    return found == query or found.startswith(f"{query}-")

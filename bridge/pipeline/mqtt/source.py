@@ -42,6 +42,9 @@ class MqttDataSource(DataSource):
     with QoS 1 too where the broker numbers in sequence, as mosquitto does, and has numbered more than `inFlight` for the
     session with MQTT 5, or 65,535 with 3.1.1, without a gap; else it may be several.
 
+    A shared subscription, `$share/NAME/filter` as `topic`, is spread by the broker over the queries that have it, each with a
+    spool and a checkpoint of its own; what it gives to one that is away waits for that one. What was retained does not come.
+
     Writes: `topic` (a template of columns, such as `line/{name}`, where a row's topic is null), `qos` (1) and `retain`
     (false) where the row's are, `identity` (true: user properties say which row it is), `deadLetter` (a directory of
     Parquet files for rows that are refused, which else end the query), `writeId` (names a batch write).

@@ -9,7 +9,10 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from bridge.config import values
+from bridge.config.link import LOCAL
+from bridge.mapping.rules.errors import PatternError
 from bridge.mapping.rules.overlap import overlaps
+from bridge.mapping.rules.topic_pattern import shared_prefix
 from bridge.mapping.topic import topic_filter_error
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.pipeline.options import Options
@@ -63,11 +66,9 @@ def source_options_of(options: Options) -> SourceOptions:
     filters = tuple(options.names("topic"))
     if not filters:
         raise options.wrong("topic", "a topic filter, or several with commas")
-    for one in filters:
-        if (error := topic_filter_error(one)) is not None:
-            raise options.wrong("topic", f"a topic filter, and in {one!r} {error}")
+    own = {one: _own_filter(options, one) for one in filters}
     for one, other in combinations(filters, 2):
-        if overlaps(one.split("/"), other.split("/")):
+        if overlaps(own[one].split("/"), own[other].split("/")):
             raise options.wrong("topic", f"filters that do not overlap, as {one} and {other} do, which would double messages")
     if len(filters) > 1 and not broker.has_own_identifiers:
         raise options.wrong(
@@ -92,6 +93,19 @@ def source_options_of(options: Options) -> SourceOptions:
         max_messages=options.number("maxMessagesPerTrigger", MOST_MESSAGES),
         max_bytes=options.size("maxBytesPerTrigger", MOST_BYTES),
     )
+
+
+def _own_filter(options: Options, topic_filter: str) -> str:
+    """Return a topic filter without what a broker shares it by, checked. Raises OptionError."""
+    try:
+        own = topic_filter.removeprefix(shared_prefix(topic_filter))
+    except PatternError as wrong:
+        raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {wrong}") from wrong
+    if own != topic_filter and options.text("link") == LOCAL:
+        raise options.wrong("topic", "no shared subscription, which the bridge itself does not have (MQTT 3.1.1 knows none)")
+    if (error := topic_filter_error(own)) is not None:
+        raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {error}")
+    return own
 
 
 def _quiet_period(options: Options) -> float:

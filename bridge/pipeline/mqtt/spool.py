@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
@@ -27,6 +28,7 @@ from bridge.pipeline.mqtt.frame import (
     SpoolDamaged,
     batch_of,
     encode_frame,
+    read,
     read_bytes,
     scan,
 )
@@ -40,7 +42,7 @@ LOCK_WAIT: Final = 30.0
 _LOCK_PAUSE: Final = 0.05
 SUFFIX: Final = ".spool"
 IDENTITY: Final = "session.json"
-_LOCK: Final = "lock"
+LOCK: Final = "lock"
 COMMITTED: Final = "committed"
 _SESSIONS: Final = "sessions.json"
 
@@ -70,6 +72,16 @@ def sessions_in(directory: Path) -> list[SessionAtBroker]:
         return msgspec.json.decode((directory / _SESSIONS).read_bytes(), type=list[SessionAtBroker])
     except FileNotFoundError:
         return []
+
+
+def forget_session(directory: Path, session: SessionAtBroker) -> None:
+    """Strike a session that has ended off those that have filled the spool in a directory. Raises OSError."""
+    _write_sessions(directory, [one for one in sessions_in(directory) if one != session])
+
+
+def _write_sessions(directory: Path, sessions: list[SessionAtBroker]) -> None:
+    with whole_file(directory / _SESSIONS) as file:
+        file.write(msgspec.json.encode(sessions))
 
 
 class Spool:
@@ -115,7 +127,7 @@ class Spool:
         before = time.monotonic() + LOCK_WAIT
         while True:
             try:
-                return lock(self.directory / _LOCK)
+                return lock(self.directory / LOCK)
             except Locked as error:
                 if time.monotonic() >= before:
                     raise SpoolBusy(
@@ -138,8 +150,7 @@ class Spool:
         known = sessions_in(self.directory)
         if known[-1:] != [session]:
             known = [*(one for one in known if one != session), session]
-            with whole_file(self.directory / _SESSIONS) as file:
-                file.write(msgspec.json.encode(known))
+            _write_sessions(self.directory, known)
 
     def _recover(self) -> None:
         self.committed = int.from_bytes(os.pread(self._committed_file, 8, 0))
@@ -269,6 +280,12 @@ class Spool:
                 f"spool {self.directory} has not the rows {start} to {end} that the checkpoint names: they were deleted, or"
                 " the spool is another one. Give the query its spool back, or begin with a new checkpoint"
             )
+        return found
+
+    def received_at(self, position: int) -> datetime:
+        """Return when a row was received. Raises SpoolDamaged."""
+        (batch,) = read(self.slices(position, position + 1))
+        found: datetime = batch.column("received")[0].as_py()
         return found
 
     def _between(self, start: int, end: int) -> list[Frame]:

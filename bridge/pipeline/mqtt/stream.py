@@ -56,6 +56,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscribers: dict[str, Subscriber] = {}
         #: when an availableNow run has to have all its messages; None: it is no such run, or it has
         self._deadline: float | None = None
+        #: of the batch that was planned last: its first row and the one behind it, and its bytes of payload, by filter
+        self._batch: dict[str, tuple[int, int, int]] = {}
         #: row of each filter where an availableNow run ends
         self._target: dict[str, int] | None = None
 
@@ -74,7 +76,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the next batch; `start` when nothing is there. The rows before `start`, which is committed, are deleted."""
         self._subscribe()
-        self._forget(start)
+        self.finish(start)
         if self._deadline is not None and time.monotonic() > self._deadline:
             self._end_run()
         end = self._next(start, limit)
@@ -100,7 +102,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Delete the rows of a committed batch. Spark comes late with it; `latestOffset` has most often done it."""
-        self._forget(end)
+        self.finish(end)
 
     def stop(self) -> None:
         """Disconnect. Nothing needs it: a process that is killed leaves everything to the next one."""
@@ -110,9 +112,18 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spool.close()
         self._subscribers, self._spools = {}, {}
 
-    def reportLatestOffset(self) -> Offset | None:
-        """Return how far the spools are, for the progress of the query."""
-        return {one: [spool.id, spool.end] for one, spool in self._spools.items()}
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the backlog of each filter, for the progress of the query; it is no offset to start from.
+
+        What waits is what is in the spool; of what waits at the broker, which it tells nobody, nothing is known.
+        """
+        backlog = {}
+        for one, (first, end, size) in self._batch.items():
+            spool = self._spool(one)
+            waiting = spool.end - end
+            oldest = spool.received_at(end).isoformat(timespec="milliseconds") if waiting else None
+            backlog[one] = {"messages": end - first, "bytes": size, "waiting": waiting, "oldest": oldest}
+        return backlog
 
     # Spools and sessions ---------------------------------------------------------------------------------------------
 
@@ -152,7 +163,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return int(position)
 
-    def _forget(self, committed: Offset) -> None:
+    def finish(self, committed: Offset) -> None:
+        """Delete the rows of a committed batch."""
         for one in committed:
             self._spool(one).commit(self._position(committed, one))
 
@@ -174,6 +186,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number, (_, one, position, end) in enumerate(sorted(waiting)):
             spool, turns = self._spool(one), len(waiting) - number
             stop, taken = spool.cut(position, end, max(rows // turns, 1), size // turns)
+            self._batch[one] = position, stop, taken
             rows -= stop - position
             size -= min(taken, size)
             if stop != position or one in start:

@@ -27,7 +27,7 @@ from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.repeated_publications import LAST_ID, digests_of
-from bridge.pipeline.mqtt.spool import SessionAtBroker, Spool
+from bridge.pipeline.mqtt.spool import SessionAtBroker, Spool, sessions_in
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,8 @@ class Subscriber:
         self._spool = spool
         self._limit = limit
         self._client_id = broker.client_id(session)
+        #: the spool has never been filled
+        self._fresh = not spool.end and not sessions_in(spool.directory)
         spool.note_session(SessionAtBroker(broker.place, self._client_id))
         #: number of the connection since which the broker has had the session; and as the spool knows it
         self._session = self._recorded_session = 0
@@ -105,6 +107,15 @@ class Subscriber:
     def _note_session(self, present: bool) -> None:
         if not present:
             self._session = self._link.generation
+        elif self._fresh:
+            log.warning(
+                "the broker %s has a session of client %s from before spool %s: publications that are acknowledged and in no"
+                " batch are in another spool, and lost if that is lost",
+                self._broker.place,
+                self._client_id,
+                self._spool.directory,
+            )
+        self._fresh = False
 
     def _run(self) -> None:
         try:

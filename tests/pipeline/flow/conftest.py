@@ -55,13 +55,12 @@ class Bench:
         def planned(name: str) -> Callable[[], Plan]:
             return lambda: self.plan(name)
 
-        given = {"tell": self.lines.append, "seen": self.batches.append, **options}
+        given = {"tell": self.lines.append, "seen": self.batches.append, "patience": PATIENCE, **options}
         return Runner(
             self.spark,
             {name: planned(name) for name in chosen},
             once=once,
             attempts=attempts,
-            patience=PATIENCE,
             **given,
         )
 

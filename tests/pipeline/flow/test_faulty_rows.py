@@ -76,6 +76,11 @@ TROUBLES = [
         "",
     ),
     (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST (no cause message)",
+        "Spark does not say why (a process of it was killed?)",
+        "",
+    ),
+    (
         "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in"
         " stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (host executor driver):"
         " java.lang.OutOfMemoryError: Java heap space\n\tat a.B.c(B.java:1)\n\nDriver stacktrace:\n=== Streaming Query ===",

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from bridge.config import load
-from bridge.pipeline.flow.environment import environment_of
-from bridge.pipeline.flow.left_behind import left_behind
+from bridge.config.link import LinkConfig
+from bridge.mqtt.link import LinkConnection
+from bridge.pipeline.flow.environment import PipelineEnvironment, environment_of
+from bridge.pipeline.flow.left_behind import LeftBehind, end_sessions, left_behind
+from bridge.pipeline.mqtt.session_end import SessionNotEnded
 from bridge.pipeline.mqtt.spool import SessionAtBroker, Spool
+from tests.pipeline.mqtt.spooler import spooling
 from tests.pipeline.mqtt.test_spool import append
+from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE
 
 PLAIN = "{from: {mqtt: a/#, link: l}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
 NAMED = "{from: {mqtt: a/#, link: l, options: {clientId: me}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
@@ -27,11 +34,16 @@ def filled(directory: Path, client_id: str | None = None, *, count: int = 3, com
     return spool
 
 
-def told(directory: Path, pipelines: str) -> list[str]:
+def looked_at(directory: Path, pipelines: str, link: str = "{host: h}") -> tuple[list[LeftBehind], PipelineEnvironment]:
     file = directory / "bridge.yaml"
-    file.write_text(f"links: {{l: {{host: h}}, m: {{host: other}}}}\npipelines: {{{pipelines}}}", encoding="utf-8")
+    file.write_text(f"links: {{l: {link}, m: {{host: other}}}}\npipelines: {{{pipelines}}}", encoding="utf-8")
     configuration = load(file)
-    return left_behind(configuration.pipelines, environment_of(configuration, file, directory / "data"))
+    environment = environment_of(configuration, file, directory / "data")
+    return left_behind(configuration.pipelines, environment), environment
+
+
+def told(directory: Path, pipelines: str) -> list[str]:
+    return list(map(str, looked_at(directory, pipelines)[0]))
 
 
 def test_nothing(tmp_path: Path) -> None:
@@ -47,8 +59,8 @@ def test_a_renamed_pipeline(tmp_path: Path) -> None:
     assert line == (
         f"{directory} is of no pipeline (renamed, or taken out?): up to 2 publications of a/# that no batch has lie in"
         f" {spool.directory} (to go on with them, write checkpoint: {directory} in the pipeline that reads a/# now); session"
-        f" mqbridge-spark-{spool.id} at h:1883 still takes what is published (mosquitto_sub -h h -p 1883 -i"
-        f" 'mqbridge-spark-{spool.id}' -t x -E ends it); remove {spool.directory}/sessions.json when that is done"
+        f" mqbridge-spark-{spool.id} at h:1883 still takes what is published (mqbridge pipeline end-session"
+        f" mqbridge-spark-{spool.id} ends it)"
     )
     # Which is what is to be done.
     assert told(tmp_path, f"new: {PLAIN[:-1]}, checkpoint: data/pipelines/old}}") == []
@@ -72,3 +84,26 @@ def test_a_pipeline_that_reads_something_else(tmp_path: Path, pipeline: str, sai
     filled(tmp_path)
     (line,) = told(tmp_path, f"old: {pipeline}")
     assert re.search(said, line), line
+
+
+def test_a_session_is_ended_at_its_broker(broker: Mosquitto, tmp_path: Path) -> None:
+    spools = tmp_path / "data" / "pipelines" / "old" / "spool"
+    with spooling(broker.port, spools, "left/#") as spool:
+        client_id = f"mqbridge-spark-{spool.id}"
+        place = f"{{host: 127.0.0.1, port: {broker.port}}}"
+        found, environment = looked_at(tmp_path, f"new: {PLAIN}", place)
+        with pytest.raises(SessionNotEnded, match=rf"process {os.getpid()} reads .*: end its query first"):
+            list(end_sessions([client_id], found, environment))
+    with pytest.raises(SessionNotEnded, match=f"no session other that is left behind .*; there are {client_id}"):
+        list(end_sessions([client_id, "other"], found, environment))
+    with pytest.raises(SessionNotEnded, match=f"no link of the file leads to 127.0.0.1:{broker.port}: write one"):
+        list(end_sessions([client_id], *looked_at(tmp_path, f"new: {PLAIN}")))
+    found, environment = looked_at(tmp_path, f"new: {PLAIN}", place)
+    assert list(end_sessions([client_id], found, environment)) == [
+        f"session {client_id} at 127.0.0.1:{broker.port} has ended"
+    ]
+    assert looked_at(tmp_path, f"new: {PLAIN}", place)[0] == []
+    client = LinkConnection("test", LinkConfig(host="127.0.0.1", port=broker.port), client_id)
+    client.start()
+    assert client.wait_connected(PATIENCE) and client.session_present is False
+    client.stop(PATIENCE)

@@ -201,11 +201,11 @@ def test_from_and_to_ibm_mq(bench: Bench, library: str, on_cluster: bool, tmp_pa
 @pytest.mark.skipif(not is_installed(), reason="PostgreSQL is not installed; `make test-slow` installs it")
 @pytest.mark.timeout(PATIENCE * 2)
 @pytest.mark.slow
-def test_to_postgresql(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_to_postgresql(bench: Bench) -> None:
     """By Debian's driver for JDBC, which `--jars` brings; it is away at first, and then takes what has waited."""
     source, target = bench.queues.queue(), bench.queues.queue()
     (bench.directory / "password").write_text("s3cret\n")
-    server = PostgreSQL(tmp_path_factory.mktemp("postgresql"), "s3cret")
+    server = PostgreSQL("s3cret")
     bench.write(
         """
         pipelines:

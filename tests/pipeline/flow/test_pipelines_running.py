@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mq.embedded.storage.lock import lock
 from bridge.mqtt.link import LinkConnection
+from bridge.pipeline.flow.administration.lag import waiting
+from bridge.pipeline.flow.administration.request import ask
+from bridge.pipeline.flow.administration.status import LOCK, read_status, runs
 from bridge.pipeline.flow.progress import Batch
-from bridge.pipeline.flow.runner import LOCK, Runner
+from bridge.pipeline.flow.runner import Runner
+from bridge.pipeline.flow.sink import BatchFailed, BatchWriter, Written
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.faults import Fault, fault, is_marker, kill_driver
 from tests.pipeline.flow.conftest import Bench
 from tests.support.mosquitto import Mosquitto
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 MOVE = """
     queue_manager: {data_directory: $data}
@@ -38,11 +46,11 @@ MOVE = """
 """
 
 
-def queues_of(bench: Bench) -> tuple[str, str]:
+def queues_of(bench: Bench, text: str = MOVE) -> tuple[str, str]:
     """A source and a target, and a pipeline between them."""
     source, target = bench.queues.queue(), bench.queues.queue()
     bench.write(
-        MOVE, source=source, target=target, data=bench.queues.directory, checkpoint=bench.directory / "checkpoint"
+        text, source=source, target=target, data=bench.queues.directory, checkpoint=bench.directory / "checkpoint"
     )
     return source, target
 
@@ -69,8 +77,65 @@ def test_a_pipeline_that_is_stopped_ends_what_it_has_begun(bench: Bench) -> None
     bench.run()
     assert sorted(moved + bench.queues.bodies(target)) == BODIES
     # Progress is told batch by batch, with what waits behind.
-    assert [batch.waiting for batch in bench.batches][:1] == [len(BODIES) - 10]
+    first, last = bench.batches[0], bench.batches[-1]
+    assert (first.waiting, last.waiting, last.oldest) == (len(BODIES) - 10, 0, None)
+    assert first.oldest is not None and re.search(r"s, 90 waiting, the oldest [0-9]+ s$", str(first))
+    assert "the oldest 3 min" in str(msgspec.structs.replace(first, oldest=215.0))
     assert sum(batch.rows for batch in bench.batches) == len(BODIES)
+
+
+def test_a_pipeline_that_browses_leaves_the_messages_where_they_are(bench: Bench) -> None:
+    source, target = queues_of(bench)
+    text = bench.file.read_text(encoding="utf-8")
+    bench.file.write_text(text.replace(f"{source}}}", f"{source}}}, options: {{browse: true}}"), encoding="utf-8")
+    bench.queues.put(source, *BODIES[:25])
+    runners: list[Runner] = []
+    runners.append(bench.runner(once=False, seen=lambda batch: runners[0].stop()))
+    assert runners[0].run() == [] and bench.lines[-1] == "move: stopped", bench.lines
+    bench.run()
+    assert (bench.queues.depth(source), bench.queues.bodies(target)) == (25, BODIES[:25])
+    made = bench.plan("move")
+    assert waiting("move", made.config, made.environment) is None  # CURDEPTH does not tell
+
+
+#: For a message it computes half a second or so.
+LONG = MOVE.replace(
+    "FROM input", "FROM input WHERE aggregate(sequence(1, 2000000 + length(body)), 0L, (a, x) -> a + x % 7) > 0"
+)
+CUT = "move: stopped in the middle of a batch, which is run again at the next start"
+
+
+def test_a_pipeline_that_is_stopped_in_the_middle_of_a_batch(bench: Bench) -> None:
+    source, target = queues_of(bench, LONG)
+    bench.queues.put(source, *BODIES[:5])
+    runner = bench.runner(patience=0.0)
+    planned = bench.plan("move").directory / "checkpoint" / "offsets" / "0"
+
+    def stop() -> None:
+        until(planned.exists)
+        runner.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    assert runner.run() == [] and bench.lines[-1] == CUT
+    stopping.join()
+    bench.run()
+    assert sorted(bench.queues.bodies(target)) == BODIES[:5] and bench.queues.depth(source) == 0
+
+
+class Refusing:
+    """A destination that says much of what ends a batch."""
+
+    def write_batch(self, frame: object, batch: int) -> Written:
+        raise ValueError("x" * 100_000)
+
+
+def test_spark_is_told_little_of_a_batch_that_fails() -> None:
+    """By a long text, such as a stack, its own thread fails when the query is stopped: Java's stack overflows."""
+    writer = BatchWriter([Refusing()])  # type: ignore[list-item]
+    with pytest.raises(BatchFailed) as failed:
+        writer(None, 0)  # type: ignore[arg-type]
+    assert len("".join(traceback.format_exception(failed.value))) < 1_000 and isinstance(writer.error, ValueError)
 
 
 def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
@@ -80,6 +145,9 @@ def test_a_pipeline_that_fails_is_started_again(bench: Bench) -> None:
     # What a person can mend is no reason to give up: one attempt is for what nobody understands.
     lines = bench.run_mended(f"ALTER QLOCAL('{target}') PUT(ENABLED)")
     assert "MQRC_PUT_INHIBITED" in lines[1] and "PUT(ENABLED)" in lines[1] and lines[-1] == "move: done"
+    status = read_status(bench.plan("move").directory)
+    assert status is not None and status.last_error is not None and status.state == "done"
+    assert "MQRC_PUT_INHIBITED" in status.last_error.what and "PUT(ENABLED)" in status.last_error.remedy
     assert sorted(bench.queues.bodies(target)) == BODIES[:30]
 
 
@@ -106,6 +174,41 @@ def test_a_pipeline_that_another_process_runs_is_not_started(bench: Bench) -> No
     assert bench.lines == [f"move: not started: {said}"]
     bench.run()
     assert bench.queues.depth(source) == 0
+
+
+def test_another_process_stops_one_and_has_the_other_drained(bench: Bench) -> None:
+    queues = [bench.queues.queue() for _ in range(4)]
+    one = 'from: {mq: {queue: %s}}, payload: bytes, select: "SELECT body, md FROM input", to: {mq: {queue: %s}}, batch: 10'
+    pipelines = f"a: {{{one % (queues[0], queues[1])}, trigger: 0}}, b: {{{one % (queues[2], queues[3])}, trigger: 0}}"
+    bench.write(f"pipelines: {{{pipelines}}}")
+    a, b = bench.plan("a").directory, bench.plan("b").directory
+    bench.queues.put(queues[0], *BODIES)
+    bench.queues.put(queues[2], *BODIES[:5])
+
+    def seen(batch: Batch) -> None:
+        bench.batches.append(batch)
+        if batch.pipeline == "a":
+            ask(a, "stop")
+
+    a.mkdir(parents=True)
+    ask(a, "drain")  # of a process that is no more: not for this one
+    runner = bench.runner(once=False, seen=seen)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    until(lambda: "a: stopped" in bench.lines and runs(a) is None)
+    status = read_status(a)
+    assert status is not None and status.last_batch is not None
+    assert status.state == "stopped" and status.until and status.rows_in == status.rows_out == bench.queues.depth(queues[1])
+    assert bench.queues.depth(queues[0]) == len(BODIES) - status.rows_in > 0
+    until(lambda: any(batch.pipeline == "b" for batch in bench.batches))
+    assert runs(b) == str(os.getpid())
+    bench.queues.put(queues[2], *BODIES[5:35])
+    ask(b, "drain")
+    thread.join(PATIENCE)
+    assert bench.lines[-1] == "b: done" and "b: stopped, to be drained" in bench.lines
+    assert sorted(bench.queues.bodies(queues[3])) == BODIES[:35]
+    status = read_status(b)
+    assert status is not None and (status.state, status.rows_out, status.last_error) == ("done", 35, None)
 
 
 def started(bench: Bench, name: str = "move") -> subprocess.Popen[bytes]:
@@ -143,6 +246,21 @@ def test_killed_in_the_middle_and_ended_by_sigterm(bench: Bench) -> None:
 
 #: A driver is started, on what may be a busy machine.
 DRIVER_PATIENCE = 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DRIVER_PATIENCE * 2)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_the_middle_of_a_long_batch_it_says_no_more_than_that(bench: Bench, number: int) -> None:
+    source, _ = queues_of(bench, LONG.replace("2000000", "20000000"))
+    bench.queues.put(source, *BODIES)
+    process = started(bench)
+    until((bench.directory / "checkpoint" / "checkpoint" / "offsets" / "0").exists)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=DRIVER_PATIENCE)
+    lines = told.decode().splitlines()
+    assert (process.returncode, lines[0], lines[-1]) == (0, "starting Spark for move", CUT)
+    assert len(lines) == 3 and lines[1].startswith("move: started; ")
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:

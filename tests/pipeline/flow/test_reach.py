@@ -9,7 +9,7 @@ import pytest
 from bridge.config import load
 from bridge.pipeline.flow.environment import PipelineEnvironment, environment_of
 from bridge.pipeline.flow.mistake import Mistake
-from bridge.pipeline.flow.plan import plan, source_options
+from bridge.pipeline.flow.plan import plan
 from bridge.pipeline.flow.remote_queue_manager import OutOfReach
 from tests.pipeline.flow.conftest import Bench
 
@@ -112,5 +112,5 @@ pipelines: {a: {from: {mqtt: x}, select: SELECT body FROM input, to: {mq: {queue
 """
     for master, embedded in ((FAR, "true"), (None, "false")):
         made = environment(tmp_path, text, master)
-        options = source_options("a", load(tmp_path / "bridge.yaml").pipelines["a"], made, tmp_path)
+        options = made.source_options("a", load(tmp_path / "bridge.yaml").pipelines["a"])
         assert options.get("embed", "false") == embedded

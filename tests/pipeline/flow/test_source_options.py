@@ -7,7 +7,6 @@ from paho.mqtt import publish
 
 from bridge.config import load
 from bridge.pipeline.flow.mistake import Mistake
-from bridge.pipeline.flow.plan import source_options
 from tests.pipeline.flow.conftest import Bench
 from tests.support.mosquitto import Mosquitto
 
@@ -34,7 +33,7 @@ def test_the_source_has_them(bench: Bench) -> None:
     text = "from: {mq: {queue: Q}, options: {partitions: 4, maxBytesPerTrigger: 1 MiB, failOnDataLoss: no}}"
     bench.write(f"pipelines: {{a: {{{text}, select: SELECT body FROM input, to: {{mq: {{queue: R}}}}, batch: 7}}}}")
     config = load(bench.file).pipelines["a"]
-    made = source_options("a", config, bench.plan("a").environment, bench.directory)
+    made = bench.plan("a").environment.source_options("a", config)
     expected = {"partitions": "4", "maxBytesPerTrigger": "1 MiB", "failOnDataLoss": "false", "maxMessagesPerTrigger": "7"}
     assert expected.items() <= made.items()
 

@@ -12,6 +12,7 @@ from bridge.mq.capi import frames
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.mq import browsing
+from bridge.pipeline.mq.backlog import backlog
 from bridge.pipeline.mq.lease import Lease
 from bridge.pipeline.mq.message_range import browse_messages
 from bridge.pipeline.mq.offset import counted
@@ -75,6 +76,8 @@ def test_messages_are_seen_browsed_and_removed(queue_manager: QueueManagerOption
         assert browsing.depth(connection, handle) == 6
         seen = list(browsing.look(connection, handle))
         assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 2 + [(False, 1)] * 4
+        behind = backlog(connection, handle, seen[:3], 3, seen[3])
+        assert behind == {"messages": 3, "bytes": 3, "waiting": 3, "oldest": None}  # another one has its MsgId
         entries = counted((one.msg_id, one.fingerprint, one.expires) for one in seen)
         assert [one.occurrence for one in entries[3:]] == [0, 1, 2]
         queues.put(queue, b"urgent", MsgId=b"M" * 24, Priority=9)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.pipeline.mq.offset import Entry, Offset, counted
+from bridge.pipeline.mq.offset import BrowseOffset, Entry, Offset, counted, offset_of
 
 NAMED = st.lists(
     st.tuples(
@@ -28,6 +28,20 @@ NAMED = st.lists(
 def test_an_offset_comes_back(number: int, partitions: int, messages: dict[str, list[Entry]], reader: str) -> None:
     offset = Offset(number, partitions, messages, reader)
     assert Offset.of(json.loads(json.dumps(offset.json()))) == offset
+
+
+def test_an_offset_of_a_browse() -> None:
+    """The messages of its batch are the last that it has seen, those that are equal counted among all."""
+    one, other = (b"a" * 24, bytes(8), False), (b"b" * 24, bytes(8), True)
+    offset = BrowseOffset(3, 2, {"Q": counted([one, other, one]), "R": counted([other])}, {"Q": 2})
+    written = json.loads(json.dumps(offset.json()))
+    assert BrowseOffset.of(written) == offset_of(written) == offset
+    assert offset.messages == {"Q": [Entry(*other), Entry(*one, occurrence=1)]}
+    # What was only looked at is not taken away, nor is what was taken passed over.
+    with pytest.raises(ValueError, match=r"of a query that browses, .* set the option browse to true"):
+        Offset.of(written)
+    with pytest.raises(ValueError, match=r"takes its messages away, .* leave the option browse out"):
+        BrowseOffset.of(Offset().json())
 
 
 def test_equal_messages_are_counted() -> None:

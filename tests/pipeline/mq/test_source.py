@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mapping.message import Message
+from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
 from bridge.wire import cmqc
-from bridge.wire.mq import RFH2, Folder, encode_chain
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.pipeline.conftest import Queues, column
 from tests.pipeline.faults import Fault, fault, is_marker, is_read, is_removal
 from tests.support.patience import PATIENCE, until
@@ -147,7 +151,13 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
     queues.put(source, *bodies)
     frame = read(queue=source, stream=True, maxMessagesPerTrigger=10)
     query = run(frame, queues, tmp_path, queue=target)
-    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [10, 10, 5]
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
+    # Each tells what is in it, and what waits behind it since when.
+    backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in batches]
+    assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [(10, 30, 15), (10, 30, 5), (5, 15, 0)]
+    assert [one["oldest"] is None for one in backlogs] == [False, False, True]
+    assert datetime.fromisoformat(backlogs[0]["oldest"]) <= datetime.fromisoformat(batches[0]["timestamp"])
     assert (queues.bodies(target), queues.depth(source)) == (bodies, 0)
     queues.put(source, b"later")
     run(frame, queues, tmp_path, queue=target)
@@ -224,6 +234,54 @@ def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp
     assert sorted(column(read(queue=source, selector="Root.MQMD.Priority > 3"), "body")) == [b"4", b"5"]
     run(read(queue=source, selector="Root.MQMD.Priority > 1", stream=True), queues, tmp_path, queue=target)
     assert (sorted(queues.bodies(target)), queues.depth(source)) == ([b"2", b"3", b"4", b"5"], 2)
+
+
+def test_message_properties_are_read_written_and_selected_by_their_names(
+    read: Read, spark: SparkSession, queues: Queues
+) -> None:
+    queue, target = queues.queue(), queues.queue()
+    site = Property(name="site", value="north")
+    temp = Property(name="temp", type=cmqc.MQTYPE_INT32, value=21)
+    deep = Property(name="plant.line", value="7")
+    for properties in ([site, temp, deep], []):
+        queues.connection.put1(MQOD(ObjectName=queue), Message(MQMD(CorrelId=b"c" * 24), b"x"), properties=properties)
+    columns = "rfh2.usr.site", "rfh2.usr.temp::int", "rfh2.usr.temp + 1", "rfh2.plant.line", "rfh2.usr.no", "rfh2.no.no"
+    rows = [tuple(row) for row in read(queue=queue).selectExpr(*columns).collect()]
+    assert rows == [("north", 21, 22, "7", None, None), (None,) * 6]
+    # A row that is read and put has its properties with their types; of new ones rfh2 says the text.
+    put(read(queue=queue, selector="site = 'north' AND temp > 20").drop("queue"), queues, queue=target)
+    made = spark.sql("SELECT map('usr', map('site', 'south'), 'mqps', map('Top', 't')) AS rfh2, 'y' AS body")
+    put(made, queues, queue=target)
+    for selector, body in (
+        ("temp = 21", b"x"),
+        (f'Root.MQMD.CorrelId = "0x{"63" * 24}"', b"x"),
+        ("site = 'south'", b"y"),
+        ("site LIKE '%th' AND mqps.Top = 't'", b"y"),
+    ):
+        assert column(read(queue=target, selector=selector), "body") == [body]
+
+
+def test_a_browse_leaves_the_messages_to_their_application(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True, browse="true", maxMessagesPerTrigger=2)
+    application = queues.open(source, cmqc.MQOO_INPUT_SHARED)
+    queues.put(source, b"1", b"2", b"3", Priority=3)
+    query = run(frame, queues, tmp_path, queue=target)
+    backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in query.recentProgress if batch["numInputRows"]]
+    assert [(one["messages"], one["waiting"], one["oldest"] is None) for one in backlogs] == [(2, 1, False), (1, 0, True)]
+    assert (queues.bodies(target), queues.depth(source)) == ([b"1", b"2", b"3"], 3)
+    assert queues.connection.get(application, GetOptions()).data == b"1"
+    # In front of all, and of two that were got before they were read, one is left.
+    queues.put(source, b"urgent", Priority=9)
+    queues.put(source, b"got", b"4", Priority=3)
+    planned = Fault(lambda verb, request: verb == "MQGET" and is_read(request), 1)
+    with fault(APPLICATION_NAME, planned), pytest.raises(StreamingQueryException):
+        run(frame, queues, tmp_path, queue=target)
+    (got,) = [row.md.MsgId for row in read(queue=source).where("body = 'got'").collect()]
+    queues.remove(source, [bytes(got)])
+    run(frame, queues, tmp_path, queue=target)
+    assert (queues.bodies(target), queues.depth(source)) == ([b"urgent", b"4"], 4)
+    queues.connection.close(application)
 
 
 def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
     """readers("filter", ...): a reader; one that is made before must have been stopped."""
     made = []
 
-    def make(*topic_filters: str, port: int = mosquitto.port, **options: Any) -> MqttStreamReader:
-        broker = Broker(link=LinkConfig(host="127.0.0.1", port=port))
-        source = SourceOptions(broker=broker, topic_filters=topic_filters, spool=str(tmp_path / "spool"), **options)
+    def make(
+        *topic_filters: str, port: int = mosquitto.port, version: Any = "5", spool: str = "spool", **options: Any
+    ) -> MqttStreamReader:
+        broker = Broker(link=LinkConfig(host="127.0.0.1", port=port, version=version))
+        source = SourceOptions(broker=broker, topic_filters=topic_filters, spool=str(tmp_path / spool), **options)
         made.append(MqttStreamReader(source))
         return made[-1]
 
@@ -94,7 +97,29 @@ def test_limits_are_shared_by_filters(readers: Readers, clients: Clients) -> Non
     reader = readers("share/a", "share/b")
     part = reader.latestOffset(start, ReadMaxRows(6))
     assert sorted(payloads(reader, start, part)) == [b"a"] * 4 + [b"b"] * 2
+    # The progress of the query tells what is in the batch, and what waits behind it since when.
+    backlog = reader.reportLatestOffset()
+    assert backlog is not None and datetime.fromisoformat(backlog["share/a"].pop("oldest")) < datetime.now(UTC)
+    assert backlog["share/a"] == {"messages": 4, "bytes": 4, "waiting": 5}
+    assert backlog["share/b"] == {"messages": 2, "bytes": 2, "waiting": 0, "oldest": None}
     assert sorted(payloads(reader, part, whole)) == [b"a"] * 5
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_a_shared_subscription_is_spread_over_queries(version: str, readers: Readers, clients: Clients) -> None:
+    """Each has a part, and none has what the other has."""
+    shared = f"$share/g{version}/spread{version}/+"
+    both = [readers(shared, version=version, spool=name) for name in ("one", "other")]
+    starts = [reader.initialOffset() for reader in both]
+    for reader, start in zip(both, starts, strict=True):
+        reader.latestOffset(start, ALL)
+    bodies = [b"%02d" % number for number in range(20)]
+    clients("spread").publish_all(*publications(f"spread{version}/x", *bodies))
+    parts: list[list[bytes]] = []
+    while sum(map(len, parts)) < len(bodies):
+        ends = [reader.latestOffset(start, ALL) for reader, start in zip(both, starts, strict=True)]
+        parts = [payloads(reader, start, end) for reader, start, end in zip(both, starts, ends, strict=True)]
+    assert all(parts) and sorted(parts[0] + parts[1]) == bodies
 
 
 def test_a_filter_that_is_new_to_the_checkpoint(readers: Readers, clients: Clients) -> None:
@@ -335,6 +360,23 @@ def test_that_the_session_is_lost_is_on_disk_before_anything_comes(
     again.repeated_publications.allow(1000)
     assert again.repeated_publications.find(1001) is None
     again.close()
+
+
+def test_a_session_from_before_the_spool_is_told(
+    link: ScriptedLink, subscriber: Subscriber, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The spool has been lost, or another query had the session: what that one had is not here."""
+    link.connect(True)
+    (said,) = caplog.messages
+    assert said.startswith(f"the broker h:1883 has a session of client {subscriber._client_id} from before spool {tmp_path}")
+    link.connect(True)
+    link.connect(False)
+    shutil.copytree(subscriber._spool.directory, tmp_path / "copied" / subscriber._spool.directory.name)
+    again = Spool(tmp_path / "copied", "t")
+    Subscriber(ScriptedBroker(link=LinkConfig(host="h"), scripted=link), again, "t", 2, 1 << 30)
+    link.connect(True)
+    again.close()
+    assert caplog.messages == [said]
 
 
 def test_nothing_is_acknowledged_that_is_not_on_disk(

@@ -56,6 +56,11 @@ def save(directory: Path, diverted: DivertedRows) -> None:
         file.write(msgspec.json.encode(diverted))
 
 
+def clear(directory: Path) -> None:
+    """Forget the rows of a pipeline. Raises OSError."""
+    (directory / _FILE).unlink(missing_ok=True)
+
+
 def keys_of(batch: Any) -> list[str]:
     """Return a key for each row of a source that tells it from the others: of all that came with it and does not change.
 

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from pathlib import Path
-from typing import Any
-
-from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
-
-from bridge.pipeline.flow.sources.shutdown import STOP, SourceShutdown
-from bridge.pipeline.flow.sources.source import PipelineSource, options_of
+from bridge.pipeline.flow.sources.shutdown import STOP
+from bridge.pipeline.flow.sources.source import EndingReader, PipelineSource, options_of
 from bridge.pipeline.foreign_options import MQ_READS
+from bridge.pipeline.mq.browse_stream import MqBrowseReader
 from bridge.pipeline.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.pipeline.mq.stream import MqStreamReader
 from bridge.pipeline.schema import MQ_SCHEMA
 
 
-class _MqReader(MqStreamReader):
-    def __init__(self, options: SourceOptions, directory: str) -> None:
-        super().__init__(options, f"the pipeline of {directory}")
-        self._shutdown = SourceShutdown(Path(directory))
+class _MqReader(EndingReader, MqStreamReader):
+    pass
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if not self._shutdown.requested:
-            return super().latestOffset(start, limit)
-        self._target = deque()  # nothing is left to plan
-        end = super().latestOffset(start, limit)
-        self._shutdown.confirm()
-        return end
+
+class _MqBrowseReader(EndingReader, MqBrowseReader):
+    pass
 
 
 class PipelineMqSource(PipelineSource):
@@ -38,10 +25,10 @@ class PipelineMqSource(PipelineSource):
     NAME = "mqbridge_mq"
     SCHEMA = MQ_SCHEMA
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a streaming read. Raises OptionError."""
-        given = dict(self.options)
-        return _MqReader(mq_source_options(given), given[STOP])
+    def ending_reader(self, given: dict[str, str]) -> EndingReader:
+        """Return the reader of these options. Raises OptionError."""
+        options = mq_source_options(given)
+        return _MqBrowseReader(options) if options.browse else _MqReader(options, f"the pipeline of {given[STOP]}")
 
 
 def mq_source_options(given: dict[str, str]) -> SourceOptions:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, ClassVar
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from bridge.pipeline.flow.sources.shutdown import STOP
+from bridge.pipeline.flow.sources.shutdown import STOP, SourceShutdown
 from bridge.pipeline.options import Options
+
+
+class EndingReader(DataSourceStreamReader):
+    """A reader, which stands behind this class among the bases, that plans nothing more once it is told to end."""
+
+    shutdown: SourceShutdown
+    #: of the reader: take away the messages of a committed batch
+    finish: Callable[[Any], None]
+
+    def latestOffset(self, start: Any, limit: ReadLimit) -> Any:
+        """Return the next batch; `start`, whose messages are taken away, when the pipeline is to end."""
+        if not self.shutdown.requested:
+            return super().latestOffset(start, limit)
+        self.finish(start)
+        self.shutdown.confirm()
+        return start
 
 
 class PipelineSource(DataSource):
@@ -31,6 +50,17 @@ class PipelineSource(DataSource):
     def schema(self) -> StructType:
         """Return the envelope of a message or publication."""
         return self.SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming read. Raises OptionError."""
+        given = dict(self.options)
+        reader = self.ending_reader(given)
+        reader.shutdown = SourceShutdown(Path(given[STOP]))
+        return reader
+
+    @abstractmethod
+    def ending_reader(self, given: dict[str, str]) -> EndingReader:
+        """Return the reader of these options. Raises OptionError."""
 
 
 def options_of(

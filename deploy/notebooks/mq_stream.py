@@ -1,0 +1,36 @@
+"""A queue to Parquet, exactly once: a streaming read of the source `mq`."""
+
+# %%
+import json
+import os
+from pathlib import Path
+
+import mqbridge
+from pyspark.sql import SparkSession
+
+CONFIG = os.environ.get("MQBRIDGE_CONFIG", "bridge.yaml")
+OUT = Path("out").absolute()
+spark = SparkSession.builder.getOrCreate()
+mqbridge.register(spark)
+
+# %% Messages leave the queue when their batch is committed. With .option("browse", True) they stay there.
+messages = spark.readStream.format("mq").option("config", CONFIG).option("queue", "PLANT.EVENTS")
+messages = messages.option("maxMessagesPerTrigger", 4).load()
+events = messages.selectExpr("put_time", "rfh2.usr.site", "from_json(text, 'event STRING, number INT') AS payload")
+events = events.select("put_time", "site", "payload.*")
+
+# %% All that is there now; trigger(processingTime="1 second") goes on for ever.
+query = (
+    events.writeStream.format("parquet")
+    .option("path", f"{OUT}/events")
+    .option("checkpointLocation", f"{OUT}/events.checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+
+# %% How far it was behind, batch by batch.
+for progress in query.recentProgress:
+    if progress.numInputRows:
+        print(progress.batchId, json.loads(progress.sources[0].latestOffset))
+spark.read.parquet(f"{OUT}/events").orderBy("number").show()

@@ -1,0 +1,162 @@
+"""Small files become few: each row is there once for readers, and for a batch that is run again, whatever is killed when."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bridge.archive import directory as archive_directory
+from bridge.pipeline.flow import table
+from bridge.pipeline.flow.administration import compaction
+from bridge.pipeline.flow.administration.compaction import Compaction
+from bridge.pipeline.flow.administration.given_up import done, note_given_up
+from bridge.pipeline.task import Identity
+
+QUERY, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+NOW = datetime(2026, 1, 2, 12, 30, tzinfo=UTC)
+MB = 1_000_000
+
+
+def write(directory: Path, query: str, batch: int, *, hour: str = "05", partition: int = 0, column: str = "n") -> None:
+    numbers = [batch * 3, batch * 3 + 1, batch * 3 + 2]
+    rows = pa.record_batch({"date": ["2026-01-02"] * 3, "hour": [hour] * 3, column: numbers})
+    table.write_all(str(directory), Identity(query, partition, batch), [rows])
+
+
+def read(directory: Path) -> list[Any]:
+    tables = [pq.read_table(file, partitioning=None) for file in archive_directory.files(directory)]
+    return sorted(number for one in tables for number in one[0].to_pylist())
+
+
+def compact(directory: Path, last: int | None = 4, target: int = MB) -> list[tuple[int, int]]:
+    return [(one.before, one.after) for one in Compaction(directory, {QUERY: last}, target).run(NOW)]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Of batches 0 to 5, of which 5 may be run again, and one of a query that nobody knows."""
+    for batch in range(6):
+        write(tmp_path, QUERY, batch)
+    write(tmp_path, OTHER, 100)
+    return tmp_path
+
+
+def test_files_of_batches_that_are_done_are_joined(directory: Path) -> None:
+    rows = read(directory)
+    write(directory, QUERY, 6, hour="12")
+    write(directory, QUERY, 7, hour="11")  # ended half an hour ago
+    assert compact(directory, last=7) == [(7, 2)]
+    assert compact(directory, last=7) == []
+    assert read(directory) == sorted([*rows, *range(18, 24)])
+    (hour,) = directory.glob("date=*/hour=05")
+    assert [one for one in hour.iterdir() if one.name.startswith(".")] == []
+    # More comes for the hour, late.
+    write(directory, QUERY, 8)
+    assert compact(directory, last=8) == [(3, 2)]
+
+
+def test_a_batch_that_is_run_again_replaces_its_file(directory: Path) -> None:
+    rows = read(directory)
+    assert compact(directory) == [(7, 3)]
+    write(directory, QUERY, 5)
+    assert read(directory) == rows
+
+
+def test_files_of_other_columns_and_large_ones_stay_apart(directory: Path) -> None:
+    write(directory, QUERY, 6, column="m")
+    write(directory, QUERY, 7, column="m")
+    size = next(directory.glob(f"date=*/hour=*/{QUERY}-*")).stat().st_size
+    assert compact(directory, last=7, target=size) == []
+    assert compact(directory, last=7, target=round(size * 2.5)) == [(9, 5)]
+    rows = read(directory)
+    assert compact(directory, last=7) == [(5, 3)]
+    assert read(directory) == rows
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read(directory)
+    steps = 0
+
+    def killed_at(step: int) -> bool:
+        """Compact, killed at that step; return whether it came so far. A writer has a file for the hour meanwhile."""
+        seen = 0
+
+        def reached() -> None:
+            nonlocal seen
+            seen += 1
+            if seen == step:
+                raise Killed
+
+        def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                reached()
+                made = function(*arguments, **options)
+                reached()
+                return made
+
+            return call
+
+        def halved(directory: Path, **_: Any) -> None:
+            """What rmtree has done when it is killed."""
+            for one in list(directory.iterdir() if directory.exists() else ()):
+                reached()
+                one.unlink()
+            rmtree(directory, ignore_errors=True)
+
+        def exchanged(one: Path, other: Path) -> None:
+            write(one.parents[1], QUERY, 6)
+            exchange(one, other)
+
+        exchange, rmtree = compaction._exchange, shutil.rmtree
+        with monkeypatch.context() as patch:
+            patch.setattr(compaction, "_exchange", watched(exchanged))
+            patch.setattr(compaction, "_join", watched(compaction._join))
+            patch.setattr(compaction.os, "link", watched(compaction.os.link))
+            patch.setattr(compaction.shutil, "rmtree", halved)
+            patch.setattr(Path, "rename", watched(Path.rename))
+            try:
+                compact(directory)
+            except Killed:
+                return True
+        return False
+
+    original = directory.parent / "original"
+    shutil.copytree(directory, original)
+    while killed_at(steps := steps + 1):
+        # The file that came in between is a reader's a moment later, at the latest when the next compaction begins.
+        assert read(directory) in (rows, sorted([*rows, 18, 19, 20])), steps
+        compact(directory)
+        assert read(directory) in (rows, sorted([*rows, 18, 19, 20])), steps
+        assert len(archive_directory.files(directory)) in (3, 4)
+        hidden = [one for one in directory.rglob(".*") if one.name != compaction.LOCK]
+        assert hidden == [], steps
+        written = [*directory.rglob(f"{QUERY}-00000006*")]
+        assert len(written) == (read(directory) != rows)
+        shutil.rmtree(directory)
+        shutil.copytree(original, directory)
+    assert steps > 20
+    assert read(directory) == sorted([*rows, 18, 19, 20])
+
+
+def test_what_is_done(tmp_path: Path) -> None:
+    assert done(tmp_path) == {}
+    (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "metadata").write_text(f'{{"id": "{QUERY}"}}')
+    assert done(tmp_path) == {}
+    for number in (9, 10):
+        (tmp_path / "checkpoint" / "commits" / str(number)).touch()
+    note_given_up(tmp_path, OTHER)
+    note_given_up(tmp_path, OTHER)
+    assert done(tmp_path) == {QUERY: 10, OTHER: None}
