@@ -89,7 +89,7 @@ def schema(
 
 
 def version() -> None:
-    """Print the versions of the bridge (and whether it is compiled), Python and the platform."""
+    """Print the versions of the bridge, Python and the platform."""
     import platform
 
     import bridge

@@ -34,7 +34,6 @@ class Route:
         "default_persistent",
         "priority",
         "publish_enabled",
-        "retained",
         "selective",
         "subscriptions",
         "topic",
