@@ -217,7 +217,7 @@ def test_to_postgresql(bench: Bench) -> None:
             to:
               mq: {queue: $target}
               format: jdbc
-              options: {url: "$url", dbtable: readings, user: me}
+              options: {url: "$url", dbtable: readings, user: me, driver: org.postgresql.Driver}
               secrets: {password: password}
         """,
         source=source,
