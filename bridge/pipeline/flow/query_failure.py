@@ -42,6 +42,13 @@ _OTHERS: Final = {
     "PermissionError": "give the user of the pipeline access",
     "OSError": "see to the disk or the network that it names",
 }
+#: What Java says of a server that is away, and of one that it cannot speak to, in a stack.
+_OF_JAVA: Final = {
+    re.compile(r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b"): (
+        "nothing is to be done if the server that it names comes back"
+    ),
+    re.compile(r"\bNo suitable driver\b"): "name the class of its driver (options: {driver: ...}) and the jar (--jars)",
+}
 
 
 class QueryFailure(msgspec.Struct, frozen=True):
@@ -68,4 +75,6 @@ def query_failure_of(error: BaseException) -> QueryFailure:
     if isinstance(error, OSError):
         return QueryFailure(what, _OTHERS["OSError"])
     raised = _RAISED.findall(text.rpartition("Traceback (most recent call last):")[2])
-    return QueryFailure(what, next((_OTHERS[name] for name in raised if name in _OTHERS), ""))
+    remedies = [_OTHERS[name] for name in raised if name in _OTHERS]
+    remedies += [remedy for said, remedy in _OF_JAVA.items() if said.search(text)]
+    return QueryFailure(what, next(iter(remedies), ""))

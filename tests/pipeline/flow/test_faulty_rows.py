@@ -100,6 +100,17 @@ TROUBLES = [
         "",
     ),
     ("An error occurred while calling o1.start.\n: java.io.IOException: no room\n\tat a.B.c(B.java:1)", "no room", ""),
+    (
+        "An error occurred while calling o1.save.\n: org.postgresql.util.PSQLException: Connection to 127.0.0.1:5 refused.\n"
+        "\tat a.B.c(B.java:1)\nCaused by: java.net.ConnectException: Connection refused\n\tat a.B.c(B.java:1)",
+        "Connection to 127.0.0.1:5 refused",
+        "the server that it names comes back",
+    ),
+    (
+        "An error occurred while calling o1.save.\n: java.sql.SQLException: No suitable driver\n\tat a.B.c(B.java:1)",
+        "No suitable driver",
+        "--jars",
+    ),
 ]
 
 

@@ -208,25 +208,28 @@ def test_to_postgresql(bench: Bench) -> None:
     server = PostgreSQL("s3cret")
     bench.write(
         """
+        queue_manager: {data_directory: $data}
         pipelines:
           readings:
             from: {mq: {queue: $source}}
+            checkpoint: state
             select: SELECT payload:id::int AS id, payload:temp::double AS temp, put_time AS at FROM input
             to:
               mq: {queue: $target}
               format: jdbc
-              options: {url: "$url", dbtable: readings, user: me}
+              options: {url: "$url", dbtable: readings, user: me, driver: org.postgresql.Driver}
               secrets: {password: password}
         """,
         source=source,
         target=target,
         url=server.url,
+        data=bench.queues.directory,
     )
     bench.queues.put(source, *(b'{"id": %d, "temp": 0.5}' % number for number in range(100)))
     program = Path(sys.executable).with_name("mqbridge")
     command = [program, "pipeline", "run", "--once", "--jars", DRIVER, "--config", bench.file]
     with LineProcess(command, env=os.environ | {"PYTHONPATH": ROOT}) as pipeline:
-        pipeline.line_where(lambda line: "tried again in" in line, PATIENCE)
+        pipeline.line_where(lambda line: str(server.port) in line and "tried again in" in line, PATIENCE)
         with server:
             pipeline.line_where(lambda line: "readings: done" in line, PATIENCE)
             rows = server.ask("SELECT id, temp, count(*) FROM readings GROUP BY id, temp, at ORDER BY id")
