@@ -8,12 +8,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 setup: $(VENV)/.ready
+	@if command -v cc >/dev/null; then echo "setup: make compile makes the bridge faster; it takes about a minute"; fi
 
 $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
 	@sh deploy/setup.sh $(VENV)
 	@$(PIP) --require-hashes -r deploy/requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
-	@if command -v cc >/dev/null; then echo "setup: make compile makes the bridge faster; it takes about a minute"; fi
 	@touch $@
 
 # Machine code of the modules that messages pass; README.md, "Speed".
