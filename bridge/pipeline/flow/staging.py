@@ -67,10 +67,16 @@ class Staging:
         return numbers.mapInArrow(_Unstage(self._directory, manifest.files), frame.schema)
 
     def _manifest(self, name: str) -> Manifest | None:
+        """Return the manifest of a batch that is whole. Raises OSError, also for one that is damaged."""
+        file = self._directory / f"{name}.json"
         try:
-            return msgspec.json.decode((self._directory / f"{name}.json").read_bytes(), type=Manifest)
+            return msgspec.json.decode(file.read_bytes(), type=Manifest)
         except FileNotFoundError:
             return None
+        except msgspec.DecodeError as error:
+            # Made anew, the rows could come twice: a destination may have some of them.
+            again = "without it the batch is made anew, and its rows may come twice"
+            raise OSError(f"{file} is damaged: {error}; {again}") from error
 
 
 class _Stage(msgspec.Struct, frozen=True):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pytest
 
+from bridge.pipeline.flow.staging import Staging
 from tests.pipeline.flow.conftest import Bench
 
 
@@ -56,3 +59,10 @@ def test_a_batch_that_was_written_in_part_is_gone_on_with(bench: Bench) -> None:
     staging = bench.plan("named").staging
     assert staging is not None and [one.name[-7:] for one in staging.glob("*.json")] == ["-1.json"]
     assert len(list(staging.iterdir())) == 2
+
+
+def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
+    """It is not taken for a batch that nothing was written of."""
+    (tmp_path / "query-7.json").write_bytes(b'{"schema": "')
+    with pytest.raises(OSError, match=r"query-7\.json is damaged: .*may come twice"):
+        Staging(tmp_path)._manifest("query-7")
