@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -46,6 +47,8 @@ Packages = Annotated[
 Jars = Annotated[
     str | None, typer.Option(metavar="LIST", help="Jars for driver and executors, with commas.", show_default=False)
 ]
+
+Once = Annotated[bool, typer.Option("--once", help="End when all that is there is done, whatever the triggers say.")]
 
 
 def list_(config: options.ConfigurationFile = None) -> None:
@@ -94,9 +97,7 @@ def run(
     conf: Conf = None,
     packages: Packages = None,
     jars: Jars = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="End when all that is there is done, whatever the triggers say.")
-    ] = False,
+    once: Once = False,
     config: options.ConfigurationFile = None,
     data_dir: options.DataDirectory = None,
 ) -> None:
@@ -114,9 +115,22 @@ def run(
     """
     file, configuration = configuration_of(config)
     chosen = chosen_of(configuration, names)
-    master = master or configuration.spark.master
-    environment = environment_of(configuration, file, data_dir, master)
+    environment = environment_of(configuration, file, data_dir, master or configuration.spark.master)
     settings = settings_of(configuration.spark, conf, packages, jars)
+    run_all(file, configuration, chosen, environment, master or configuration.spark.master, settings, once=once)
+
+
+def run_all(
+    file: Path,
+    configuration: Configuration,
+    chosen: dict[str, PipelineConfig],
+    environment: PipelineEnvironment,
+    master: str | None,
+    settings: dict[str, str],
+    *,
+    once: bool,
+) -> None:
+    """Run pipelines in this process, on a master of Spark (None: this machine) with these settings. Raises Failure."""
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master, settings) as spark:
         check_all(spark, file, chosen, environment)
@@ -185,7 +199,7 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
         raise Failure(f"--packages: expected group:artifact:version, found {wrong[0]!r}", WRONG_USAGE)
     for name, parts in (
         ("spark.jars.packages", [*spark.packages, *added]),
-        ("spark.jars", [*map(str, spark.jars), *_listed(jars)]),
+        ("spark.jars", [*map(str, spark.jars), *map(_absolute, _listed(jars))]),
     ):
         if parts:
             found[name] = ",".join(dict.fromkeys([*_listed(found.get(name)), *parts]))
@@ -194,6 +208,10 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
 
 def _listed(text: str | None) -> list[str]:
     return [one.strip() for one in (text or "").split(",") if one.strip()]
+
+
+def _absolute(jar: str) -> str:
+    return jar if urlsplit(jar).scheme else str(Path(jar).absolute())
 
 
 def _planned(spark: Any, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Callable[[], Plan]:

@@ -69,6 +69,7 @@ class PipelineCommands(Commands):
         "check": "bridge.cli.pipeline:check",
         "end-session": "bridge.cli.pipeline_sessions:end_session",
         "run": "bridge.cli.pipeline:run",
+        "submit": "bridge.cli.pipeline_submit:submit",
     } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset", "compact")}
 
 

@@ -26,8 +26,11 @@ _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
 #: What Spark logs where nobody has said it: warnings, and nothing of itself.
 SPARK_CONFIGURATION: Final = Path(__file__).with_name("spark_configuration")
 #: What runs Python for Spark: the interpreter that PYTHON_VARIABLE names, without Spark's own archives on its path; and for
-#: Spark's daemon, `bridge.pipeline.daemon`.
-PYTHON_WORKER: Final = Path(__file__).with_name("python-worker")
+#: Spark's daemon, `bridge.pipeline.daemon`. Where workers unpack an environment it is in that, by the same relative path.
+UNPACKED: Final = "environment"
+UNPACKED_WORKER: Final = f"./{UNPACKED}/bin/python-worker"
+UNPACKED_PYTHON: Final = f"./{UNPACKED}/bin/python"
+PYTHON_WORKER: Final = Path(__file__).parent / UNPACKED_WORKER
 PYTHON_VARIABLE: Final = "MQBRIDGE_PYTHON"
 
 #: Settings of every session; what the caller sets wins.
@@ -72,7 +75,8 @@ def session(
     """Return a Spark session with the data sources of this package; the one that runs already, where there is one.
 
     `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
-    properties, and win over those of this module. `meanwhile` is done on a thread while Java starts: imports, whose errors
+    properties, and win over those of this module; an archive in `spark.archives` that workers unpack as UNPACKED
+    (`archived_environment`) is their Python. `meanwhile` is done on a thread while Java starts: imports, whose errors
     come again where their names are used. Sets JAVA_HOME and what Python workers need in the environment of this
     process, which Spark hands on. Raises SparkMissing when something is not installed.
     """
@@ -80,7 +84,10 @@ def session(
         if importlib.util.find_spec(package) is None:
             raise SparkMissing(f"{package} is not installed: {INSTALL} brings it.")
     master = master or "local[*]"
+    unpacked = not master.startswith("local") and f"#{UNPACKED}" in (settings or {}).get("spark.archives", "")
     _prepare_environment(local=master.startswith("local"))
+    if unpacked:
+        os.environ["PYSPARK_PYTHON"] = UNPACKED_WORKER
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -95,7 +102,7 @@ def session(
         threading.Thread(target=_passing_over_errors, args=(meanwhile,), name="imports", daemon=True).start()
     try:
         with _signals_held():
-            _launch(conf)
+            _launch(conf, Path(__file__).parent if unpacked else None)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
         register(spark)
     except KeyboardInterrupt:
@@ -137,8 +144,8 @@ def _kill() -> None:
         process.wait()
 
 
-def _launch(conf: SparkConf) -> None:
-    """Start the JVM in a process group of its own, if there is none yet.
+def _launch(conf: SparkConf, directory: Path | None) -> None:
+    """Start the JVM in a process group of its own, if there is none yet, and in a directory (None: in that of this process).
 
     What ends this process in order, Ctrl-C or a SIGTERM for the group, is not to take the JVM away from it meanwhile. It
     ends with this process, whose pipe it reads.
@@ -147,7 +154,7 @@ def _launch(conf: SparkConf) -> None:
 
     if SparkContext._gateway is None:
         launch: Any = java_gateway.launch_gateway
-        SparkContext._ensure_initialized(gateway=launch(conf, {"start_new_session": True}))
+        SparkContext._ensure_initialized(gateway=launch(conf, {"start_new_session": True, "cwd": directory}))
 
 
 def abandon(spark: SparkSession) -> None:

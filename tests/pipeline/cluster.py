@@ -8,25 +8,34 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
 
-from bridge.pipeline.java import find_java
+from bridge.pipeline.java import LAUNCHER_HOME, find_java
 from tests.support.patience import PATIENCE
 from tests.support.spark import QUICK_JAVA
 
 ROOT = str(Path(__file__).resolve().parents[2])
+_SPARK = Path(pyspark.__file__).parent
 
 #: Of each worker.
 _CORES, _MEGABYTES = 1, 600
-#: Has directories be empty for a command, and for all that it starts: `sh -c _APART sh DIRECTORY… -- COMMAND`.
+#: Has directories be empty for a command, and for all that it starts, or be in other places: `sh -c _APART sh DIRECTORY… --
+#: COMMAND`, a DIRECTORY that is `old=new` as it is, before it is hidden, in another place.
 _APART = """
-while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done
+while [ "$1" != -- ]; do
+    case $1 in
+        *=*) mkdir -p "${1#*=}" && mount --bind "${1%%=*}" "${1#*=}" || exit 1 ;;
+        *) mount -t tmpfs none "$1" || exit 1 ;;
+    esac
+    shift
+done
 shift
 exec "$@"
 """
@@ -39,10 +48,13 @@ def can_stand_apart() -> bool:
 
 
 @contextmanager
-def cluster(spark: SparkSession, directory: Path, hidden: Sequence[Path] = ()) -> Iterator[str]:
+def cluster(
+    spark: SparkSession, directory: Path, hidden: Sequence[Path] = (), installed: Path | None = None
+) -> Iterator[str]:
     """The URL of its master. The workers keep what their executors write in `directory`.
 
-    With `hidden` the workers are processes for which those directories are empty, as on machines of their own.
+    With `hidden` the workers are processes for which those directories are empty, as on machines of their own. With
+    `installed` they have Spark and Java there, and nothing of this repository.
     """
     context = spark.sparkContext
     jvm: Any = context._jvm
@@ -56,7 +68,7 @@ def cluster(spark: SparkSession, directory: Path, hidden: Sequence[Path] = ()) -
         masters[0] = master
         for number in range(2):
             if hidden:
-                stack.enter_context(_worker_apart(master, directory, hidden))
+                stack.enter_context(_worker_apart(master, directory, hidden, installed))
                 continue
             worker = jvm.org.apache.spark.deploy.worker.Worker.startRpcEnvAndEndpoint(
                 "127.0.0.1", 0, 0, _CORES, _MEGABYTES, masters, str(directory), jvm.scala.Some(number), conf, nothing
@@ -66,8 +78,8 @@ def cluster(spark: SparkSession, directory: Path, hidden: Sequence[Path] = ()) -
 
 
 @contextmanager
-def _worker_apart(master: str, directory: Path, hidden: Sequence[Path]) -> Iterator[None]:
-    worker = start_worker(master, directory, hidden)
+def _worker_apart(master: str, directory: Path, hidden: Sequence[Path], installed: Path | None) -> Iterator[None]:
+    worker = start_worker(master, directory, hidden, installed)
     with worker:
         try:
             yield
@@ -76,11 +88,15 @@ def _worker_apart(master: str, directory: Path, hidden: Sequence[Path]) -> Itera
             worker.wait(PATIENCE)
 
 
-def start_worker(master: str, directory: Path, hidden: Sequence[Path]) -> subprocess.Popen[bytes]:
+def start_worker(
+    master: str, directory: Path, hidden: Sequence[Path], installed: Path | None = None
+) -> subprocess.Popen[bytes]:
     """A worker as a process, for which some directories are empty. Its executors write to `directory`."""
-    apart = ["unshare", "--mount", "sh", "-c", _APART, "sh", *map(str, hidden), "--"] if hidden else []
+    moved = {} if installed is None else {_SPARK: installed / "spark", LAUNCHER_HOME: installed / "java"}
+    places = [*(f"{old}={new}" for old, new in moved.items()), *map(str, hidden)]
+    apart = ["unshare", "--mount", "sh", "-c", _APART, "sh", *places, "--"] if places else []
     cores = ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m"]
-    return _start("worker.Worker", directory, *cores, "--work-dir", str(directory), master, before=apart)
+    return _start("worker.Worker", directory, *cores, "--work-dir", str(directory), master, before=apart, moved=moved)
 
 
 def start_master(port: int, directory: Path) -> subprocess.Popen[bytes]:
@@ -91,10 +107,16 @@ def start_master(port: int, directory: Path) -> subprocess.Popen[bytes]:
 
 
 def _start(
-    name: str, directory: Path, *arguments: str, java: Sequence[str] = (), before: Sequence[str] = ()
+    name: str,
+    directory: Path,
+    *arguments: str,
+    java: Sequence[str] = (),
+    before: Sequence[str] = (),
+    moved: Mapping[Path, Path] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
-    home = Path(pyspark.__file__).parent
-    environment = os.environ | find_java().environment | {"SPARK_HOME": str(home), "PYTHONPATH": ROOT}
+    home = moved.get(_SPARK, _SPARK)
+    environment = os.environ | find_java().environment | {"SPARK_HOME": str(home), "PYTHONPATH": "" if moved else ROOT}
+    environment["JAVA_HOME"] = str(moved.get(LAUNCHER_HOME, LAUNCHER_HOME))
     environment["SPARK_SCALA_VERSION"] = "2.13"  # which bin/spark-class would find out
     command = [*before, f"{environment['JAVA_HOME']}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), *java]
     command += ["-cp", f"{home}/jars/*", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
