@@ -7,12 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from bridge.mq.embedded.server.admission import Admission
+from bridge.pipeline.archived_environment import ArchivedEnvironment
 from tests.pipeline.cluster import can_stand_apart, cluster
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.driver import CLUSTER
@@ -22,7 +24,7 @@ from tests.support.served_queue_manager import ServedQueueManager
 PATIENCE = 600
 
 FILE = """
-queue_manager: {{data_directory: {directory}/data, listener: {{address: 10.1.2.3, port: 1414}}}}
+queue_manager: {{data_directory: {directory}/data, listener: {{address: 10.1.2.3, port: 1414, allow_anonymous_remote: true}}}}
 spark: {{conf: {{spark.executor.memory: 2g}}, shared: [{directory}/nfs]}}
 pipelines:
   readings:
@@ -84,7 +86,7 @@ def test_what_spark_submit_would_run(master: str, tmp_path: Path) -> None:
         (["--master", "local[2]"], "one", "--master: expected a cluster, .* found local\\[2\\] .*: mqbridge pipeline run"),
         ([], "one", "--master: expected a cluster, .* found none"),
         (["--master", "spark://h:7077", "--deploy-mode", "cluster"], "one", "--deploy-mode cluster: expected client"),
-        (["--master", "yarn", "--deploy-mode", "cluster"], "/var/x", "expected the checkpoint of readings below .*/nfs.*/var/x"),
+        (["--master", "yarn", "--deploy-mode", "cluster"], "/var/x", "the checkpoint of readings below .*/nfs.*/var/x"),
     ],
 )
 def test_what_no_cluster_could_run_is_said_before(
@@ -95,6 +97,35 @@ def test_what_no_cluster_could_run_is_said_before(
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert re.search(sentence, line), line
+
+
+def packed(**files: Path) -> ArchivedEnvironment:
+    """An environment with these files only."""
+    environment = ArchivedEnvironment()
+    environment.files = {f"bin/{name}": path for name, path in files.items()}
+    return environment
+
+
+def test_an_archive_is_kept_while_its_environment_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "source"
+    source.write_text("as it was")
+    before = packed(one=source)
+    with before.kept():
+        assert before.file.parent.stat().st_mode & 0o777 == 0o700
+        made = before.file.stat()
+        with packed(one=source).kept():  # of another process
+            assert before.file.stat().st_ino == made.st_ino
+        source.write_text("is another now")
+        unfinished = before.file.with_name(".environment-0123.tar.gz.4711")  # killed when it was written
+        unfinished.touch()
+        after = packed(one=source)
+        with after.kept():
+            assert before.file.exists() and not unfinished.exists()
+    with packed(one=source).kept():
+        assert after.file.exists() and not before.file.exists()
+    with tarfile.open(after.file) as archive:
+        assert {"bin/one", "bin/python", "pyvenv.cfg"} <= {one.name.removeprefix("./") for one in archive}
 
 
 @pytest.mark.slow
@@ -128,13 +159,10 @@ def test_on_workers_that_have_neither_the_bridge_nor_its_packages(spark: SparkSe
         confs = [f"--conf={name}={value}" for name, value in CLUSTER.items()]
         nowhere = [hidden, Path(ROOT), Path(sys.prefix)]
         with cluster(spark, seen / "workers", nowhere, installed=seen / "installed") as master:
-            for first in (0, 30):
-                queues.put(source, *(b'{"n": %d}' % number for number in range(first, first + 30)))
-                done = submit(tmp_path, "--master", master, "--once", *confs, file=file)
-                assert done.returncode == 0 and "rows: done" in done.stderr, done.stderr
-                (kept,) = (tmp_path / "cache" / "mqbridge").glob("environment-*.tar.gz")
-                assert ("making" in done.stderr) == (first == 0)  # and used again
-        assert kept.stat().st_mode & 0o077 == 0 or kept.parent.stat().st_mode & 0o077 == 0
+            queues.put(source, *(b'{"n": %d}' % number for number in range(60)))
+            done = submit(tmp_path, "--master", master, "--once", *confs, file=file)
+        assert done.returncode == 0 and "rows: done" in done.stderr, done.stderr
+        assert sorted(one.name for one in seen.glob("workers/app-*/*")) == ["0", "1"]
         assert queues.depth(source) == 0
         assert sorted(queues.bodies(target)) == sorted(b'{"n":%d}' % number for number in range(60))
         assert spark.read.parquet(str(seen / "table")).count() == 60
