@@ -217,6 +217,9 @@ class PipelineDestination(Section):
     archive: PipelinePath | None = None
     """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet (UTC, by the column `received` or `put_time`, else
     the time of the batch): exactly once."""
+    compact: Annotated[float, values.duration(1)] | None = None
+    """How often the small files of the archive are joined, of hours that ended an hour ago or more: when the pipeline starts,
+    and then again and again; None: only by `mqbridge pipeline compact`."""
 
     format: FormatName | None = None
     """A format that Spark writes, such as jdbc, parquet, delta or kafka: at least once. (Delta knows a batch that comes
@@ -245,6 +248,8 @@ class PipelineDestination(Section):
             if self.format is None and getattr(self, key):
                 name = "partitionBy" if key == "partition_by" else key
                 raise values.refusal(f"no {name}, which belongs to format:", name)
+        if self.archive is None and self.compact is not None:
+            raise values.refusal("no compact, which belongs to archive:", "compact")
         if both := sorted(self.options.keys() & self.secrets.keys()):
             raise values.refusal("an option once, in options or in secrets", "secrets", both[0])
         if secret := sorted(name for name in self.options if _SECRET.search(name)):

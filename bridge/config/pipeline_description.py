@@ -70,7 +70,8 @@ def _destinations(to: PipelineDestination) -> Iterator[str]:
     if to.mqtt is not None:
         yield f"MQTT {to.mqtt}{_at(to.link)}"
     if to.archive is not None:
-        yield f"archive {to.archive}"
+        compacted = "" if to.compact is None else f" (compacted every {values.duration_text(to.compact)})"
+        yield f"archive {to.archive}{compacted}"
     if to.format is not None:
         yield f"{to.format}{f' {to.path}' if to.path else ''} (at least once)"
 

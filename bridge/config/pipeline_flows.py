@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from os.path import normpath
+from pathlib import Path
 from typing import Any
 
 from bridge.config.references import Clash
@@ -27,7 +29,20 @@ def flow_clashes(data: Mapping[str, Any]) -> list[Clash]:
             expected, again = "a queue that no other enabled pipeline reads", f"which pipeline {readers[queue]} reads"
             found.append(Clash(("pipelines", name, "from", "mq", "queue"), expected, f"{queue!r} again, {again}"))
         found += _circles(str(name), pipeline)
+        found += _streamed(str(name), pipeline, data)
     return found
+
+
+def _streamed(name: str, pipeline: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Clash]:
+    """Yield a clash where a pipeline compacts an archive that one streams: files made anew would be new rows for it."""
+    written, pipelines = _at(pipeline, "to", "archive"), data["pipelines"]
+    if written is None or _at(pipeline, "to", "compact") is None:
+        return
+    for other in pipelines:
+        read = _at(data, "pipelines", other, "from", "archive")
+        if read is not None and Path(normpath(str(written))).is_relative_to(normpath(str(read))):
+            found = f"an archive that pipeline {other} streams, for which files that are made anew would have new rows"
+            yield Clash(("pipelines", name, "to", "compact"), "no compact", found)
 
 
 def _circles(name: str, pipeline: Mapping[str, Any]) -> Iterator[Clash]:

@@ -53,6 +53,8 @@ MISTAKES = [
     ("from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}", "no link, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt:, archive: and format:"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, path: p}", "to.path: expected no path, which belongs to format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, compact: 1 h}", "to.compact: expected no compact, which belongs to"),
+    (f"{REST[:-1]}, archive: a, compact: soon}}", "to.compact: expected a duration"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}", "no partitionBy, which belongs to format:"),
     ("from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}", "the name of a format, such as jdbc"),
     (
@@ -206,6 +208,16 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {browses}\n  c: {browses}"))
 
 
+def test_an_archive_that_is_streamed_is_not_compacted(tmp_path: Path) -> None:
+    writer = "{from: {mq: {queue: Q}}, select: S, to: {archive: a/b, compact: 1 h}}"
+    reader = "{from: {archive: DIRECTORY}, select: S, to: {mq: {queue: R}}}"
+    load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/c')}"))
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/../a')}"))
+    assert "bridge.yaml:2:59: pipelines.a.to.compact: expected no compact" in str(raised.value)
+    assert "an archive that pipeline b streams" in str(raised.value)
+
+
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
 MAPPINGS = [
     ("from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a"),
@@ -291,8 +303,8 @@ DESCRIBED = [
         ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
     ),
     (
-        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
-        " (not enabled): from MQTT a/+ to MQTT b/{x} and archive /out, until all that is there is done",
+        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out, compact: 1 h}, trigger: availableNow, enabled: no",
+        " (not enabled): from MQTT a/+ to MQTT b/{x} and archive /out (compacted every 1 h), until all that is there is done",
     ),
     (
         "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"

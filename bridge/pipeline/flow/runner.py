@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.mq.embedded.storage.lock import Locked, lock
 from bridge.pipeline.flow.administration import request
+from bridge.pipeline.flow.administration.scheduled_compaction import ScheduledCompaction
 from bridge.pipeline.flow.administration.status import LOCK, State, StatusRecord
 from bridge.pipeline.flow.environment import CHECKPOINT
 from bridge.pipeline.flow.failed_batch import FailedBatch
@@ -224,8 +225,11 @@ class Runner:
             raise QueryFailed(query_failure_of(error)) from error
         self._statuses[name].running()
         self._tell(f"{name}: started; what it has done is kept in {plan.directory}")
-        while query.isActive and not stopping.is_set() and (once or name not in self._draining):
-            stopping.wait(_LOOK)
+        with ScheduledCompaction(plan, writer.writing, self._tell) as compaction:
+            while query.isActive and not stopping.is_set() and (once or name not in self._draining):
+                stopping.wait(_LOOK)
+            while once and compaction.busy and not stopping.is_set():
+                stopping.wait(_LOOK)
         cut = (stopping.is_set() or query.isActive) and self._end(query, shutdown, plan)
         self._wait_for_events(watch)
         ended_by = None if cut else query.exception()

@@ -7,6 +7,7 @@ archive twice; publications, and what formats of Spark's write, may come twice.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -168,9 +169,15 @@ class BatchWriter:
         self.refused: dict[int, Written] = {}
         #: what ended the query
         self.error: Exception | None = None
+        #: held while a batch is written
+        self.writing = threading.Lock()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write a batch. What is read once for several destinations is read, and looked at, once. Raises BatchFailed."""
+        with self.writing:
+            self._write(frame, batch)
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
         several = self._staging is None and len(self._routes) > 1
         if several:
             frame.persist()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +22,10 @@ from bridge.pipeline.flow import table
 from bridge.pipeline.flow.administration import compaction
 from bridge.pipeline.flow.administration.compaction import Compaction
 from bridge.pipeline.flow.administration.given_up import done, note_given_up
+from bridge.pipeline.flow.administration.scheduled_compaction import ScheduledCompaction
 from bridge.pipeline.task import Identity
+from tests.pipeline.flow.conftest import Bench
+from tests.support.patience import PATIENCE, until
 
 QUERY, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 NOW = datetime(2026, 1, 2, 12, 30, tzinfo=UTC)
@@ -160,3 +167,74 @@ def test_what_is_done(tmp_path: Path) -> None:
     note_given_up(tmp_path, OTHER)
     note_given_up(tmp_path, OTHER)
     assert done(tmp_path) == {QUERY: 10, OTHER: None}
+
+
+class Running:
+    """A pipeline that compacts the archive in a directory, without Spark; the batch that it writes is this test's."""
+
+    def __init__(self, directory: Path, state: Path) -> None:
+        self.writing, self.lines = threading.Lock(), SimpleQueue[str]()
+        note_given_up(state, QUERY)
+        to = SimpleNamespace(archive=directory, compact=0.01)
+        plan: Any = SimpleNamespace(name="one", directory=state, config=SimpleNamespace(destination=to))
+        self.compaction = ScheduledCompaction(plan, self.writing, self.lines.put)
+
+    def told(self) -> str:
+        return self.lines.get(timeout=PATIENCE)
+
+
+def test_a_pipeline_compacts_its_archive_between_its_batches(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Again and again, with a line when there was something to do; small files are joined beside a batch already."""
+    rows = read(directory)
+    running = Running(directory, tmp_path_factory.mktemp("state"))
+    (hour,) = directory.glob("date=*/hour=05")
+    with running.writing, running.compaction as compaction:
+        until(lambda: (hour.with_name(f".compaction-{hour.name}") / ".compaction.json").exists())
+        assert len(archive_directory.files(directory)) == 7
+        assert compaction.busy
+        running.writing.release()
+        assert running.told() == f"one: compacted {hour}: 7 files are 2"
+        until(lambda: not compaction.busy)
+        write(directory, QUERY, 8)
+        assert running.told() == f"one: compacted {hour}: 3 files are 2"
+        running.writing.acquire()
+    assert running.lines.empty()
+    assert read(directory) == sorted([*rows, 24, 25, 26])
+
+
+def test_an_archive_that_is_not_compacted_is_said(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "file")
+
+    monkeypatch.setattr(compaction, "_join", full)
+    running = Running(directory, directory.parent / "state")
+    with running.compaction:
+        assert running.told() == f"one: {directory} is not compacted: [Errno 28] No space left on device: 'file'"
+        monkeypatch.undo()
+        while not (line := running.told()).endswith("7 files are 2"):
+            assert "is not compacted" in line
+
+
+def test_a_pipeline_that_ends_when_all_is_read_compacts_first(bench: Bench) -> None:
+    source = bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          rows:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:n::int AS n, timestamp'2026-01-02 05:10:00' AS put_time FROM input
+            to: {archive: table, compact: 1 h}
+            batch: 2
+        """,
+        source=source,
+    )
+    bench.queues.put(source, *(b'{"n": %d}' % number for number in range(6)))
+    bench.run()
+    assert not any("compacted" in line for line in bench.lines)  # there was nothing yet when it began
+    bench.run()
+    (line,) = [line for line in bench.lines if "compacted" in line]
+    assert line == f"rows: compacted {bench.directory}/table/date=2026-01-02/hour=05: 3 files are 1"
+    rows = bench.spark.read.parquet(str(bench.directory / "table")).collect()
+    assert sorted(row.n for row in rows) == list(range(6))

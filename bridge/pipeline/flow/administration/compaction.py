@@ -14,6 +14,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,8 @@ from bridge.pipeline.whole_file import sync_directory, whole_file
 
 #: In the directory of an archive, while it is compacted.
 LOCK: Final = ".compaction.lock"
+#: Bytes of a file, about, where nobody says it.
+TARGET: Final = 128_000_000
 #: In front of the name of an hour that is made anew, or was there before; in it, and then in its place: what it was made of.
 _MADE: Final = f"{UNFINISHED}compaction-"
 _MANIFEST: Final = f"{UNFINISHED}compaction.json"
@@ -60,9 +63,17 @@ class Compaction:
     """Joins files of an archive, each to about `target` bytes at most; whoever makes one has the archive's lock.
 
     `done` says of the queries whose files may be joined which batch is the last that cannot be run again; None: all.
+    `between` is held while an hour takes its place: a lock that keeps batches of this process out.
     """
 
-    def __init__(self, directory: Path, done: Mapping[str, int | None], target: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        done: Mapping[str, int | None],
+        target: int,
+        between: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._between = nullcontext() if between is None else between
         self._directory = directory
         self._done = done
         self._target = target
@@ -80,8 +91,9 @@ class Compaction:
             if not groups:
                 continue
             self._make(hour, names, groups)
-            _exchange(hour, _made(hour))
-            self._recover(hour)
+            with self._between:
+                _exchange(hour, _made(hour))
+                self._recover(hour)
             yield Compacted(hour, len(names), len(names) - sum(map(len, groups)) + len(groups))
 
     def _groups(self, hour: Path, names: list[str]) -> Iterator[list[str]]:
