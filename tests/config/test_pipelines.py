@@ -214,7 +214,7 @@ def test_an_archive_that_is_streamed_is_not_compacted(tmp_path: Path) -> None:
     load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/c')}"))
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/../a')}"))
-    assert "bridge.yaml:2:59: pipelines.a.to.compact: expected no compact" in str(raised.value)
+    assert "bridge.yaml:2:70: pipelines.a.to.compact: expected no compact" in str(raised.value)
     assert "an archive that pipeline b streams" in str(raised.value)
 
 
