@@ -133,11 +133,11 @@ def run_all(
     """Run pipelines in this process, on a master of Spark (None: this machine) with these settings. Raises Failure."""
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master, settings) as spark:
-        check_all(spark, file, chosen, environment)
+        checked = check_all(spark, file, chosen, environment)
         tell_left_behind(configuration, environment)
         from bridge.pipeline.flow.runner import Runner
 
-        plans = {name: _planned(spark, name, one, environment) for name, one in chosen.items()}
+        plans = {one.name: _planned(spark, one, chosen[one.name]) for one in checked}
         runner = Runner(spark, plans, tell=note, once=once)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: runner.stop())
@@ -214,10 +214,12 @@ def _absolute(jar: str) -> str:
     return jar if urlsplit(jar).scheme else str(Path(jar).absolute())
 
 
-def _planned(spark: Any, name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Callable[[], Plan]:
+def _planned(spark: Any, first: Plan, config: PipelineConfig) -> Callable[[], Plan]:
+    """Return what makes the plan of a pipeline at each start; for the first it is there."""
     from bridge.pipeline.flow.plan import plan
 
-    return lambda: plan(spark, name, config, environment)
+    made = [first]
+    return lambda: made.pop() if made else plan(spark, first.name, config, first.environment)
 
 
 @contextmanager
@@ -249,8 +251,10 @@ def tell_left_behind(configuration: Configuration, environment: PipelineEnvironm
         note(f"note: {line}")
 
 
-def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment) -> None:
-    """Raise Failure with all mistakes of the chosen pipelines, each with its place in the file."""
+def check_all(
+    spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment
+) -> list[Plan]:
+    """Return the plans of the chosen pipelines. Raises Failure with all mistakes, each with its place in the file."""
     from bridge.config.collection import Collection
     from bridge.pipeline.flow.mistake import Mistake
     from bridge.pipeline.flow.plan import plan
@@ -274,3 +278,4 @@ def check_all(spark: Any, file: Path, chosen: dict[str, PipelineConfig], environ
             problems.append(collection.text_problem(location, mistake.position, mistake.expected, found))
     if problems:
         raise Failure("\n".join(map(str, collection.in_order(problems))), WRONG_USAGE)
+    return plans

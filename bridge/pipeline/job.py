@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
-from bridge.pipeline.java import QUICK_JAVA
-from bridge.pipeline.session import abandon, has_ended, session
-
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+from bridge.pipeline.class_archive import ClassArchive
+from bridge.pipeline.java import QUICK_JAVA, find_java
+from bridge.pipeline.session import JAVA_OPTIONS, abandon, has_configuration, has_ended, session
 
 
 class JobFailed(Exception):
@@ -31,8 +30,12 @@ def job(
 
     Raises SparkMissing where Spark or what it needs is not there, JobFailed for errors of Spark within.
     """
-    if short:
-        settings = {**settings, _JAVA_OPTIONS: f"{QUICK_JAVA} {settings.get(_JAVA_OPTIONS, '')}".strip()}
+    own = [QUICK_JAVA] if short else []
+    classes = None if has_configuration() else ClassArchive(find_java(), write=not short)
+    if classes is not None:
+        own.append(classes.options)
+    if any(own):
+        settings = {**settings, JAVA_OPTIONS: " ".join(filter(None, [*own, settings.get(JAVA_OPTIONS)]))}
     try:
         spark = session(name, master=master, settings=settings, meanwhile=meanwhile)
     except Exception as error:
@@ -47,7 +50,10 @@ def job(
         raise JobFailed(f"Spark cannot do it: {error}") from error
     finally:
         if not has_ended(spark):
+            process = getattr(spark.sparkContext._gateway, "proc", None)
             (abandon if short else type(spark).stop)(spark)
+            if classes is not None:
+                classes.finish(process)
 
 
 def _why_not(error: Exception) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 #: Packages of the extra `spark` that are imported.
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
 #: What Spark logs where nobody has said it: warnings, and nothing of itself.
-SPARK_CONFIGURATION: Final = Path(__file__).with_name("spark_configuration")
+LOGGING: Final = shlex.quote(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
+#: A SPARK_CONF_DIR that is not there: with a directory on its class path Java takes nothing from a `class_archive`.
+NO_CONFIGURATION: Final = str(Path(__file__).with_name("no_configuration"))
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 #: What runs Python for Spark: the interpreter that PYTHON_VARIABLE names, without Spark's own archives on its path; and for
 #: Spark's daemon, `bridge.pipeline.daemon`. Where workers unpack an environment it is in that, by the same relative path.
 UNPACKED: Final = "environment"
@@ -97,6 +101,8 @@ def session(
     chosen = {**SETTINGS, **local, **(settings or {})}
     # On a cluster an executor starts its own Python: it is to be found by the same path there.
     chosen[f"spark.executorEnv.{PYTHON_VARIABLE}"] = os.environ[PYTHON_VARIABLE]
+    if not has_configuration():
+        chosen[JAVA_OPTIONS] = f"{LOGGING} {chosen.get(JAVA_OPTIONS, '')}".strip()
     conf = SparkConf().setAppName(name).setMaster(master).setAll(list(chosen.items()))
     if meanwhile is not None:
         threading.Thread(target=_passing_over_errors, args=(meanwhile,), name="imports", daemon=True).start()
@@ -109,6 +115,11 @@ def session(
         _kill()
         raise
     return spark
+
+
+def has_configuration() -> bool:
+    """Return whether somebody has said where Spark is, or its configuration."""
+    return "SPARK_HOME" in os.environ or os.environ.get("SPARK_CONF_DIR", NO_CONFIGURATION) != NO_CONFIGURATION
 
 
 def _passing_over_errors(work: Callable[[], object]) -> None:
@@ -160,13 +171,20 @@ def _launch(conf: SparkConf, directory: Path | None) -> None:
 def abandon(spark: SparkSession) -> None:
     """Leave a session to end by itself, which nobody waits for: what it has on disk its JVM removes."""
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         spark.stop()
         return
     os.killpg(process.pid, signal.SIGTERM)
+    forget()
+
+
+def forget() -> None:
+    """Have the next session start a Java of its own."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = None
 
@@ -194,7 +212,7 @@ def _prepare_environment(*, local: bool) -> None:
     java = find_java()
     os.environ.update(java.environment)
     if "SPARK_HOME" not in os.environ:
-        os.environ.setdefault("SPARK_CONF_DIR", str(SPARK_CONFIGURATION))
+        os.environ.setdefault("SPARK_CONF_DIR", NO_CONFIGURATION)
     os.environ.setdefault(LAUNCHER_VARIABLE, QUICK_JAVA)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

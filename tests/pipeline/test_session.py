@@ -118,9 +118,50 @@ def test_a_short_job_waits_for_no_end_of_java() -> None:
     """One after the other, each with a Java of its own, which ends, and says nothing."""
     done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, check=True)
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
-    assert [line[1:] for line in lines] == [["1", f"{QUICK_JAVA} -Dmine=1"], ["2", f"{QUICK_JAVA} -Dmine=1"]]
+    assert [line[1] for line in lines] == ["1", "2"]
+    assert all(QUICK_JAVA in line[2] and line[2].endswith("-Dmine=1") for line in lines)
     assert done.stderr == "" and lines[0][0] != lines[1][0]
     until(lambda: not any(psutil.pid_exists(int(pid)) for pid, *_ in lines))
+
+
+CLASSES = """
+import sys
+from bridge.pipeline.job import job
+
+settings = {"spark.driver.extraJavaOptions": f"-Xlog:class+load=info:file={sys.argv[2]}"}
+with job("classes", "local[1]", settings, short=sys.argv[1] == "short") as spark:
+    print(spark.range(3).count())
+"""
+
+
+def test_java_takes_the_classes_of_spark_from_an_archive(tmp_path: Path) -> None:
+    """One that a run has left that ended in order; whatever is wrong with it, nobody is told, and Java starts without."""
+    kept = tmp_path / "cache" / "mqbridge"
+
+    def taken(kind: str, cache: Path = tmp_path / "cache") -> bool:
+        """Whether a job, short or long, takes classes of Spark from it."""
+        given = {name: value for name, value in os.environ.items() if name not in ("SPARK_CONF_DIR", "SPARK_HOME")}
+        loaded = tmp_path / "loaded"
+        command = [sys.executable, "-c", CLASSES, kind, str(loaded)]
+        done = subprocess.run(command, env=given | {"XDG_CACHE_HOME": str(cache)}, capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("3\n", "")
+        return "org.apache.spark.SparkContext source: shared objects file" in loaded.read_text()
+
+    assert not taken("short") and not kept.exists()
+    kept.mkdir(parents=True)
+    (kept / "classes-ofanother.jsa").write_bytes(b"of a Java that is gone")
+    (kept / ".classes.lock").touch()
+    assert not taken("long")
+    (archive,) = kept.glob("*.jsa")
+    assert sorted(kept.iterdir()) == [kept / ".classes.lock", archive]
+    assert taken("short") and taken("long")
+    os.truncate(archive, archive.stat().st_size // 2)
+    assert not taken("short")
+    archive.unlink()
+    archive.write_bytes(b"no archive" * 1000)
+    assert not taken("short")
+    (tmp_path / "file").touch()
+    assert not taken("long", cache=tmp_path / "file")
 
 
 WRONG = """

@@ -1,0 +1,69 @@
+"""The classes of Spark as Java keeps them in memory (AppCDS): a Java that finds them in a file loads and checks none.
+
+The file is made when a run that found none ends in order. Whatever is wrong with it, Java starts as it would without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import shlex
+import subprocess
+from pathlib import Path
+from typing import IO, Final
+
+from bridge.mq.embedded.storage.lock import Locked, lock
+from bridge.pipeline.cache import cache_directory
+from bridge.pipeline.java import Java
+from bridge.pipeline.session import forget
+
+_NAME: Final = "classes-{}.jsa"
+_LOCK: Final = ".classes.lock"
+#: Java says nothing of an archive that it cannot read or write.
+_SILENT: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+#: Seconds that Java may take to write it: 170 MB.
+_PATIENCE: Final = 60.0
+
+
+class ClassArchive:
+    """The archive for a Java and the installed Spark; `write`: it is made where it is not there."""
+
+    def __init__(self, java: Java, *, write: bool) -> None:
+        self._held: IO[str] | None = None
+        #: arguments of Java
+        self.options = ""
+        # No home, or one that cannot be written or read: Java starts without.
+        with contextlib.suppress(OSError, RuntimeError, Locked):
+            self._file = cache_directory() / _NAME.format(_key(java))
+            self._unfinished = self._file.with_name(f".{self._file.name}")
+            if self._file.exists():
+                self.options = f"{shlex.quote(f'-XX:SharedArchiveFile={self._file}')} {_SILENT}"
+            elif write:
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._held = lock(self._file.with_name(_LOCK))  # one process at a time writes it
+                self._unfinished.unlink(missing_ok=True)
+                self.options = f"{shlex.quote(f'-XX:ArchiveClassesAtExit={self._unfinished}')} {_SILENT}"
+
+    def finish(self, process: subprocess.Popen[bytes] | None) -> None:
+        """Have a Java that is done, and that was to make the archive, end and write it."""
+        if self._held is None:
+            return
+        with self._held, contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if process is not None and process.stdin is not None:
+                process.stdin.close()
+                forget()
+                if process.wait(_PATIENCE) == 0:
+                    self._unfinished.rename(self._file)
+                    for other in set(self._file.parent.glob(_NAME.format("*"))) - {self._file}:
+                        other.unlink()
+            self._unfinished.unlink(missing_ok=True)
+
+
+def _key(java: Java) -> str:
+    """Return what tells the Java and the jars of Spark from others. Raises OSError."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None and found.origin is not None
+    jars = Path(found.origin).with_name("jars")
+    text = f"{java.home} {(java.home / 'release').read_text(encoding='utf-8')} {jars} {jars.stat().st_mtime_ns}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
