@@ -18,10 +18,11 @@ from bridge.pipeline.cache import cache_directory
 from bridge.pipeline.java import Java
 from bridge.pipeline.session import forget
 
-_NAME: Final = "classes-{}.jsa"
+#: Of a Java and a Spark, and of so many bytes: Java dies of an archive that is cut off.
+_NAME: Final = "classes-{}-{}.jsa"
 _LOCK: Final = ".classes.lock"
 #: Java says nothing of an archive that it cannot read or write.
-_SILENT: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+_SILENT: Final = "-XX:+VerifySharedSpaces -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 #: Seconds that Java may take to write it: 170 MB.
 _PATIENCE: Final = 60.0
 
@@ -35,13 +36,15 @@ class ClassArchive:
         self.options = ""
         # No home, or one that cannot be written or read: Java starts without.
         with contextlib.suppress(OSError, RuntimeError, Locked):
-            self._file = cache_directory() / _NAME.format(_key(java))
-            self._unfinished = self._file.with_name(f".{self._file.name}")
-            if self._file.exists():
-                self.options = f"{shlex.quote(f'-XX:SharedArchiveFile={self._file}')} {_SILENT}"
-            elif write:
-                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._held = lock(self._file.with_name(_LOCK))  # one process at a time writes it
+            self._directory, self._key = cache_directory(), _key(java)
+            self._unfinished = self._directory / ".classes.jsa"
+            for file in self._directory.glob(_NAME.format(self._key, "*")):
+                if file.name == _NAME.format(self._key, file.stat().st_size):
+                    self.options = f"{shlex.quote(f'-XX:SharedArchiveFile={file}')} {_SILENT}"
+                    return
+            if write:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._held = lock(self._directory / _LOCK)  # one process at a time writes it
                 self._unfinished.unlink(missing_ok=True)
                 self.options = f"{shlex.quote(f'-XX:ArchiveClassesAtExit={self._unfinished}')} {_SILENT}"
 
@@ -54,9 +57,10 @@ class ClassArchive:
                 process.stdin.close()
                 forget()
                 if process.wait(_PATIENCE) == 0:
-                    self._unfinished.rename(self._file)
-                    for other in set(self._file.parent.glob(_NAME.format("*"))) - {self._file}:
+                    for other in self._directory.glob(_NAME.format("*", "*")):
                         other.unlink()
+                    size = self._unfinished.stat().st_size
+                    self._unfinished.rename(self._directory / _NAME.format(self._key, size))
             self._unfinished.unlink(missing_ok=True)
 
 
