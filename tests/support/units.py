@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 
-from bridge.mq.backend import Completion, UnitOfWork
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 
 _numbers = itertools.count(1)
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
@@ -44,7 +44,7 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
+RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
 #: PCF commands are put to it.
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}

@@ -11,6 +11,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from bridge.mq.embedded.queue import Queue, StoredMessage
@@ -92,29 +93,30 @@ class RecoveryLog:
             # Rows are deleted with a row that says how many are left: one that is missing later is noticed.
             dead = self._dead.copy() if batch is not None and self._is_deletion_due() else []
             self._busy = True
+            self._work.put(partial(self._commit, units, batch, definitions, logged, moved, dead))
 
-            def write(
-                units: list[Unit] = units,
-                batch: Batch | None = batch,
-                definitions: list[tuple[str, str, str | None]] = definitions,
-                logged: list[StoredMessage] = logged,
-                moved: list[StoredMessage] = moved,
-                dead: list[Row] = dead,
-            ) -> None:
-                row, reason = None, cmqc.MQRC_NONE
-                try:
-                    row_id, size = self._write(batch, definitions, dead)
-                    row = Row(row_id, size) if batch is not None else None
-                except sqlite3.Error as error:
-                    log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
-                    reason = cmqc.MQRC_RESOURCE_PROBLEM
-                except Exception:
-                    log.exception("%s cannot be written; units of work are backed out", self._store.path)
-                    reason = cmqc.MQRC_UNEXPECTED_ERROR
-                self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
-                self.reserve.check_log()
-
-            self._work.put(write)
+    def _commit(
+        self,
+        units: list[Unit],
+        batch: Batch | None,
+        definitions: list[tuple[str, str, str | None]],
+        logged: list[StoredMessage],
+        moved: list[StoredMessage],
+        dead: list[Row],
+    ) -> None:
+        """Write a group of units to disk, and have them end. On the recovery log's thread."""
+        row, reason = None, cmqc.MQRC_NONE
+        try:
+            row_id, size = self._write(batch, definitions, dead)
+            row = Row(row_id, size) if batch is not None else None
+        except sqlite3.Error as error:
+            log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
+            reason = cmqc.MQRC_RESOURCE_PROBLEM
+        except Exception:
+            log.exception("%s cannot be written; units of work are backed out", self._store.path)
+            reason = cmqc.MQRC_UNEXPECTED_ERROR
+        self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
+        self.reserve.check_log()
 
     def _write(
         self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
