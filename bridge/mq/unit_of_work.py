@@ -13,7 +13,7 @@ from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecor
 from bridge.mapping.telemetry.transmission import Transmission
 
 
-class UnitOfWork:
+class UnitOfWork(msgspec.Struct, eq=False):
     """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
 
     All of it takes effect together, but for publications that the queue manager refuses. Where threads do it, publications
@@ -21,24 +21,16 @@ class UnitOfWork:
     a crash may leave the one without the other. It is plain data: what becomes of it is told by a `Completion`.
     """
 
-    __slots__ = ("dead_letters", "number", "publications", "records", "removals")
-
-    def __init__(
-        self,
-        publications: list[tuple[PublicationMessage, bool]] | None = None,
-        removals: list[Transmission] | None = None,
-        dead_letters: frozenset[int] = frozenset(),
-    ) -> None:
-        #: by which its completion is known
-        self.number = 0
-        #: (message, RETAIN flag)
-        self.publications: list[tuple[PublicationMessage, bool]] = [] if publications is None else publications
-        self.removals: list[Transmission] = [] if removals is None else removals
-        #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
-        #: the unit's own publications too; those of publications that are refused, the backend leaves out
-        self.records: dict[StateKey, SessionRecord | None] = {}
-        #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
-        self.dead_letters = dead_letters
+    #: (message, RETAIN flag)
+    publications: list[tuple[PublicationMessage, bool]] = []
+    removals: list[Transmission] = []
+    #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
+    dead_letters: frozenset[int] = frozenset()
+    #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
+    #: the unit's own publications too; those of publications that are refused, the backend leaves out
+    records: dict[StateKey, SessionRecord | None] = {}
+    #: by which its completion is known
+    number: int = 0
 
     def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, SessionRecord | None]:
         """Return the records as they are to be written where publications are refused, by index and reason.
