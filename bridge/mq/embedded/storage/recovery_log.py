@@ -142,9 +142,10 @@ class RecoveryLog:
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
         """Gather what a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
         for unit in units:
-            if not unit.latest:
+            changed = unit.changed
+            if changed is None:
                 continue
-            for kept, key, replacement in unit.latest:
+            for kept, key, replacement in changed.latest:
                 old = kept.pop(key, None)
                 if replacement is not None:
                     kept[key] = replacement
@@ -153,11 +154,11 @@ class RecoveryLog:
                 if old.linked:
                     old.queue.take(old)
                     unit.gets.append(old)
-                    unit.displaced.append((kept, key, old))
+                    changed.displaced.append((kept, key, old))
                 else:
                     old.superseded = True
-            unit.applied += unit.latest
-            unit.latest = []
+            changed.applied += changed.latest
+            changed.latest = []
         moved = self._to_move()
         logged: list[StoredMessage] = []
         removed: list[int] = []
@@ -169,8 +170,8 @@ class RecoveryLog:
             for stored in unit.gets:
                 if stored.row is not None:
                     removed.append(stored.msg_number)
-            if unit.definitions:
-                definitions += unit.definitions
+            if unit.changed is not None:
+                definitions += unit.changed.definitions
         if not logged and not removed and not moved:
             return None, definitions, logged, moved
         return batch_of(moved + logged, removed), definitions, logged, moved
@@ -295,8 +296,9 @@ class RecoveryLog:
                     taken_from = stored.queue
                     taken_from.depth -= 1
                     taken_from.dequeued += 1
-                for effect in unit.effects:
-                    effect()
+                if unit.changed is not None:
+                    for effect in unit.changed.effects:
+                        effect()
                 for stored in unit.puts:
                     target = stored.queue
                     if stored.superseded:
