@@ -8,16 +8,15 @@ clients. It is asynchronous: everything is called on the event loop's thread, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, StateKey
+from bridge.mapping.telemetry.session_record import SessionRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.errors import MQError
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
 
 
@@ -37,51 +36,6 @@ class Recovered(msgspec.Struct):
     subscriptions: list[ClientSubscription]
 
 
-class UnitOfWork:
-    """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
-
-    All of it takes effect together, but for publications that the queue manager refuses. Where threads do it, publications
-    and records of what was received are one unit of work of the queue manager, removals and records of what was sent another:
-    a crash may leave the one without the other. It is plain data: what becomes of it is told by a `Completion`.
-    """
-
-    __slots__ = ("dead_letters", "number", "publications", "records", "removals")
-
-    def __init__(
-        self,
-        publications: list[tuple[PublicationMessage, bool]] | None = None,
-        removals: list[Transmission] | None = None,
-        dead_letters: frozenset[int] = frozenset(),
-    ) -> None:
-        #: by which its completion is known
-        self.number = 0
-        #: (message, RETAIN flag)
-        self.publications: list[tuple[PublicationMessage, bool]] = [] if publications is None else publications
-        self.removals: list[Transmission] = [] if removals is None else removals
-        #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
-        #: the unit's own publications too; those of publications that are refused, the backend leaves out
-        self.records: dict[StateKey, SessionRecord | None] = {}
-        #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
-        self.dead_letters = dead_letters
-
-    def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, SessionRecord | None]:
-        """Return the records as they are to be written where publications are refused, by index and reason.
-
-        They must not say that these were received.
-        """
-        if not refused:
-            return self.records
-        messages = [self.publications[index][0] for index in refused]
-        client_id = messages[0].client_id
-        message_ids = {message.message_id for message in messages if message.qos == 2}
-        return {
-            key: record.without(message_ids)
-            if isinstance(record, ReceivedRecord) and key.client_id == client_id
-            else record
-            for key, record in self.records.items()
-        }
-
-
 def unreadable(msg_id: bytes, why: str) -> MQError:
     """Return the error that ends the start: a record cannot be read, or (on IBM MQ) its queue has somebody else's message."""
     return MQError(
@@ -89,22 +43,6 @@ def unreadable(msg_id: bytes, why: str) -> MQError:
         f"{STATE_QUEUE} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "
         "of that name too: stop it and empty the queue, or run the bridge that has written the message",
     )
-
-
-#: No publication is refused: publications, by index, and their reason codes.
-NONE_REFUSED: Mapping[int, int] = MappingProxyType({})
-
-
-class Completion(msgspec.Struct, frozen=True, gc=False):
-    """What has become of a unit of work."""
-
-    number: int
-    #: the reason for which nothing of the unit took effect, or MQRC_NONE
-    failure: int = 0
-    #: publications that the queue manager did not take, by index, with the reason
-    refusals: Mapping[int, int] = NONE_REFUSED
-    #: publications that went to the dead-letter queue, by index, with the reason
-    diverted: Mapping[int, int] = NONE_REFUSED
 
 
 Consumer = Callable[[Sequence[Transmission]], None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -23,9 +24,9 @@ from bridge.wire.mq import MalformedHeader
 from bridge.wire.mqtt import MalformedPacket, encode_topic
 
 #: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
-TOPIC_FIELDS = 8_192
-TOPIC_FIELD_LENGTH = 256
-_topic_fields: dict[str, bytes] = {}
+TOPIC_FIELDS: Final = 8_192
+TOPIC_FIELD_LENGTH: Final = 256
+_topic_fields: Final[dict[str, bytes]] = {}
 
 
 def topic_field(topic: str) -> bytes:
@@ -41,14 +42,14 @@ def topic_field(topic: str) -> bytes:
 
 
 #: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
-SENT_AT_A_TURN = 256 * 1024
+SENT_AT_A_TURN: Final = 256 * 1024
 #: Bytes of a turn that a message costs beside its payload.
-_MESSAGE_BYTES = 64
+_MESSAGE_BYTES: Final = 64
 
 
 #: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
-EXPIRED = "expired"
-SLOW = "the client was too slow"
+EXPIRED: Final = "expired"
+SLOW: Final = "the client was too slow"
 
 
 class Refusal(msgspec.Struct):

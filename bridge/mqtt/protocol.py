@@ -72,7 +72,9 @@ class State(IntEnum):
     CLOSED = 4
 
 
-_AUTHENTICATING, _CONNECTED, _DISCONNECTING = State.AUTHENTICATING, State.CONNECTED, State.DISCONNECTING
+_AUTHENTICATING: Final = State.AUTHENTICATING
+_CONNECTED: Final = State.CONNECTED
+_DISCONNECTING: Final = State.DISCONNECTING
 
 
 class Verdict(Enum):
@@ -186,7 +188,7 @@ class ServerProtocol:
             return [] if self.more else self.events()
         packets = self._decode(data)
         whole = 0 < len(packets) <= PACKETS_AT_A_TURN and not self._data and self._decoder.error is None
-        if whole and _MESSAGES.issuperset(map(type, packets)):
+        if whole and all(type(packet) in _MESSAGES for packet in packets):
             self._heard = now
             self._partial = 0
             return [Messages(packets)]  # type: ignore[arg-type]

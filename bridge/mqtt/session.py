@@ -7,6 +7,7 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
@@ -20,8 +21,11 @@ from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.protocol import Answer
 from bridge.wire.mqtt import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
-_PUBACK, _PUBREC, _PUBREL, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
-_PINGRESP: Answer = (PacketType.PINGRESP, 0)
+_PUBACK: Final = PacketType.PUBACK
+_PUBREC: Final = PacketType.PUBREC
+_PUBREL: Final = PacketType.PUBREL
+_PUBCOMP: Final = PacketType.PUBCOMP
+_PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
 
 
 class Work:
@@ -125,7 +129,7 @@ class Session:
         identity, outbox = self.identity, self.outbox
         try:
             for packet in packets:
-                if isinstance(packet, Publish):
+                if type(packet) is Publish:
                     qos = packet.qos
                     if qos == 2:
                         if not self._receive_once(packet, work):
@@ -134,15 +138,15 @@ class Session:
                     publications.append((to_mq(packet, identity), packet.retain))
                     if qos:
                         answers.append((_PUBACK, packet.message_id))
-                elif isinstance(packet, Puback):
+                elif type(packet) is Puback:
                     message_id = packet.message_id
                     transmission = outbox.acknowledge(message_id)
                     if transmission is not None:
                         work.removals.append(transmission)
                         work.acknowledged.append((message_id, transmission))
-                elif isinstance(packet, Pubrec):
+                elif type(packet) is Pubrec:
                     self._release(packet.message_id, work)
-                elif isinstance(packet, Pubrel):
+                elif type(packet) is Pubrel:
                     # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
                     message_id = packet.message_id
                     if message_id in self.received:
@@ -151,7 +155,7 @@ class Session:
                     else:
                         work.ordered = True  # an earlier unit of work may be about to forget it
                     answers.append((_PUBCOMP, message_id))
-                elif isinstance(packet, Pubcomp):
+                elif type(packet) is Pubcomp:
                     if outbox.complete(packet.message_id):
                         work.completed.append(packet.message_id)
                 else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cache
-from typing import Protocol
+from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
 from bridge.mqtt.events import Disconnected, Event, Messages
@@ -19,7 +19,7 @@ from bridge.wire.mqtt import Connect, Subscribe, Unsubscribe, Will
 log = logging.getLogger(__name__)
 
 
-_DISCONNECTING = State.DISCONNECTING
+_DISCONNECTING: Final = State.DISCONNECTING
 
 
 class Units(Protocol):

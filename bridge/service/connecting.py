@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mq.backend import Completion, UnitOfWork
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.protocol import State
 from bridge.mqtt.session import Session

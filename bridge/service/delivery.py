@@ -8,7 +8,7 @@ from functools import partial
 
 from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import UnitOfWork
+from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.session import Session
 from bridge.service.units import Units

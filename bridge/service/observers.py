@@ -12,7 +12,8 @@ from typing import Any
 
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mq.backend import ClientSubscription
+from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.session import Session, Work
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from bridge.archive.schema import SESSION_ENDED
 from bridge.config.archive import ArchiveConfig
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mq.backend import ClientSubscription
+from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.session import Session, Work
 from bridge.service.observers import Observer
 from bridge.wire import cmqc

@@ -14,7 +14,8 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.session_record import Side, StateKey
-from bridge.mq.backend import Backend, UnitOfWork
+from bridge.mq.backend import Backend
+from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work

@@ -6,7 +6,7 @@ import logging
 
 from bridge.archive.events import now_us
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.backend import Completion, UnitOfWork
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.session import Session
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions

@@ -120,7 +120,7 @@ def main() -> None:
     # Ended by a signal, the process must still stop its servers: SystemExit runs the finally blocks.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     facts = machine.facts()
-    console.print(f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {facts['load_average']}")
+    console.print(machine.described(facts))
     campaign = Campaign(parameters, lambda line: console.print(line, highlight=False, markup=False))
     try:
         campaign.run()

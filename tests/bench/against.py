@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import signal
 import statistics
 import subprocess
@@ -253,7 +252,7 @@ def main() -> None:
             archive = subprocess.run(["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True)
             subprocess.run(["tar", "-x", "-C", str(base)], input=archive.stdout, check=True)
         facts = machine.facts()
-        console.print(f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {os.getloadavg()[0]:.2f}")
+        console.print(machine.described(facts))
         try:
             results = campaign(options, base, folder, console)
         except ServerUnavailable as error:

@@ -182,7 +182,7 @@ def main() -> None:
     """Measure and print; a missed target is a figure and no failure. The last line is JSON."""
     options = parser().parse_args()
     facts = machine.facts()
-    print(f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {facts['load_average']}", flush=True)
+    print(machine.described(facts), flush=True)
     try:
         found = run(options)
     except (MeasureFailed, ServerUnavailable) as error:

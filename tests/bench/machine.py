@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
+import statistics
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import psutil
+
+#: How often a system call and a sync are measured.
+_CALLS: Final = 5_000
+_SYNCS: Final = 200
 
 
 def processor() -> str:
@@ -31,6 +39,30 @@ def filesystem(folder: str) -> str:
     return best[1]
 
 
+def system_call_us() -> float:
+    """Microseconds of one write to a TCP connection on loopback and the read of it: ratios of servers move with it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
+        far, _ = listener.accept()
+        with far:
+            begin = time.perf_counter()
+            for _ in range(_CALLS):
+                near.send(b"x")
+                far.recv(1)
+            return (time.perf_counter() - begin) / _CALLS / 2 * 1e6
+
+
+def sync_us(folder: str) -> float:
+    """Microseconds of a page appended and fdatasync, median: what a durable session with a window of one waits for."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        taken = []
+        for _ in range(_SYNCS):
+            begin = time.perf_counter()
+            os.write(file.fileno(), bytes(4096))
+            os.fdatasync(file.fileno())
+            taken.append(time.perf_counter() - begin)
+        return statistics.median(taken) * 1e6
+
+
 def facts() -> dict[str, object]:
     """All of them, for the JSON file."""
     return {
@@ -40,9 +72,19 @@ def facts() -> dict[str, object]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "data_filesystem": filesystem(tempfile.gettempdir()),
+        "system_call_us": round(system_call_us(), 1),
+        "sync_us": round(sync_us(tempfile.gettempdir()), 1),
         "load_average": [round(x, 2) for x in os.getloadavg()],
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def described(facts: dict[str, object]) -> str:
+    """The line above a table."""
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {facts['load_average']}; "
+        f"a system call takes {facts['system_call_us']} us, a page to the disk {facts['sync_us']} us"
+    )
 
 
 def split_cores(pin: bool) -> tuple[set[int] | None, int | None]:

@@ -90,7 +90,7 @@ def main() -> None:
     if unknown := set(chosen) - set(MEASURES):
         sys.exit(f"--only: choose from {','.join(MEASURES)}, not {','.join(sorted(unknown))}")
     facts = machine.facts()
-    print(f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}, load {facts['load_average']}")
+    print(machine.described(facts))
     found = {name: _RUN[name](options) for name in chosen}
     options.json.write_text(json.dumps({"machine": facts, **found}, indent=1))
     print(f"All figures: {options.json}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from bridge.config import ChannelConfig
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, Side, StateKey
-from bridge.mq.backend import Completion, Recovered, UnitOfWork
+from bridge.mq.backend import Recovered
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport.tcp import TcpConnection
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (

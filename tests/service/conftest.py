@@ -20,7 +20,8 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.backend import ClientSubscription, Completion, Recovered, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Recovered
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport import channel as channel_module
 from bridge.mqtt.transport.channel import Channel
 from bridge.mqtt.transport.tcp import TcpConnection

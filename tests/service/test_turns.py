@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.backend import UnitOfWork
+from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt import protocol as protocol_module
 from bridge.service import client as client_module
 from bridge.wire import cmqc

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 
-from bridge.mq.backend import Completion, UnitOfWork
+import msgspec
+
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 
 _numbers = itertools.count(1)
 
@@ -13,13 +15,9 @@ _numbers = itertools.count(1)
 class Unit(UnitOfWork):
     """A unit of work that knows its completion; `done` is called with it then."""
 
-    __slots__ = ("completion", "done")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.number = next(_numbers)
-        self.completion: Completion | None = None
-        self.done: Callable[[Unit], None] = lambda unit: None
+    number: int = msgspec.field(default_factory=lambda: next(_numbers))
+    completion: Completion | None = None
+    done: Callable[[Unit], None] = lambda unit: None
 
     @property
     def failure(self) -> int:

@@ -5,21 +5,22 @@ Source: the integration tables (IBM MQ, "Integration of MQ Telemetry with queue 
 
 from __future__ import annotations
 
-import msgspec
-
 from bridge.mapping.telemetry.folders import properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, delivered_qos, publication_qos, subscription_qos
 from bridge.wire import cmqc
 
 
-class OutgoingPublication(msgspec.Struct):
+class OutgoingPublication:
     """An MQTT publication on its way to one client. DUP and the message id belong to a transmission, not to it."""
 
-    topic: str
-    payload: bytes
-    qos: int
-    retain: bool
+    __slots__ = ("payload", "qos", "retain", "topic")
+
+    def __init__(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
 
 
 def from_mq(

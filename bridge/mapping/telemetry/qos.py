@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bridge.wire import cmqc
 
 #: QoS of a publication -> MQMD.Persistence (integration table 1).
-PERSISTENCE_FROM_QOS = (cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT, cmqc.MQPER_PERSISTENT)
+PERSISTENCE_FROM_QOS: Final = (cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT, cmqc.MQPER_PERSISTENT)
 #: A client alters the QoS of direct messages by subscribing to this topic with another QoS (integration table 4).
-DEFAULT_QOS_TOPIC = "DEFAULT.QoS"
+DEFAULT_QOS_TOPIC: Final = "DEFAULT.QoS"
 #: QoS of a message that is sent to a client without a subscription (integration table 4).
-DIRECT_MESSAGE_QOS = 2
+DIRECT_MESSAGE_QOS: Final = 2
+_REQUESTED: Final = {"0": 0, "1": 1, "2": 2}
 
 
 def publication_qos(persistence: int, mqtt_qos: int | None) -> int:
@@ -28,9 +31,7 @@ def subscription_qos(user_data: str | None) -> int | None:
     None stands for no subscription. User data that the bridge did not write (a subscription made by an administrator for a
     client) limits nothing: 2.
     """
-    if user_data is None:
-        return None
-    return int(user_data) if user_data in ("0", "1", "2") else 2
+    return None if user_data is None else _REQUESTED.get(user_data, 2)
 
 
 def delivered_qos(source_qos: int, requested_qos: int | None, direct_qos: int = DIRECT_MESSAGE_QOS) -> int:

@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import Completion, Consumer, Recovered, UnitOfWork
+from bridge.mq.backend import Consumer, Recovered
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
 from bridge.mq.embedded.client_subscriptions import client_subscriptions, refusal_to_receive, subscribe, unsubscribe
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -23,12 +23,13 @@ from bridge.mq.embedded.retained import size_of
 from bridge.mq.embedded.session_records import SessionRecords
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-APPLICATION_NAME = "mqbridge"
+APPLICATION_NAME: Final = "mqbridge"
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
 
@@ -140,13 +141,16 @@ class EmbeddedBackend:
                 # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
                 log.exception("a unit of work of the telemetry service fails")
                 undo(work)
-                work, refusals, diverted = Unit(), {}, {}
-                work.done = lambda _reason: self._end(unit.number, refusals, diverted, cmqc.MQRC_UNEXPECTED_ERROR)
+                work, refusals = Unit(), {}
+                work.done = partial(self._fail, unit.number)
             else:
                 work.done = partial(self._end, unit.number, refusals, diverted)
             work.barrier = not unit.publications and not unit.removals
             self._queue_manager.recovery_log.submit(work)
         return refusals
+
+    def _fail(self, number: int, _reason: int) -> None:
+        self.on_completed((Completion(number, cmqc.MQRC_UNEXPECTED_ERROR),))
 
     def _end(self, number: int, refusals: Mapping[int, int], diverted: Mapping[int, int], reason: int) -> None:
         self.on_completed((Completion(number, reason, refusals, diverted),))

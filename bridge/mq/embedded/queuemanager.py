@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
@@ -44,7 +44,7 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-RETAINED_QUEUE = "SYSTEM.RETAINED.PUB.QUEUE"
+RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
 #: PCF commands are put to it.
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
@@ -267,7 +267,7 @@ class QueueManager(Messages):
                     stored.queue.depth += 1
                     puts.append(stored)
             if clear_retained:
-                unit.latest.append((self.retained, route.topic, None))
+                unit.changes.latest.append((self.retained, route.topic, None))
             elif retain:
                 queue = self.queues[RETAINED_QUEUE]
                 queue.depth += 1
@@ -285,7 +285,7 @@ class QueueManager(Messages):
                     put_application=application,
                 )
                 puts.append(kept)
-                unit.latest.append((self.retained, route.topic, kept))
+                unit.changes.latest.append((self.retained, route.topic, kept))
             return cmqc.MQRC_NONE
         except BaseException:
             _withdraw(puts, first)
@@ -339,30 +339,30 @@ class QueueManager(Messages):
             subscription.selection = selection_of(self.appearance, subscription.selector)
         before = self.topics.subscriptions.get(subscription.name)
         if subscription.durable:
-            unit.definitions.append(self.subscription_row(subscription))
+            unit.changes.definitions.append(self.subscription_row(subscription))
         elif before is not None and before.durable:
-            unit.definitions.append(("SUB", subscription.name, None))
+            unit.changes.definitions.append(("SUB", subscription.name, None))
         if not at_once:
-            unit.effects.append(lambda: self.topics.add(subscription))
+            unit.changes.effects.append(lambda: self.topics.add(subscription))
             return
         self.topics.add(subscription)
-        unit.undone.append(lambda: self.topics.replace(subscription.name, before))
+        unit.changes.undone.append(lambda: self.topics.replace(subscription.name, before))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
         """End a subscription at once; None when there is none of that name."""
         subscription = self.topics.remove(name)
         if subscription is not None:
-            unit.undone.append(partial(self.topics.add, subscription))
+            unit.changes.undone.append(partial(self.topics.add, subscription))
         if subscription is not None and subscription.durable:
-            unit.definitions.append(("SUB", name, None))
+            unit.changes.definitions.append(("SUB", name, None))
         if subscription is not None and subscription.managed:
             queue = subscription.queue
             for stored in list(queue.messages()):
                 queue.take(stored)
                 unit.gets.append(stored)
             if not queue.temporary:
-                unit.definitions.append(("QLOCAL", queue.name, None))
-            unit.effects.append(lambda: self._forget(queue))
+                unit.changes.definitions.append(("QLOCAL", queue.name, None))
+            unit.changes.effects.append(lambda: self._forget(queue))
         return subscription
 
     def _forget(self, queue: Queue) -> None:
@@ -375,9 +375,9 @@ class QueueManager(Messages):
         queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})
         queue.temporary = not durable
         self.queues[name] = queue
-        unit.undone.append(partial(self._forget, queue))
+        unit.changes.undone.append(partial(self._forget, queue))
         if durable:
-            unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+            unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
         return queue
 
 

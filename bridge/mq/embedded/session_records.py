@@ -80,7 +80,7 @@ class SessionRecords:
         queue_manager, name = self._queue_manager, _name(key)
         if record is None:
             self._sequences.pop(name, None)
-            work.latest.append((queue_manager.states, name, None))
+            work.changes.latest.append((queue_manager.states, name, None))
             return
         queue = queue_manager.queues[STATE_QUEUE]
         sequence = self._sequences[name] = self._sequences.get(name, 0) + 1
@@ -97,7 +97,7 @@ class SessionRecords:
         )
         queue.depth += 1
         work.puts.append(stored)
-        work.latest.append((queue_manager.states, name, stored))
+        work.changes.latest.append((queue_manager.states, name, stored))
 
 
 def _name(key: StateKey) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import NONE_REFUSED, ClientSubscription, Completion, Consumer, Recovered, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Consumer, Recovered
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
@@ -30,6 +30,7 @@ from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsu
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.mqi import Connection, Got
+from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
 

@@ -13,12 +13,12 @@ from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
-from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, Connection
+from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mq.worker import LOST, Stopped, Worker
 from bridge.wire import cmqc
 

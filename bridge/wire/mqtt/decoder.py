@@ -7,6 +7,8 @@ goes the careful way through ``readers``, which either makes a packet of it or s
 
 from __future__ import annotations
 
+from typing import Final
+
 from .body import Body
 from .errors import MalformedPacket
 from .packets import (
@@ -28,7 +30,7 @@ from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length
 from .topics import TOPIC_CACHE
 
 # By the whole first byte, flags as MQTT 3.1.1 wants them; MQTT 3.1's other flags take the careful way.
-_ACKNOWLEDGEMENTS: dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | type[Pubcomp]] = {
+_ACKNOWLEDGEMENTS: Final[dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | type[Pubcomp]]] = {
     0x40: Puback,
     0x50: Pubrec,
     0x62: Pubrel,
@@ -36,7 +38,7 @@ _ACKNOWLEDGEMENTS: dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | type[P
 }
 
 # A member of an enumeration takes long to get.
-_PUBLISH = PacketType.PUBLISH
+_PUBLISH: Final = PacketType.PUBLISH
 
 
 class Decoder:

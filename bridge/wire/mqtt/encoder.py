@@ -9,9 +9,8 @@ Every function raises MalformedPacket, with offset 0, for what the protocol does
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .errors import MalformedPacket
 from .packets import (
@@ -42,23 +41,18 @@ from .reason_codes import OF_ACKNOWLEDGEMENT
 from .remaining_length import MAX_REMAINING_LENGTH, encode_remaining_length
 from .topics import topic_name_fault
 
-MAX_FIELD_LENGTH = 65_535
+MAX_FIELD_LENGTH: Final = 65_535
 """Longest string or binary field in bytes: its length is a word (MQTT 3.1.1 section 1.5.3)."""
 
-_WORD = {"big": struct.Struct(">H").pack, "little": struct.Struct("<H").pack}
-_HEADER_OF_TWO = struct.Struct("BB").pack
-_HEADER_OF_THREE = struct.Struct("BBB").pack
-_ACKNOWLEDGEMENT = {"big": struct.Struct(">BBH").pack, "little": struct.Struct("<BBH").pack}
+_CONNACK_CODES: Final = frozenset(ConnackCode)
 
-_CONNACK_CODES = frozenset(ConnackCode)
-
-# PUBREL alone has quality of service 1 in its own header.
-_ACKNOWLEDGEMENT_FIRST_BYTE = {
-    PacketType.PUBACK: 0x40,
-    PacketType.PUBREC: 0x50,
-    PacketType.PUBREL: 0x62,
-    PacketType.PUBCOMP: 0x70,
-    PacketType.UNSUBACK: 0xB0,
+# PUBREL alone has quality of service 1 in its own header. The Remaining Length is that of a message id alone.
+_ACKNOWLEDGEMENT_HEADER: Final[dict[PacketType, bytes]] = {
+    PacketType.PUBACK: b"\x40\x02",
+    PacketType.PUBREC: b"\x50\x02",
+    PacketType.PUBREL: b"\x62\x02",
+    PacketType.PUBCOMP: b"\x70\x02",
+    PacketType.UNSUBACK: b"\xb0\x02",
 }
 
 
@@ -118,7 +112,7 @@ def encode_publish(
         first |= 1
     if dup:
         first |= 8
-    return _publish_header(first, length + 2) + topic_field + _WORD[byte_order](message_id) + payload
+    return _publish_header(first, length + 2) + topic_field + message_id.to_bytes(2, byte_order) + payload
 
 
 def encode_publish_5(
@@ -136,18 +130,18 @@ def encode_acknowledgement(packet_type: PacketType, message_id: int, byte_order:
         MalformedPacket: the message id is out of range.
         KeyError: the packet is of another type.
     """
-    first = _ACKNOWLEDGEMENT_FIRST_BYTE[packet_type]
+    header = _ACKNOWLEDGEMENT_HEADER[packet_type]
     if not 0 < message_id < 0x10000:
         raise MalformedPacket(PacketType(packet_type).name, 0, f"MQTT-2.3.1-1: message id is {message_id}")
-    return _ACKNOWLEDGEMENT[byte_order](first, 2, message_id)
+    return header + message_id.to_bytes(2, byte_order)
 
 
 def _publish_header(first: int, length: int) -> bytes:
     """Write a fixed header, the lengths most messages have without a loop."""
     if length < 0x80:
-        return _HEADER_OF_TWO(first, length)
+        return (first << 8 | length).to_bytes(2, "big")
     if length < 0x4000:
-        return _HEADER_OF_THREE(first, length & 0x7F | 0x80, length >> 7)
+        return (first << 16 | (length & 0x7F | 0x80) << 8 | length >> 7).to_bytes(3, "big")
     return bytes((first,)) + _length(length, "PUBLISH")
 
 
@@ -165,7 +159,7 @@ def _assemble(packet_type: PacketType, flags: int, *fields: bytes) -> bytes:
 def _word(value: int, packet: str, field: str, byte_order: ByteOrder) -> bytes:
     if not 0 <= value <= 0xFFFF:
         raise MalformedPacket(packet, 0, f"MQTT 3.1.1 section 1.5.2: {field} is {value}, 0 to 65535 allowed")
-    return _WORD[byte_order](value)
+    return value.to_bytes(2, byte_order)
 
 
 def _message_id(value: int, packet: str, byte_order: ByteOrder) -> bytes:
@@ -180,7 +174,7 @@ def _binary(value: bytes, packet: str, field: str) -> bytes:
             packet, 0, f"MQTT 3.1.1 section 1.5.3: {field} is {len(value)} bytes long, {MAX_FIELD_LENGTH} allowed"
         )
     # Big-endian in the little-endian dialect as well, which excepts the lengths of strings.
-    return _WORD["big"](len(value)) + value
+    return len(value).to_bytes(2, "big") + value
 
 
 def _string(value: str, packet: str, field: str) -> bytes:
@@ -315,7 +309,7 @@ def _write_disconnect(packet: Disconnect, byte_order: ByteOrder) -> bytes:
 
 
 # Each writer takes the packet of its own key, which a dictionary's type cannot say.
-_WRITERS: dict[type[Any], Callable[[Any, ByteOrder], bytes]] = {
+_WRITERS: Final[dict[type[Any], Callable[[Any, ByteOrder], bytes]]] = {
     Connect: _write_connect,
     Connack: _write_connack,
     Publish: _write_publish,
@@ -358,10 +352,10 @@ def _write_acknowledgement_5(packet: Puback | Pubrec | Pubrel | Pubcomp, byte_or
     fields = [_message_id(packet.message_id, packet_type.name, byte_order), bytes((packet.reason_code,))]
     if packet.properties is not None:
         fields.append(encode_properties(packet_type, packet.properties))
-    return _assemble(packet_type, _ACKNOWLEDGEMENT_FIRST_BYTE[packet_type] & 0x0F, *fields)
+    return _assemble(packet_type, _ACKNOWLEDGEMENT_HEADER[packet_type][0] & 0x0F, *fields)
 
 
-_WRITERS_5: dict[type[Any], Callable[[Any, ByteOrder], bytes]] = {
+_WRITERS_5: Final[dict[type[Any], Callable[[Any, ByteOrder], bytes]]] = {
     Publish: _write_publish_5,
     Puback: _write_acknowledgement_5,
     Pubrec: _write_acknowledgement_5,

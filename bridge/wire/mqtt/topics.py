@@ -7,10 +7,12 @@ the size of an entry, so that no client can make it hold much.
 
 from __future__ import annotations
 
-MAX_CACHED_TOPICS = 4096
+from typing import Final
+
+MAX_CACHED_TOPICS: Final = 4096
 """Number of names the cache may hold; it starts afresh when full, which costs less than keeping an order of use."""
 
-MAX_CACHED_BYTES = 512
+MAX_CACHED_BYTES: Final = 512
 """Longest name in bytes worth remembering: a bound on the cache's memory of some 5 MB."""
 
 
@@ -35,5 +37,5 @@ class TopicCache(dict[bytes, str]):
         self[raw] = topic
 
 
-TOPIC_CACHE = TopicCache()
+TOPIC_CACHE: Final = TopicCache()
 """The cache of all decoders: clients publish to each other's topics, and most to few."""

@@ -24,7 +24,7 @@ import pytest
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.session_record import RECORD_MARK, ReceivedRecord, SentRecord, Side, StateKey
-from bridge.mq.backend import Backend, Completion, UnitOfWork
+from bridge.mq.backend import Backend
 from bridge.mq.embedded import session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.language import read
@@ -36,6 +36,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager

@@ -12,8 +12,9 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import Backend, Completion, Recovered, UnitOfWork
+from bridge.mq.backend import Backend, Recovered
 from bridge.mq.errors import MQError
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from tests.mq.contract.backend_places import Place
 from tests.support.patience import PATIENCE
 

@@ -18,7 +18,6 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
-from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.glob import Glob, Wildcard
@@ -31,6 +30,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.topics import ROUTE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
+from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish

@@ -10,13 +10,13 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_subscriptions, remove_subscription
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
+from bridge.mq.unit_of_work import UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 from tests.support.patience import PATIENCE

@@ -49,13 +49,13 @@ class AuthorityRecords:
         """Let a record say so when the unit of work ends."""
         granted = frozenset(authorities)
         row = msgspec.json.encode({"identity": list(identity), "authorities": sorted(granted)}).decode()
-        unit.definitions.append((KIND, _key(identity), row))
-        unit.effects.append(lambda: self.grant(identity, granted))
+        unit.changes.definitions.append((KIND, _key(identity), row))
+        unit.changes.effects.append(lambda: self.grant(identity, granted))
 
     def remove(self, unit: Unit, identity: Identity) -> None:
         """Let a record be gone when the unit of work ends."""
-        unit.definitions.append((KIND, _key(identity), None))
-        unit.effects.append(lambda: self.forget(identity))
+        unit.changes.definitions.append((KIND, _key(identity), None))
+        unit.changes.effects.append(lambda: self.forget(identity))
 
     def forget(self, identity: Identity) -> None:
         """Let a record be gone at once, where it is there at all."""

@@ -129,6 +129,6 @@ class Commands:
         if not found:
             return answer, None
         unit = Unit()
-        unit.latest += [(queue_manager.retained, one, None) for one in found]
+        unit.changes.latest += [(queue_manager.retained, one, None) for one in found]
         what = f"Retained publications of {len(found)} topic strings" if is_wildcard(topic) else None
         return message("AMQ8022I", what=what) if what else answer, unit

@@ -177,8 +177,8 @@ class Definitions:
                 return answer, None
         attributes |= made
         unit = Unit()
-        unit.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
-        unit.effects.append(lambda: self.install(kind, name, attributes))
+        unit.changes.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
+        unit.changes.effects.append(lambda: self.install(kind, name, attributes))
         return answer, unit
 
     def install(self, kind: str, name: str, attributes: dict[str, Value]) -> None:
@@ -250,11 +250,11 @@ class Definitions:
             self._check_queue_unused(kind, name)
         if kind == "QLOCAL":
             self._empty(unit, name, purge)
-        unit.definitions.append((kind, name, None))
+        unit.changes.definitions.append((kind, name, None))
         if records is None or records.value == "YES":
             object_type = OBJECT_TYPES["QUEUE" if kind in QUEUE_KINDS else kind]
             self._queue_manager.authority_records.remove_profile(unit, object_type, name)
-        unit.effects.append(lambda: self._remove(kind, name))
+        unit.changes.effects.append(lambda: self._remove(kind, name))
         return message(_NUMBERS[kind][2], name=name), unit
 
     def _remove(self, kind: str, name: str) -> None:
@@ -335,14 +335,14 @@ class Definitions:
         if altered == queue_manager.altered:
             return answer, None
         unit = Unit()
-        unit.definitions.append(("QMGR", queue_manager.name, msgspec.json.encode(altered).decode()))
+        unit.changes.definitions.append(("QMGR", queue_manager.name, msgspec.json.encode(altered).decode()))
 
         def effect() -> None:
             queue_manager.altered.update(given)
             queue_manager.attributes.update(given)
             self.resolve_again()
 
-        unit.effects.append(effect)
+        unit.changes.effects.append(effect)
         return answer, unit
 
     def resolve_again(self) -> None:

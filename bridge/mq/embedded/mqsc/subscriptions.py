@@ -97,7 +97,7 @@ class Subscriptions:
         queue_manager = self._queue_manager
         queue = queue_manager.managed_queue(unit, durable=True)
         del queue_manager.queues[queue.name]
-        unit.effects.append(lambda: queue_manager.queues.update({queue.name: queue}))
+        unit.changes.effects.append(lambda: queue_manager.queues.update({queue.name: queue}))
         return queue
 
     def _make(self, name: str, attributes: dict[str, Value], managed: Queue | None) -> Subscription:

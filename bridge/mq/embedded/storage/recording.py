@@ -49,7 +49,7 @@ def is_writable(unit: Unit) -> bool:
     """Return whether a unit of work by itself has a form on disk: where a group has none, the fault is of one of it."""
     try:
         encode(batch_of([stored for stored in unit.puts if stored.durable], []))
-        for kind, name, attributes in unit.definitions:
+        for kind, name, attributes in unit.changes.definitions:
             f"{kind}{name}{attributes}".encode()
     except Exception:
         return False

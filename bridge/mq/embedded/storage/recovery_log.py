@@ -11,6 +11,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from bridge.mq.embedded.queue import Queue, StoredMessage
@@ -92,29 +93,30 @@ class RecoveryLog:
             # Rows are deleted with a row that says how many are left: one that is missing later is noticed.
             dead = self._dead.copy() if batch is not None and self._is_deletion_due() else []
             self._busy = True
+            self._work.put(partial(self._commit, units, batch, definitions, logged, moved, dead))
 
-            def write(
-                units: list[Unit] = units,
-                batch: Batch | None = batch,
-                definitions: list[tuple[str, str, str | None]] = definitions,
-                logged: list[StoredMessage] = logged,
-                moved: list[StoredMessage] = moved,
-                dead: list[Row] = dead,
-            ) -> None:
-                row, reason = None, cmqc.MQRC_NONE
-                try:
-                    row_id, size = self._write(batch, definitions, dead)
-                    row = Row(row_id, size) if batch is not None else None
-                except sqlite3.Error as error:
-                    log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
-                    reason = cmqc.MQRC_RESOURCE_PROBLEM
-                except Exception:
-                    log.exception("%s cannot be written; units of work are backed out", self._store.path)
-                    reason = cmqc.MQRC_UNEXPECTED_ERROR
-                self.dispatch(lambda: self._written(units, logged, moved, dead, row, reason))
-                self.reserve.check_log()
-
-            self._work.put(write)
+    def _commit(
+        self,
+        units: list[Unit],
+        batch: Batch | None,
+        definitions: list[tuple[str, str, str | None]],
+        logged: list[StoredMessage],
+        moved: list[StoredMessage],
+        dead: list[Row],
+    ) -> None:
+        """Write a group of units to disk, and have them end. On the recovery log's thread."""
+        row, reason = None, cmqc.MQRC_NONE
+        try:
+            row_id, size = self._write(batch, definitions, dead)
+            row = Row(row_id, size) if batch is not None else None
+        except sqlite3.Error as error:
+            log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
+            reason = cmqc.MQRC_RESOURCE_PROBLEM
+        except Exception:
+            log.exception("%s cannot be written; units of work are backed out", self._store.path)
+            reason = cmqc.MQRC_UNEXPECTED_ERROR
+        self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
+        self.reserve.check_log()
 
     def _write(
         self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
@@ -140,9 +142,10 @@ class RecoveryLog:
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
         """Gather what a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
         for unit in units:
-            if not unit.latest:
+            changed = unit.changed
+            if changed is None:
                 continue
-            for kept, key, replacement in unit.latest:
+            for kept, key, replacement in changed.latest:
                 old = kept.pop(key, None)
                 if replacement is not None:
                     kept[key] = replacement
@@ -151,11 +154,11 @@ class RecoveryLog:
                 if old.linked:
                     old.queue.take(old)
                     unit.gets.append(old)
-                    unit.displaced.append((kept, key, old))
+                    changed.displaced.append((kept, key, old))
                 else:
                     old.superseded = True
-            unit.applied += unit.latest
-            unit.latest = []
+            changed.applied += changed.latest
+            changed.latest = []
         moved = self._to_move()
         logged: list[StoredMessage] = []
         removed: list[int] = []
@@ -167,8 +170,8 @@ class RecoveryLog:
             for stored in unit.gets:
                 if stored.row is not None:
                     removed.append(stored.msg_number)
-            if unit.definitions:
-                definitions += unit.definitions
+            if unit.changed is not None:
+                definitions += unit.changed.definitions
         if not logged and not removed and not moved:
             return None, definitions, logged, moved
         return batch_of(moved + logged, removed), definitions, logged, moved
@@ -293,8 +296,9 @@ class RecoveryLog:
                     taken_from = stored.queue
                     taken_from.depth -= 1
                     taken_from.dequeued += 1
-                for effect in unit.effects:
-                    effect()
+                if unit.changed is not None:
+                    for effect in unit.changed.effects:
+                        effect()
                 for stored in unit.puts:
                     target = stored.queue
                     if stored.superseded:

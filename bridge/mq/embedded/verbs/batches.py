@@ -289,11 +289,4 @@ class _Verbs:
         if unit is None or self._unit is None:
             self._unit = self._unit or unit
             return
-        whole = self._unit
-        whole.puts += unit.puts
-        whole.gets += unit.gets
-        whole.definitions += unit.definitions
-        whole.latest += unit.latest
-        whole.displaced += unit.displaced
-        whole.effects += unit.effects
-        whole.undone += unit.undone
+        self._unit.add(unit)

@@ -39,7 +39,7 @@ def dynamic_queue(
     queue_manager.queues[name] = queue
     if not queue.temporary:
         unit = Unit()
-        unit.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+        unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
         if creator is not None and queue_manager.authorization is not None:
             identity = Identity(cmqc.MQOT_Q, name, cmqc.MQZAET_PRINCIPAL, creator)
             queue_manager.authority_records.put(unit, identity, ALL)
@@ -79,7 +79,7 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
         queue.take(stored)
         unit.gets.append(stored)
     if not queue.temporary:
-        unit.definitions.append(("QLOCAL", queue.name, None))
+        unit.changes.definitions.append(("QLOCAL", queue.name, None))
         queue_manager.authority_records.remove_profile(unit, cmqc.MQOT_Q, queue.name)
     queue.announce()
     return unit

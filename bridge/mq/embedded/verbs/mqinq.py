@@ -127,7 +127,7 @@ def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit
         return None
     unit = Unit()
     if not (kind == "QLOCAL" and queue_manager.queues[name].temporary):
-        unit.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
+        unit.changes.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
     definitions = Definitions(queue_manager)
-    unit.effects.append(lambda: definitions.install(kind, name, attributes))
+    unit.changes.effects.append(lambda: definitions.install(kind, name, attributes))
     return unit

@@ -15,7 +15,6 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.authority.authorization import AuthorizationService, user_of_this_process
 from bridge.mq.embedded.authority.records import specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
@@ -23,6 +22,7 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
+from bridge.mq.unit_of_work import UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish

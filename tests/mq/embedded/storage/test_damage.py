@@ -331,7 +331,7 @@ def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> 
         reasons: list[int] = []
         good = Ended(manager, reasons.append)
         bad = Unit()
-        bad.definitions.append(("SUB", "\udcff", "{}"))
+        bad.changes.definitions.append(("SUB", "\udcff", "{}"))
         bad.done = reasons.append
         with manager.lock:
             manager.recovery_log.submit(Unit())
