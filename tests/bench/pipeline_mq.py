@@ -158,7 +158,8 @@ def _cpu() -> dict[int, float]:
 
 
 @contextmanager
-def _place() -> Iterator[Place]:
+def place_of() -> Iterator[Place]:
+    """A queue manager that ends with the block."""
     server = Bridge()
     server.start()
     try:
@@ -208,7 +209,7 @@ def _spark() -> SparkSession:
 def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
     """A queue browsed into Parquet, on one core and on all, against a loop of MQGETs that browse, on one."""
     spark = _spark()
-    with _place() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
+    with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         queue = place.queue()
         place.put(queue, count)
 
@@ -233,7 +234,7 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
 def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[str, dict[str, float]]:
     """Parquet put to a queue, on one core and on all, against a loop of MQPUTs, on one."""
     spark = _spark()
-    with _place() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
+    with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         for partitions in (1, 2):
             rows = spark.range(0, count, 1, partitions).selectExpr(f"repeat('x', {PAYLOAD}) AS body")
             rows.write.mode("overwrite").parquet(f"{name}/{partitions}")
@@ -266,7 +267,7 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
 def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict[str, float]]:
     """A queue drained into Parquet by an availableNow stream, against a loop of MQGETs that take."""
     spark = _spark()
-    with _place() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
+    with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         figures = Figures(place, count, report)
         warm = place.queue()
         place.put(warm, 1)
