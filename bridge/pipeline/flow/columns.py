@@ -173,10 +173,19 @@ def _publication(frame: DataFrame, to: PipelineDestination) -> list[Column]:
 def _row(frame: DataFrame) -> list[Column]:
     schema = frame.schema
     times = [f.col(name) for name in TIMES if name in frame.columns and isinstance(schema[name].dataType, TimestampType)]
-    # The time of the batch stays the same when it is run again.
-    when = f.coalesce(*times, f.current_timestamp())
+    when = f.coalesce(*times, _batch_time())
     path = [f.date_format(when, "yyyy-MM-dd").alias(DATE), f.date_format(when, "HH").alias(HOUR)]
     return [*_texts(frame, [name for name in frame.columns if name not in (DATE, HOUR)]), *path]
+
+
+def _batch_time() -> Column:
+    """Return the time of the batch, which stays the same when it is run again.
+
+    Spark writes it as a number into the code that it generates, which then is another one, compiled anew, for each batch: but
+    for this function, which it has no code for.
+    """
+    times = f.create_map(f.lit(0), f.current_timestamp())
+    return f.map_filter(times, lambda _, time: time.isNotNull())[0]
 
 
 def _texts(frame: DataFrame, names: list[str]) -> list[Column]:
