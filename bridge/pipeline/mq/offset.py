@@ -14,6 +14,7 @@ import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -154,7 +155,9 @@ def _packed(queue: str, entries: Sequence[Entry]) -> str:
     return base64.b64encode(zlib.compress(columns)).decode()
 
 
-def _entries(packed: str, version: int) -> list[Entry]:
+@lru_cache(maxsize=4)
+def _entries(packed: str, version: int) -> Sequence[Entry]:
+    """Return what `_packed` has packed. Spark asks for the partitions of a batch, and then gives it back as committed."""
     width = _WIDTH[version]
     columns = zlib.decompress(base64.b64decode(packed))
     count, rest = divmod(len(columns), width)
