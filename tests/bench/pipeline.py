@@ -14,7 +14,7 @@ from tests.bench import machine
 
 #: What issue 5 asks for, as ratios.
 LEAST: Final = {"mapping": 0.5, "mq -> Parquet": 0.7, "Parquet -> mq": 0.7}
-MEASURES: Final = ("mapping", "queue", "latency")
+MEASURES: Final = ("mapping", "queue", "rates", "latency")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,10 +31,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(module: str, *arguments: object) -> Any:
-    """What a measure prints in JSON, at the end. Raises CalledProcessError."""
+    """What a measure prints in JSON, at the end; what it prints before is printed as it comes. Raises CalledProcessError."""
     command = [sys.executable, "-m", f"tests.bench.{module}", *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(last, end="", flush=True)
+            last = line
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return json.loads(last)
 
 
 def mapping(options: argparse.Namespace) -> Any:
@@ -59,6 +66,11 @@ def queue(options: argparse.Namespace) -> Any:
     return found
 
 
+def rates(options: argparse.Namespace) -> Any:
+    """Whole pipelines beside Spark alone and a plain program."""
+    return run("pipeline_rates")
+
+
 def latency(options: argparse.Namespace) -> Any:
     """Streaming."""
     found = run("pipeline_latency", "--rate", options.rate, "--seconds", options.seconds)
@@ -79,6 +91,7 @@ def _judge(what: str, ratio: float) -> None:
 _RUN: Final[dict[str, Callable[[argparse.Namespace], Any]]] = {
     "mapping": mapping,
     "queue": queue,
+    "rates": rates,
     "latency": latency,
 }
 
