@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -171,6 +171,32 @@ def test_to_a_table_and_a_queue_and_from_the_table_again(bench: Bench) -> None:
     bench.run("back")
     bench.run("back")  # nothing is new
     assert sorted(row["id"] for row in objects(bench.queues.bodies(again))) == [1, 2, 3]
+
+
+def test_no_batch_to_an_archive_has_spark_generate_code_of_its_own(bench: Bench) -> None:
+    """Rows without a time are filed under that of their batch, which is in no code."""
+    source = bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          table:
+            from: {mq: {queue: $source}}
+            select: SELECT payload:n::int AS n FROM input
+            to: {archive: table}
+            batch: 1
+        """,
+        source=source,
+    )
+    bench.queues.put(source, *(b'{"n": %d}' % number for number in range(5)))
+    jvm: Any = bench.spark._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    counts: list[int] = []
+    begun = datetime.now(UTC)
+    assert not bench.runner(seen=lambda _: counts.append(compiled.getCount())).run(), bench.lines
+    assert len(counts) == 5 and counts[-1] == counts[1]
+    hours = {f"date={when:%Y-%m-%d}/hour={when:%H}" for when in (begun, datetime.now(UTC))}
+    files = list((bench.directory / "table").glob("*/*/*.parquet"))
+    assert len(files) == 5 and {str(file.parent.relative_to(bench.directory / "table")) for file in files} <= hours
 
 
 def test_changes_are_reported_once_over_restarts(bench: Bench) -> None:
