@@ -86,7 +86,7 @@ class Ground:
 
     def from_broker(self, name: str, size: int, to: str) -> float:
         """Rows a second of publications that wait in a session at the broker; the first run has made that."""
-        source = f"{{mqtt: '{name}/#', link: plant, qos: 1, options: {{partitions: 2}}}}"
+        source = f"{{mqtt: '{name}/#', link: plant, options: {{qos: 1, partitions: 2}}}}"
         self.pipeline(name, source, to, "*", rows=0)
         publish(self.broker.port, f"{name}/telemetry", b"x" * size, 1, ROWS)
         return self.pipeline(name, source, to, "*")
