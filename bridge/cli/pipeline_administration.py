@@ -26,7 +26,10 @@ Names = Annotated[
 _LOOK, _AGAIN = 0.1, 1.0
 #: Seconds that a process may take to end beside those of its batch.
 _PATIENCE = 60.0
-_HEADS = ("pipeline", "state", "since", "process", "last batch", "in", "out", "dead letters", "late", "rows/s", "waiting")
+_HEADS = (
+    "pipeline", "state", "since", "process", "last batch",
+    "in", "out", "dead letters", "late", "rows/s", "waiting", "oldest",
+)  # fmt: skip
 #: Columns that are text, and begin at the left.
 _TEXTS = 5
 
@@ -40,7 +43,8 @@ def show(
     """Show what pipelines do and did, whether a process runs them or not.
 
     Rows in and out, dead letters and late rows are of one run of the command, rows/s of its last minute. What waits is on the
-    queue (CURDEPTH) or in the spool, with the messages of the batch under way. A state `killed` is of a process that ended
+    queue (CURDEPTH) or in the spool, with the messages of the batch under way; since when the oldest of it waits, the last
+    batch has told. A state `killed` is of a process that ended
     without a word: `pipeline run` goes on where it was.
     """
     file, configuration = configuration_of(config)
@@ -273,6 +277,8 @@ def _looked_at(name: str, config: PipelineConfig, environment: PipelineEnvironme
         unknown = str(error)
     if left is None and status is not None and process is not None and status.last_batch is not None:
         left = status.last_batch.waiting
+    # As the last batch has told, of what waits behind it: nobody looks at the messages of a queue for that here.
+    oldest = status.last_batch.oldest if left and status is not None and status.last_batch is not None else None
     rates = (0.0, 0.0) if status is None or process is None else status.rate(now)
     fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(Status.__struct_fields__)
     fields.pop("recent")
@@ -284,6 +290,7 @@ def _looked_at(name: str, config: PipelineConfig, environment: PipelineEnvironme
         "rows_in_per_second": round(rates[0], 1),
         "rows_out_per_second": round(rates[1], 1),
         "waiting": left,
+        "oldest": oldest,
         "waiting_unknown": unknown,
         "directory": str(directory),
     }
@@ -311,7 +318,7 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     counts = [one[key] for key in ("rows_in", "rows_out", "dead_letters", "late")]
     rate = f"{one['rows_in_per_second']:g}" if one["process"] is not None else ""
     waiting = "?" if one["waiting"] is None else str(one["waiting"])
-    return (*texts, *("" if count is None else str(count) for count in counts), rate, waiting)
+    return (*texts, *("" if count is None else str(count) for count in counts), rate, waiting, _when(one["oldest"]))
 
 
 def _when(at: float | None) -> str:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         Protocol,
         default_configuration,
     )
-    from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineDestination, PipelineSource
+    from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineSource
+    from bridge.config.pipeline_destinations import Destination, PipelineDestination
     from bridge.config.problems import ConfigurationError, Problem
     from bridge.config.queue_manager import (
         BatchConfig,
@@ -55,6 +56,7 @@ __all__ = [
     "Clash",
     "Configuration",
     "ConfigurationError",
+    "Destination",
     "EmbeddedQueueManagerConfig",
     "FilterConfig",
     "IbmQueueManagerConfig",
@@ -120,7 +122,8 @@ _NAMES = {
         "Protocol",
         "default_configuration",
     ),
-    "pipeline": ("ChangesConfig", "PipelineConfig", "PipelineDestination", "PipelineSource"),
+    "pipeline": ("ChangesConfig", "PipelineConfig", "PipelineSource"),
+    "pipeline_destinations": ("Destination", "PipelineDestination"),
     "problems": ("ConfigurationError", "Problem"),
     "queue_manager": (
         "BatchConfig",

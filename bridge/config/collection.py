@@ -185,7 +185,7 @@ def _pipeline_from(pipeline: Any, directory: Path) -> Any:
     if not isinstance(pipeline, Mapping):
         return pipeline
     based = _based(pipeline, ["checkpoint"], directory)
-    for key in ("from", "to", "dead_letters"):
+    for key in ("from", "to", "late", "dead_letters"):
         if isinstance(section := pipeline.get(key), Mapping):
             based[key] = _based(section, ["archive"], directory)
     if isinstance(tables := pipeline.get("tables"), Mapping):

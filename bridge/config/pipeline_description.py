@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from bridge.config import values
 from bridge.config.link import LOCAL
-from bridge.config.pipeline import AVAILABLE_NOW, MqFlow, PipelineConfig, PipelineDestination, PipelineSource
+from bridge.config.pipeline import AVAILABLE_NOW, MqFlow, PipelineConfig, PipelineSource
+from bridge.config.pipeline_destinations import Destination, PipelineDestination
 from bridge.config.spark import SparkConfig
 
 _PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue says"}
@@ -29,9 +30,11 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
     if pipeline.changes is not None:
         what = values.listing(pipeline.changes.of, "and") if pipeline.changes.of else "rows"
         lines.append(f"  only changes of {what} by {values.listing(pipeline.changes.key, 'and')}")
+    if pipeline.late is not None:
+        lines.append(f"  what comes late goes to {' and '.join(_destinations(pipeline.late))}")
     letters = pipeline.dead_letters
-    if letters.queue is not None or letters.archive is not None:
-        lines.append(f"  bad payloads go to {letters.queue or letters.archive}")
+    if letters.queue_name is not None or letters.kinds:
+        lines.append(f"  bad payloads go to {letters.queue_name or ' and '.join(_destinations(letters))}")
     return lines
 
 
@@ -63,14 +66,15 @@ def _flow(mq: MqFlow) -> str:
     return f"queue {mq.queue}" if mq.queue is not None else f"topic {mq.topic}"
 
 
-def _destinations(to: PipelineDestination) -> Iterator[str]:
+def _destinations(to: Destination) -> Iterator[str]:
     if to.mq is not None:
         name = to.mq.queue or to.mq.topic
         yield f"{'queue' if to.mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
     if to.mqtt is not None:
-        yield f"MQTT {to.mqtt}{_at(to.link)}"
+        yield f"MQTT {to.mqtt}{_at(to.link)} (at least once)"
     if to.archive is not None:
-        compacted = "" if to.compact is None else f" (compacted every {values.duration_text(to.compact)})"
+        compact = to.compact if isinstance(to, PipelineDestination) else None
+        compacted = "" if compact is None else f" (compacted every {values.duration_text(compact)})"
         yield f"archive {to.archive}{compacted}"
     if to.format is not None:
         yield f"{to.format}{f' {to.path}' if to.path else ''} (at least once)"

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from os.path import normpath
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bridge.config.references import Clash
+
+#: Sections that say where a pipeline writes, and the queues that they name.
+_WRITTEN: Final = ("to", "late", "dead_letters")
+_QUEUES: Final = (*((section, "mq", "queue") for section in _WRITTEN), ("dead_letters", "queue"))
 
 
 def flow_clashes(data: Mapping[str, Any]) -> list[Clash]:
@@ -48,9 +52,9 @@ def _streamed(name: str, pipeline: Mapping[str, Any], data: Mapping[str, Any]) -
 def _circles(name: str, pipeline: Mapping[str, Any]) -> Iterator[Clash]:
     """Yield a clash for each place that a pipeline reads and writes, so that it would never come to an end."""
     for what, source, destinations in (
-        ("queue", ("mq", "queue"), (("to", "mq", "queue"), ("dead_letters", "queue"))),
-        ("topic", ("mq", "topic"), (("to", "mq", "topic"),)),
-        ("directory", ("archive",), (("to", "archive"), ("dead_letters", "archive"))),
+        ("queue", ("mq", "queue"), _QUEUES),
+        ("topic", ("mq", "topic"), tuple((section, "mq", "topic") for section in _WRITTEN)),
+        ("directory", ("archive",), tuple((section, "archive") for section in _WRITTEN)),
     ):
         read = _at(pipeline, "from", *source)
         for place in destinations:

@@ -96,7 +96,7 @@ def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
     sessions: dict[tuple[object, ...], str] = {}
     found: list[Clash] = []
     for name, pipeline in _sections(data, "pipelines").items():
-        for side in ("from", "to"):
+        for side in ("from", "to", "late", "dead_letters"):
             end = pipeline.get(side)
             link_name = end.get("link", LOCAL) if isinstance(end, Mapping) and "mqtt" in end else LOCAL
             if link_name == LOCAL or not isinstance(link_name, str):

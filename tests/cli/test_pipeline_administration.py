@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.cli.conftest import Invoke
 from tests.support.patience import until
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
-BATCH = BatchSummary(7, 1000.0, 0.5, 30, 25, 5, 2, 11)
+BATCH = BatchSummary(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)
 
 
 @pytest.fixture
@@ -60,8 +61,10 @@ def test_one_that_runs_and_is_killed(invoke: Invoke, file: Path, directory: Path
         found = shown(invoke, file)
         assert (found["state"], found["process"]) == ("failing", int(runs(directory) or 0))
         assert (found["rows_in"], found["rows_out"], found["dead_letters"], found["late"]) == (30, 25, 5, 2)
-        assert found["waiting"] == 11 and "waiting_unknown" in found  # as the last batch has told
+        assert (found["waiting"], found["oldest"]) == (11, 940.0) and "waiting_unknown" in found  # as the last batch has told
         said = invoke("pipeline", "show", "--config", file).stdout
+        oldest = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(940))
+        assert said.splitlines()[1].endswith(f" 11  {oldest}")
         assert ": MQRC_Q_FULL (2053); to do: have its messages got" in said
     # Its lock is free, and it has not said that it ended.
     found = shown(invoke, file)

@@ -94,7 +94,17 @@ MISTAKES = [
     (f"{REST}, watermark: {{column: ts, delay: soon}}", "watermark.delay: expected a duration"),
     (f"{REST}, watermark: {{ts: 10 s}}", "watermark.ts: expected a known key (column or delay)"),
     (f"{REST}, watermark: late", "watermark: expected a duration"),
-    (f"{REST}, dead_letters: {{queue: Q, archive: a}}", "one of queue: and archive:"),
+    (f"{REST}, dead_letters: {{queue: D, archive: a}}", "one of mq: (or queue:), mqtt:, archive: and format:"),
+    (f"{REST}, dead_letters: {{mq: {{topic: t}}}}", "dead_letters.mq: expected a queue, because the message is behind an"),
+    (f"{REST}, dead_letters: {{mq: {{queue: D, persistence: as-queue}}}}", "no persistence, because a dead letter keeps"),
+    (f"{REST}, dead_letters: {{topic: t}}", "dead_letters.topic: expected mq: {topic: ...}"),
+    (f"{REST}, dead_letters: {{format: jdbc, options: {{password: x}}}}", "dead_letters.options.password: expected no"),
+    (f"{REST}, late: {{mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
+    (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
+    (f"{REST}, late: {{mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and format:"),
+    (f"{REST}, late: {{mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
+    (f"{REST}, late: {{archive: a, compact: 1 h}}", "late.compact: expected a known key"),
+    (f"{REST}, late: {{mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
     ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
     (
@@ -275,13 +285,14 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
 def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
-    one += " dead_letters: {archive: d}}"
+    one += " dead_letters: {archive: d}, late: {archive: l}}"
     written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
     found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
     assert list(found) == ["one", "two"]
     paths = found["one"].source.archive, found["one"].destination.archive, found["one"].tables["t"], found["one"].checkpoint
     assert paths == tuple(tmp_path / "flows" / name for name in ("in", "out", "t.csv", "c"))
     assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
+    assert found["one"].late is not None and found["one"].late.archive == tmp_path / "flows" / "l"
 
 
 def test_a_scheme_is_refused_in_files_of_their_own_too(tmp_path: Path) -> None:
@@ -304,7 +315,13 @@ DESCRIBED = [
     ),
     (
         "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out, compact: 1 h}, trigger: availableNow, enabled: no",
-        " (not enabled): from MQTT a/+ to MQTT b/{x} and archive /out (compacted every 1 h), until all that is there is done",
+        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out (compacted every 1 h), until"
+        " all that is there is done",
+    ),
+    (
+        f"{REST}, late: {{mqtt: late/x, link: local}}, dead_letters: {{format: parquet, path: /bad}}",
+        ": from queue Q to queue R, every 1 s\n  what comes late goes to MQTT late/x (at least once)\n"
+        "  bad payloads go to parquet /bad (at least once)",
     ),
     (
         "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
@@ -325,8 +342,8 @@ def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Pat
     text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
     (example,) = re.findall(r"^##  pipelines:\n(?:##    .*\n)+", text, re.M)
     (found,) = load(written(tmp_path, re.sub("^##  ", "", example, flags=re.M))).pipelines.values()
-    sections = [found, found.source, found.destination, found.destination.mq, found.dead_letters]
-    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [set()] * 5
+    sections = [found, found.source, found.destination, found.destination.mq]
+    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [set()] * 4
     minimal = {"from": {"mqtt": found.source.mqtt}, "to": found.destination, "select": found.select, "schema": found.fields}
     assert found == PipelineConfig.model_validate(minimal)
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType, VariantType
 
-from bridge.config import PipelineDestination, ToMqMapping, ToMqttMapping
+from bridge.config import Destination, PipelineDestination, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Placeholder, Template
 from bridge.pipeline.errors import OptionError
@@ -72,18 +72,18 @@ def as_documents(frame: DataFrame, names: list[str]) -> DataFrame:
     return frame.withColumns({name: f.parse_json(_quoted(name)) for name in names}) if names else frame
 
 
-def routed(frame: DataFrame, to: PipelineDestination | None) -> DataFrame:
+def routed(frame: DataFrame, to: Destination | None, section: str = "to") -> DataFrame:
     """Return a struct of each row for each destination; without any (a mapping says where) the rows as they are.
 
-    Raises ColumnMissing, TemplateError.
+    `section` of the pipeline is where they are said. Raises ColumnMissing, TemplateError.
     """
     if to is None:
         return frame
     structs = []
     if to.mq is not None:
-        structs.append(f.struct(*_message(frame, to)).alias(MQ))
+        structs.append(f.struct(*_message(frame, to, section)).alias(MQ))
     if to.mqtt is not None:
-        structs.append(f.struct(*_publication(frame, to)).alias(MQTT))
+        structs.append(f.struct(*_publication(frame, to, section)).alias(MQTT))
     if to.archive is not None:
         structs.append(f.struct(*_row(frame)).alias(ARCHIVE))
     if to.format is not None:
@@ -144,16 +144,16 @@ def _given(frame: DataFrame, payload: str) -> DataFrame:
 # Destinations --------------------------------------------------------------------------------------------------------
 
 
-def _message(frame: DataFrame, to: PipelineDestination) -> list[Column]:
+def _message(frame: DataFrame, to: Destination, section: str) -> list[Column]:
     assert to.mq is not None
     destination = []
     for key in ("queue", "topic"):
         if (text := getattr(to.mq, key)) is not None:
-            destination = [_filled(frame, text, ("to", "mq", key)).alias(key)]
+            destination = [_filled(frame, text, (section, "mq", key)).alias(key)]
     if not destination:
         destination = [f.col(name) for name in ("queue", "topic") if name in frame.columns][:1]
         if not destination:
-            raise ColumnMissing(("to", "mq"), "queue", frame.columns)
+            raise ColumnMissing((section, "mq"), "queue", frame.columns)
     if (body := _body(frame)) is None:
         described = [f.lit(value).alias(name) for name, value in _TEXT.items()]
         return [*destination, _json(frame, _addresses(frame, to)).alias(BODY), *described]
@@ -161,9 +161,9 @@ def _message(frame: DataFrame, to: PipelineDestination) -> list[Column]:
     return [*destination, body.alias(BODY), *parts]
 
 
-def _publication(frame: DataFrame, to: PipelineDestination) -> list[Column]:
+def _publication(frame: DataFrame, to: Destination, section: str) -> list[Column]:
     assert to.mqtt is not None
-    topic = _filled(frame, to.mqtt, ("to", "mqtt")).alias("topic")
+    topic = _filled(frame, to.mqtt, (section, "mqtt")).alias("topic")
     if (body := _body(frame)) is None:
         return [topic, _json(frame, _addresses(frame, to)).alias(PAYLOAD)]
     parts = [f.col(name) for name in _MQTT_PARTS[1:] if name in frame.columns]
@@ -212,7 +212,7 @@ def unknown_columns(frame: DataFrame, to: PipelineDestination) -> list[str]:
     return [name for name in frame.columns if name not in used]
 
 
-def _addresses(frame: DataFrame, to: PipelineDestination) -> set[str]:
+def _addresses(frame: DataFrame, to: Destination) -> set[str]:
     """Return the columns that only say where a row goes."""
     if to.mq is None or to.mq.queue is not None or to.mq.topic is not None:
         return set()

@@ -8,34 +8,37 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
-from bridge.config import AnyMapping, ConfigurationError, PipelineConfig, PipelineDestination, ToMqMapping, load
+from bridge.config import AnyMapping, ConfigurationError, Destination, PipelineConfig, ToMqMapping, load
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.template import Template
 from bridge.pipeline.flow.columns import mapped
-from bridge.pipeline.flow.environment import PipelineEnvironment
+from bridge.pipeline.flow.environment import LEFT, PipelineEnvironment
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.reach import directory_of_tasks
 from bridge.pipeline.flow.sink import ARCHIVE, DEAD_LETTERS, MQ, MQTT, FormatRoute
 
 
 def destination_options(
-    name: str, config: PipelineConfig, to: PipelineDestination, environment: PipelineEnvironment, directory: Path
+    name: str, config: PipelineConfig, to: Destination, environment: PipelineEnvironment, directory: Path
 ) -> dict[str, dict[str, str]]:
-    """Return the options of the destinations that `to` names but for formats of Spark's, by kind, as `routes_of` has them."""
+    """Return the options of the destinations of a section but for formats of Spark's, by kind, as `routes_of` has them."""
     text = None if to.mq is None else to.mq.queue or to.mq.topic
     routes = {DEAD_LETTERS: dead_letter_options(name, config, environment, named=text is None or bool(Template(text).names))}
     if to.mq is not None:
         routes[MQ] = environment.queue_manager | {"persistence": to.mq.persistence}
     if to.mqtt is not None:
-        options = {"qos": str(to.qos), "retain": str(to.retain).lower()}
-        options["deadLetter"] = _refused(config, environment, directory)
-        routes[MQTT] = environment.broker(to.link) | options
+        routes[MQTT] = broker_options(to, environment) | {"deadLetter": _refused(config, environment, directory)}
     if to.archive is not None:
         routes[ARCHIVE] = {"path": str(to.archive.absolute())}
     return routes
 
 
-def format_routes(spark: SparkSession, to: PipelineDestination) -> list[FormatRoute]:
+def broker_options(to: Destination, environment: PipelineEnvironment) -> dict[str, str]:
+    """Return the options of a destination at a broker."""
+    return environment.broker(to.link) | {"qos": str(to.qos), "retain": str(to.retain).lower()}
+
+
+def format_routes(spark: SparkSession, to: Destination, section: str = "to") -> list[FormatRoute]:
     """Return the destination that a format of Spark's writes to. Raises Mistake for a format that Spark does not have."""
     if to.format is None:
         return []
@@ -44,12 +47,13 @@ def format_routes(spark: SparkSession, to: PipelineDestination) -> list[FormatRo
     try:
         jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(to.format, conf)
     except Py4JJavaError as error:
-        raise Mistake(("to", "format"), "a format that this Spark has (--packages brings more)", repr(to.format)) from error
+        expected = "a format that this Spark has (--packages brings more)"
+        raise Mistake((section, "format"), expected, repr(to.format)) from error
     secrets = {name: str(file) for name, file in to.secrets.items()}
     options = to.options
     if to.path is not None:
         options = options | {"path": to.path if isinstance(to.path, str) else str(to.path.absolute())}
-    return [FormatRoute(to.format, options, secrets, to.partition_by)]
+    return [FormatRoute(to.format, options, secrets, to.partition_by, "" if section == "to" else section)]
 
 
 def mapped_rows(
@@ -88,7 +92,10 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> tuple[
 
 def _refused(config: PipelineConfig, environment: PipelineEnvironment, directory: Path) -> str:
     """Return the directory where publications are left that the broker refuses."""
-    return str(config.dead_letters.archive or directory_of_tasks(environment, directory) / "refused")
+    given = config.dead_letters
+    if given.format is not None or given.mqtt is not None:
+        return str(directory / LEFT)
+    return str(given.archive or directory_of_tasks(environment, directory) / "refused")
 
 
 def dead_letter_options(
@@ -99,6 +106,9 @@ def dead_letter_options(
     `named`: the rows name their destinations.
     """
     own = {"pipeline": name, "named": str(named).lower()}
-    if config.dead_letters.archive is not None:
-        return own | {"archive": str(config.dead_letters.archive.absolute())}
-    return own | environment.queue_manager | {"queue": config.dead_letters.queue or environment.dead_letter_queue}
+    given = config.dead_letters
+    if given.archive is not None:
+        return own | {"archive": str(given.archive.absolute())}
+    if given.format is not None or given.mqtt is not None:
+        return own | {"archive": str(environment.directory_of(name, config) / LEFT)}
+    return own | environment.queue_manager | {"queue": given.queue_name or environment.dead_letter_queue}

@@ -16,6 +16,9 @@ from bridge.pipeline.flow.sources.shutdown import STOP
 #: In the directory of a pipeline: what Spark has of its query, and batches that are kept before they are written.
 CHECKPOINT: Final = "checkpoint"
 STAGING: Final = "staging"
+#: The same of late rows; and dead letters that tasks have left, and the driver writes where the pipeline says.
+LATE: Final = "late"
+LEFT: Final = "dead-letters"
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from bridge.config import PipelineConfig
 from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
@@ -17,7 +18,8 @@ from bridge.pipeline.flow.bad_rows.payload import REASON
 from bridge.pipeline.flow.columns import routed
 from bridge.pipeline.flow.environment import CHECKPOINT, PipelineEnvironment
 from bridge.pipeline.flow.faulty_rows import find_faulty_rows, last_batch, try_rows
-from bridge.pipeline.flow.plan import INPUT, input_of, judged, names, payload_column, table_of
+from bridge.pipeline.flow.input_table import INPUT, fault_of, input_of, payload_column
+from bridge.pipeline.flow.plan import names, table_of
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
@@ -97,7 +99,7 @@ class FailedBatch:
         column = payload_column(frame)
         assert column is not None
         with self._names(tables):
-            checked = judged(self._spark, frame, column, self._config).select(column, REASON)
+            checked = frame.select(column, f.expr(fault_of(self._spark, frame, column, self._config)).alias(REASON))
         judge = BadPayloads(self._name, column, self._config.payload, None, None, DivertedRows())
         reasons = [reason for batch in checked.toArrow().to_batches() for reason in judge.reasons(batch)]
         return [index for index, reason in enumerate(reasons) if reason is None]

@@ -30,7 +30,7 @@ _LEAVING_OUT: Final = {
 }
 #: Nodes that make of each row by itself what comes of it, in the partition where it is.
 _WITH: Final = ("WithCTE", "CTERelationDef", "CTERelationRef")
-_ROW_BY_ROW: Final = frozenset(("Project", "Filter", "Generate", "SubqueryAlias", "View", "EventTimeWatermark", *_WITH))
+ROW_BY_ROW: Final = frozenset(("Project", "Filter", "Generate", "SubqueryAlias", "View", "EventTimeWatermark", *_WITH))
 #: Times that are not fixed for a batch, as current_timestamp() is. (Spark calls them deterministic.)
 _CLOCKS: Final = frozenset(("Now", "CurrentTime"))
 #: A moment, in ms, as a watermark has it: any will do that Java takes for a Long.
@@ -103,17 +103,17 @@ def is_repeatable(made: DataFrame, destinations: AbstractSet[str]) -> bool:
     if not destinations & {MQ, ARCHIVE}:
         return True  # what is published comes at least once, whatever it is
     plan = analysed(made)
-    if any(not node.isStreaming() or kind(node) not in _ROW_BY_ROW for node in nodes(plan)):
+    if any(not node.isStreaming() or kind(node) not in ROW_BY_ROW for node in nodes(plan)):
         return False
     computed = [one for node in nodes(plan) if kind(node) != "View" for one in elements(node.expressions())]
     if MQ in destinations:
-        return all(map(_is_fixed, computed))
+        return all(map(is_fixed, computed))
     # A file of the archive is written again as a whole, so what is in it may differ, but not the hour it is filed under.
     source = {one.exprId().id() for node in nodes(plan) if kind(node) == "View" for one in elements(node.output())}
     return all(one.exprId().id() in source for one in elements(plan.output()) if one.name() in TIMES)
 
 
-def _is_fixed(expression: Any) -> bool:
+def is_fixed(expression: Any) -> bool:
     """Return whether an expression makes the same value when it is computed again."""
     return expression.deterministic() and not any(kind(one) in _CLOCKS for one in _parts(expression))
 

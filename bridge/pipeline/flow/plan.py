@@ -10,31 +10,27 @@ from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, StringType
 
 from bridge.archive.schema import arrow_schema
 from bridge.config import PipelineConfig
-from bridge.config.link import LOCAL
-from bridge.pipeline.flow.bad_rows import diverted_rows
-from bridge.pipeline.flow.bad_rows.dead_letters import BadPayloads
-from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD, REASON, casts, declared, fault, is_read, text_of
 from bridge.pipeline.flow.changes import only_changes
 from bridge.pipeline.flow.columns import as_documents, as_text, documents, routed, unknown_columns
-from bridge.pipeline.flow.destinations import dead_letter_options, destination_options, format_routes, mapped_rows
+from bridge.pipeline.flow.destinations import destination_options, format_routes, mapped_rows
 from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnvironment
-from bridge.pipeline.flow.event_time import with_watermark
+from bridge.pipeline.flow.input_table import INPUT, counted, payloads_of
 from bridge.pipeline.flow.judgement import is_repeatable, judge
+from bridge.pipeline.flow.late_destination import late_destination
+from bridge.pipeline.flow.left_dead_letters import left_dead_letters
 from bridge.pipeline.flow.log import silence
 from bridge.pipeline.flow.logical_plan import parsed
 from bridge.pipeline.flow.mistake import Mistake, mistakes_at
 from bridge.pipeline.flow.reach import check_reach
 from bridge.pipeline.flow.sink import (
     MQTT,
+    Behind,
     FormatRoute,
     Route,
-    dead_letter_sink_of,
     routes_of,
 )
 from bridge.pipeline.flow.sources.mq import PipelineMqSource, mq_source_options
@@ -42,16 +38,9 @@ from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource, mqtt_source_op
 from bridge.pipeline.flow.state_schema import check_state
 from bridge.pipeline.registration import make_known
 
-INPUT: Final = "input"
-#: Directory of a pipeline where the batch under way is kept.
-#: Names of observations: what came in, and what goes out.
-TAKEN: Final = "taken"
+#: Name of the observation of what goes out.
 MADE: Final = "made"
-#: Name of the observation that has, as `WHY`, what is wrong with one of the payloads that are bad, as far as Spark can tell.
-FOUND: Final = "found"
-WHY: Final = "why"
 _planning: Final = threading.Lock()
-_COUNT: Final = "rows"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -67,6 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
     routes: Sequence[Route | FormatRoute]
     #: where a batch is kept before it is written; None where it comes out the same when it is run again
     staging: Path | None
+    #: what is written behind these: late rows, dead letters
+    behind: Sequence[Behind]
 
 
 def register(spark: SparkSession) -> None:
@@ -87,9 +78,9 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
             # A query and nothing else: spark.sql would run a CREATE or INSERT at once.
             parsed(spark, config.select)
         raw = _source(spark, name, config, environment)
-        config = _with_payload(spark, raw, config)
-        checked = _checked(spark, raw, name, config, environment, directory)
-        made = selected = _selected(spark, checked, config)
+        payloads = payloads_of(spark, raw, name, config, environment, directory)
+        config = payloads.config
+        made = selected = _selected(spark, payloads.input_of(raw), config)
         if config.changes is not None:
             texts = documents(made)
             with mistakes_at(("changes",), "columns of the SELECT"):
@@ -97,10 +88,10 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
         to = config.destination
         if to is None:
             frame, options = mapped_rows(made, name, config, environment, directory)
-            frame = _counted(frame, MADE)
+            frame = counted(frame, MADE)
         else:
             with mistakes_at(("to",), "a destination"):
-                frame = routed(_counted(made, MADE), to)
+                frame = routed(counted(made, MADE), to)
                 if lost := unknown_columns(made, to):
                     raise Mistake(("select",), "only columns of the message beside body or payload", ", ".join(lost))
                 options = destination_options(name, config, to, environment, directory)
@@ -110,11 +101,14 @@ def plan(spark: SparkSession, name: str, config: PipelineConfig, environment: Pi
         with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
             judge(selected, config)
             _check_streaming(spark, frame)
+        late = late_destination(selected, raw, payloads, name, environment, directory)
+        left = left_dead_letters(spark, name, config.dead_letters, environment, directory)
+        behind: list[Behind] = [one for one in (late, left) if one is not None]
         repeatable = config.changes is None and is_repeatable(selected, {route.kind for route in routes})
         staging = None if repeatable else directory / STAGING
         check_reach(config, environment, directory, frame, options.get(MQTT), staging)
         check_state(spark, name, frame, directory / CHECKPOINT)
-    return Plan(name, config, environment, directory, frame, routes, staging)
+    return Plan(name, config, environment, directory, frame, routes, staging, behind)
 
 
 @contextmanager
@@ -164,86 +158,6 @@ def _archive(spark: SparkSession, path: Path) -> DataFrame:
     found = any(path.glob("**/*.parquet"))
     schema = spark.read.parquet(str(path)).schema if found else from_arrow_schema(arrow_schema())
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 100).parquet(str(path))
-
-
-# Payloads ------------------------------------------------------------------------------------------------------------
-
-
-def payload_column(frame: DataFrame) -> str | None:
-    """Return the column of a source that has payloads."""
-    for name in (BODY, PAYLOAD):
-        if name in frame.columns and isinstance(frame.schema[name].dataType, BinaryType | StringType):
-            return name
-    return None
-
-
-def _with_payload(spark: SparkSession, raw: DataFrame, config: PipelineConfig) -> PipelineConfig:
-    """Return the configuration, with payloads of bytes where they may be anything.
-
-    A payload that nobody has called JSON, and that the SELECT does not read, may be anything.
-    """
-    column = payload_column(raw)
-    said = config.model_fields_set & {"payload", "fields"}
-    if column is None or said or is_read(spark, raw, column, config.select, INPUT):
-        return config
-    return config.model_copy(update={"payload": "bytes"})
-
-
-def _checked(
-    spark: SparkSession,
-    raw: DataFrame,
-    name: str,
-    config: PipelineConfig,
-    environment: PipelineEnvironment,
-    directory: Path,
-) -> DataFrame:
-    """Return what the SELECT has as `input`: the rows whose payload is good, `payload` as the section `payload` says."""
-    column = payload_column(raw)
-    diverted = diverted_rows.load(directory)
-    if column is None or (config.payload == "bytes" and not diverted.rows):
-        return input_of(_counted(raw, TAKEN), column, config)
-    with mistakes_at(("dead_letters",), "a queue"):
-        dead_letters = dead_letter_sink_of(dead_letter_options(name, config, environment, named=False))
-    judge = BadPayloads(name, column, config.payload, dead_letters.options, dead_letters.directory, diverted)
-    seen = judged(spark, raw, column, config).observe(FOUND, f.min(REASON).alias(WHY))
-    good = seen.mapInArrow(judge, raw.schema)
-    return input_of(_counted(good, TAKEN), column, config)
-
-
-def _counted(frame: DataFrame, observation: str) -> DataFrame:
-    return frame.observe(observation, f.count(f.lit(1)).alias(_COUNT))
-
-
-def judged(spark: SparkSession, raw: DataFrame, column: str, config: PipelineConfig) -> DataFrame:
-    """Return the rows of a source with a column `reason`: what is wrong with the payload, as far as Spark can tell."""
-    fields = {}
-    if config.payload == "json":
-        fields = declared(config.fields)
-        input_of(raw, column, config).createOrReplaceTempView(INPUT)
-        with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
-            fields |= casts(_analysed(spark, config.select))
-    return raw.withColumn(REASON, f.expr(fault(raw.columns, column, config.payload, fields)))
-
-
-def input_of(frame: DataFrame, column: str | None, config: PipelineConfig) -> DataFrame:
-    """Return a frame with `payload` as the section `payload` says it, `body` its bytes, and a watermark. Raises Mistake.
-
-    For a mapping, `client_id` is the link, as the service has it of publications that tell no other: not the session here.
-    """
-    if config.mapping is not None and config.source.mqtt is not None:
-        publisher = None if config.source.link == LOCAL else config.source.link
-        frame = frame.withColumn("client_id", f.lit(publisher).cast("string"))
-    if column is None:
-        return with_watermark(frame, config)
-    text = text_of(frame.columns, column)
-    payload = {"json": f"try_parse_json({text})", "text": text, "bytes": column}[config.payload]
-    columns = [f.col(column).alias(BODY), f.expr(payload).alias(PAYLOAD)]
-    made = frame.select(*(name for name in frame.columns if name not in (BODY, PAYLOAD)), *columns)
-    return with_watermark(made, config)
-
-
-def _analysed(spark: SparkSession, select: str) -> str:
-    return str(spark.sql(select)._jdf.queryExecution().analyzed().toString())
 
 
 # SQL -----------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from bridge.pipeline.flow.administration.status import BatchSummary
-from bridge.pipeline.flow.plan import FOUND, MADE, TAKEN, WHY
+from bridge.pipeline.flow.input_table import FOUND, TAKEN, WHY
+from bridge.pipeline.flow.plan import MADE
 from bridge.pipeline.flow.sink import Written
 
 #: Name of the operator of a join of streams.
@@ -44,8 +45,10 @@ class Batch(msgspec.Struct, frozen=True):
     refused: Written | None = None
     #: what is wrong with one of the payloads that are bad; None: none is, or only Python can tell
     found: str | None = None
-    #: rows at least that came too late for the watermark, and are in no result
+    #: rows that came too late for the watermark, and are in no result
     late: int = 0
+    #: whether they are just those, or those at least
+    late_exact: bool = False
 
     @property
     def bad(self) -> int:
@@ -59,15 +62,15 @@ class Batch(msgspec.Struct, frozen=True):
 
     def summary(self) -> BatchSummary:
         """Return what the status of the pipeline has of it: it was done just now."""
-        counts = self.rows, self.written, self.bad, self.late, self.waiting
-        return BatchSummary(self.number, time.time(), self.seconds, *counts)
+        now, counts = time.time(), (self.rows, self.written, self.bad, self.late, self.waiting)
+        return BatchSummary(self.number, now, self.seconds, *counts, None if self.oldest is None else now - self.oldest)
 
     def __str__(self) -> str:
         parts = [f"{self.rows} in", f"{self.written} out"]
         if self.bad:
             parts.append(f"{self.bad} dead letter{'s' if self.bad > 1 else ''}")
         if self.late:
-            parts.append(f"at least {self.late} late")
+            parts.append(f"{'' if self.late_exact else 'at least '}{self.late} late")
         parts.append(f"{self.seconds:.2f} s")
         if self.waiting is not None:
             parts.append(f"{self.waiting} waiting")
@@ -82,14 +85,15 @@ class Batch(msgspec.Struct, frozen=True):
 class QueryWatch:
     """What one run of a query has done, as far as its events have come. From any thread."""
 
-    def __init__(self, pipeline: str, refused: Callable[[int], Written | None], seen: Callable[[Batch], None]) -> None:
+    def __init__(self, pipeline: str, written: Callable[[int], Written | None], seen: Callable[[Batch], None]) -> None:
         self._pipeline = pipeline
-        self._refused = refused
+        self._written = written
         self._seen = seen
         #: batches with rows
         self.done = 0
-        #: rows at least that came too late
+        #: rows that came too late, and whether they are just those, or those at least
         self.late = 0
+        self.late_exact = True
         #: all of its events have come
         self.ended = threading.Event()
         #: what was wrong with taking one
@@ -98,10 +102,11 @@ class QueryWatch:
     def took(self, progress: Any) -> None:
         """Take an event (StreamingQueryProgress)."""
         try:
-            batch = batch_of(self._pipeline, progress, self._refused(int(progress.batchId)))
+            batch = batch_of(self._pipeline, progress, self._written(int(progress.batchId)))
             if batch.rows or batch.made:
                 self.done += 1
                 self.late += batch.late
+                self.late_exact &= batch.late_exact or not batch.late
                 self._seen(batch)
         except Exception as error:  # Java would hear of it, which is silent
             self.error = self.error or error
@@ -132,8 +137,10 @@ class ProgressListener(StreamingQueryListener):
             watch.ended.set()
 
 
-def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
-    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what destinations have refused."""
+def batch_of(pipeline: str, progress: Any, written: Written | None) -> Batch:
+    """Return the batch that an event of Spark's (StreamingQueryProgress) is about, with what was written of it."""
+    written = Written() if written is None else written
+    dropped = max(map(_late, progress.stateOperators), default=0)
     rows = int(progress.numInputRows)
     observed = progress.observedMetrics
     good = _observed(observed, TAKEN)
@@ -145,9 +152,10 @@ def batch_of(pipeline: str, progress: Any, refused: Written | None) -> Batch:
         _observed(observed, MADE),
         int(progress.durationMs.get("triggerExecution", 0)) / 1000,
         *_backlog(progress),
-        refused,
+        written if written.refused else None,
         observed[FOUND][WHY] if FOUND in observed else None,
-        min(max(map(_late, progress.stateOperators), default=0), good),
+        min(dropped, good) if written.late is None else written.late,
+        written.late is not None,
     )
 
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from bridge.config import PipelineConfig, values
+from bridge.config import Destination, PipelineConfig, values
 from bridge.config.link import LOCAL
 from bridge.pipeline.flow.environment import PipelineEnvironment
-from bridge.pipeline.flow.mistake import Mistake
+from bridge.pipeline.flow.mistake import Location, Mistake
 from bridge.pipeline.flow.remote_queue_manager import is_on_this_machine, workers_of
 
 #: Operators of Spark that keep state in the checkpoint, from where tasks read it.
-_STATEFUL: Final = ("Aggregate", "Deduplicate", "DeduplicateWithinWatermark")
+_STATEFUL: Final = ("Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct")
 
 
 def check_reach(
@@ -40,13 +40,19 @@ def check_reach(
         return
     for location, path in _directories(config):
         _check_shared(location, path, environment, "read and write there")
-    if broker is not None and not is_on_this_machine(environment.master):
-        link = broker["link"]
+    if config.dead_letters.mqtt is not None or config.dead_letters.format is not None:
+        why = "leave dead letters there, which the driver writes where they go"
+        _check_shared(("checkpoint",), directory, environment, why)
+    published: list[tuple[Location, str]] = [
+        ((section, "mqtt"), to.link) for section, to in _destinations(config) if to.mqtt is not None
+    ]
+    if config.destination is None and broker is not None:
+        published.append((("mapping",), broker["link"]))
+    for place, link in [] if is_on_this_machine(environment.master) else published:
         host = "127.0.0.1" if link == LOCAL else environment.links[link].host
         if values.is_loopback(host):
-            location = ("mapping",) if config.destination is None else ("to", "mqtt")
             what = "the bridge itself, as this machine alone reaches it" if link == LOCAL else f"a broker at {host}"
-            raise Mistake(location, f"a link to a broker that {workers_of(environment.master)} reach, too", what)
+            raise Mistake(place, f"a link to a broker that {workers_of(environment.master)} reach, too", what)
     if has_state(frame):
         _check_shared(("checkpoint",), directory, environment, "keep there what the SELECT remembers from batch to batch")
     if staging is not None:
@@ -60,13 +66,18 @@ def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path
         yield ("from", "archive"), config.source.archive
     for name, path in config.tables.items():
         yield ("tables", name), path
-    if (to := config.destination) is not None:
+    for section, to in _destinations(config):
         if to.archive is not None:
-            yield ("to", "archive"), to.archive
+            yield (section, "archive"), to.archive
         if isinstance(to.path, Path):
-            yield ("to", "path"), to.path
-    if config.dead_letters.archive is not None:
-        yield ("dead_letters", "archive"), config.dead_letters.archive
+            yield (section, "path"), to.path
+
+
+def _destinations(config: PipelineConfig) -> Iterator[tuple[str, Destination]]:
+    """Yield the destinations of a pipeline, with the sections that say them."""
+    for section, to in (("to", config.destination), ("late", config.late), ("dead_letters", config.dead_letters)):
+        if to is not None:
+            yield section, to
 
 
 def _check_shared(location: tuple[str, ...], path: Path, environment: PipelineEnvironment, why: str) -> None:

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bridge.config.pipeline import AVAILABLE_NOW
+from bridge.config.pipeline import AVAILABLE_NOW, PipelineConfig
 from bridge.mq.embedded.storage.lock import Locked, lock
 from bridge.pipeline.flow.administration import request
 from bridge.pipeline.flow.administration.scheduled_compaction import ScheduledCompaction
@@ -215,8 +215,8 @@ class Runner:
             once = self._once or name in self._draining or plan.config.trigger == AVAILABLE_NOW
             shutdown = SourceShutdown(plan.directory)
             shutdown.reset()
-            writer = BatchWriter(plan.routes, plan.staging)
-            watch = QueryWatch(name, writer.refused.get, self._done)
+            writer = BatchWriter(plan.routes, plan.staging, plan.behind)
+            watch = QueryWatch(name, writer.written.get, self._done)
             self._listener.expect(name, watch)
             query = _start(plan, writer, once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
@@ -237,8 +237,7 @@ class Runner:
             drains = not once and not stopping.is_set()
             how = "stopped" if stopping.is_set() else "stopped, to be drained" if drains else "done"
             how += " in the middle of a batch, which is run again at the next start" if cut else ""
-            late = f"; at least {watch.late} rows came too late, and are in no result" if watch.late else ""
-            self._tell(f"{name}: {how}{late}")
+            self._tell(f"{name}: {how}{_late(watch, plan.config)}")
             return not drains
         failed = QueryFailed(query_failure_of(writer.error or ended_by))
         if not stopping.is_set():
@@ -313,6 +312,14 @@ class Runner:
         cut = not quiet and bool(query.status["isTriggerActive"])
         query.stop()
         return cut
+
+
+def _late(watch: QueryWatch, config: PipelineConfig) -> str:
+    """Return what there is to tell of rows that came too late."""
+    if not watch.late:
+        return ""
+    count = f"{'' if watch.late_exact else 'at least '}{watch.late} row{'s' if watch.late > 1 else ''}"
+    return f"; {count} came too late, and {'are in no result' if config.late is None else 'went where late: says'}"
 
 
 def _start(plan: Plan, batch_writer: BatchWriter, once: bool) -> StreamingQuery:

@@ -8,7 +8,7 @@ archive twice; publications, and what formats of Spark's write, may come twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,12 +75,17 @@ class Written(msgspec.Struct, frozen=True):
 
     refused: int = 0
     why: str = ""
+    #: rows of it that came too late; None: nobody has looked which
+    late: int | None = None
 
     def and_also(self, other: Written) -> Written:
         """Return what both have written."""
-        return Written(self.refused + other.refused, (self.why if self.refused else "") or other.why)
+        late = other.late if self.late is None else self.late
+        return Written(self.refused + other.refused, (self.why if self.refused else "") or other.why, late)
 
 
+#: Batches that `BatchWriter.written` has at most: Spark's event of a batch comes soon after it.
+_REMEMBERED: Final = 1000
 #: Columns that belong to a destination beside its struct.
 _BESIDE: Final = {MQTT: (ORIGINAL,)}
 #: What the tasks of a route tell.
@@ -98,6 +103,8 @@ class Route(msgspec.Struct, frozen=True):
     options: Any
     #: None: what is refused ends the query
     dead_letters: DeadLetterSink | None
+    #: tells apart what one query writes of several kinds of rows
+    role: str = ""
 
     def write_batch(self, frame: DataFrame, batch: int) -> Written:
         """Write its struct of each row of a batch, with what belongs to it. Raises PySparkException."""
@@ -109,7 +116,7 @@ class Route(msgspec.Struct, frozen=True):
         """Write a partition, and yield how it went, for mapInArrow."""
         found = [batch for batch in batches if batch.num_rows]
         if found:
-            written = self.write(task.identity(), found)
+            written = self.write(task.identity(self.role), found)
             yield pa.record_batch({"refused": pa.array([written.refused], pa.int64()), "why": [written.why]})
 
     def write(self, identity: Identity, batches: list[Any]) -> Written:
@@ -137,13 +144,14 @@ class FormatRoute(msgspec.Struct, frozen=True):
     #: options whose values are in files, which are read for each batch
     secrets: dict[str, str]
     partition_by: list[str]
+    role: str = ""
     kind: str = ROWS
 
     def write_batch(self, frame: DataFrame, batch: int) -> Written:
         """Write its struct of each row of a batch. Raises PySparkException, OSError."""
         rows = frame.select(f"{ROWS}.*")
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        again = {"txnAppId": str(query), "txnVersion": str(batch)} if self.format == "delta" else {}
+        again = {"txnAppId": f"{query}{self.role}", "txnVersion": str(batch)} if self.format == "delta" else {}
         secrets = {name: Path(file).read_text(encoding="utf-8").rstrip("\r\n") for name, file in self.secrets.items()}
         writer = rows.write.format(self.format).options(**again, **self.options, **secrets).mode("append")
         (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save()
@@ -158,15 +166,22 @@ class BatchFailed(Exception):
     """
 
 
+#: Writes what has come of a batch beside its rows, when those are written: given the number of the batch.
+Behind = Callable[[int], Written]
+
+
 class BatchWriter:
     """Writes each batch of a query to all destinations: what `foreachBatch` takes."""
 
-    def __init__(self, routes: Sequence[Route | FormatRoute], staging: Path | None = None) -> None:
+    def __init__(
+        self, routes: Sequence[Route | FormatRoute], staging: Path | None = None, behind: Sequence[Behind] = ()
+    ) -> None:
         """`staging`: the directory where a batch is kept before it is written, that may come out otherwise the next time."""
         self._routes = routes
         self._staging = None if staging is None else Staging(staging)
-        #: by number of the batch, those with refused rows
-        self.refused: dict[int, Written] = {}
+        self._behind = behind
+        #: by number of the batch, of the last ones
+        self.written: dict[int, Written] = {}
         #: what ended the query
         self.error: Exception | None = None
         #: held while a batch is written
@@ -185,14 +200,15 @@ class BatchWriter:
             if self._staging is not None:
                 frame = self._staging.staged(frame, batch)
             written = _sum(route.write_batch(frame, batch) for route in self._routes)
+            written = _sum((written, *(write(batch) for write in self._behind)))
         except Exception as error:
             self.error = error
             raise BatchFailed(type(error).__name__) from None
         finally:
             if several:
                 frame.unpersist()
-        if written.refused:
-            self.refused[batch] = written
+        self.written[batch] = written
+        self.written.pop(batch - _REMEMBERED, None)
 
 
 def _sum(written: Iterable[Written]) -> Written:
@@ -286,7 +302,7 @@ def _refused(published: Published) -> Written:
     return Written(published.refused, "publications that the broker does not take")
 
 
-def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> list[Route]:
+def routes_of(given: dict[str, dict[str, str]], schema: StructType, role: str = "") -> list[Route]:
     """Return the destinations that options name, for rows of a schema. Raises OptionError."""
     dead_letters = dead_letter_sink_of(given[DEAD_LETTERS]) if DEAD_LETTERS in given else None
     routes = []
@@ -300,7 +316,7 @@ def routes_of(given: dict[str, dict[str, str]], schema: StructType) -> list[Rout
             checked = mq_sink_options(options, columns)
         elif kind == MQTT:
             checked = mqtt_sink_options(options, columns)
-        routes.append(Route(kind, checked, dead_letters))
+        routes.append(Route(kind, checked, dead_letters, role))
     return routes
 
 

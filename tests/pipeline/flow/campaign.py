@@ -50,6 +50,19 @@ pipelines:
     batch: 100
     trigger: 0
     checkpoint: {driver}/topics
+  windows:
+    from: {{mq: {{queue: TIMED}}, options: {{partitions: 2}}}}
+    schema: {{ts: timestamp}}
+    watermark: {{column: ts, delay: 20 s}}
+    select: >
+      SELECT window(ts, '1 minute').start AS minute, collect_list(payload:n::int) AS ns
+      FROM input GROUP BY window(ts, '1 minute')
+    to: {{mq: {{queue: WINDOWS}}}}
+    late: {{mq: {{queue: LATE}}}}
+    dead_letters: {{queue: DEAD}}
+    batch: 100
+    trigger: 0
+    checkpoint: {shared}/windows
 """
 _SELECT: Final = "SELECT payload:n::int AS n, payload:pad::string AS pad FROM input"
 #: Bytes of data that messages on OUT have at most.
@@ -74,7 +87,7 @@ class Site:
         config = _YAML.format(select=_SELECT, listener=listener, broker=self.broker.port, **places)
         self.bridge = BridgeProcess(data, config=config).start()
         self.queues = Queues(data)
-        for queue in ("IN", "DEAD"):
+        for queue in ("IN", "DEAD", "TIMED", "WINDOWS", "LATE"):
             self.queues.mqsc(f"DEFINE QLOCAL('{queue}') MAXDEPTH(1000000) DEFPSIST(YES)")
         self.queues.mqsc(f"DEFINE QLOCAL('OUT') MAXDEPTH(1000000) MAXMSGL({_FIT}) DEFPSIST(YES)")
         session_made(self.broker.port, self._driver_home / "topics" / "spool", TOPICS)
@@ -162,7 +175,7 @@ class Site:
     @property
     def depths(self) -> dict[str, int]:
         """Messages on the queues."""
-        return {queue: self.queues.depth(queue) for queue in ("IN", "OUT", "DEAD")}
+        return {queue: self.queues.depth(queue) for queue in ("IN", "OUT", "DEAD", "TIMED", "LATE")}
 
     @property
     def said(self) -> str:

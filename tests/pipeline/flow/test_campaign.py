@@ -5,10 +5,12 @@ MQBRIDGE_TEST_KILLS says how many kills there are, MQBRIDGE_TEST_SEED which.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.dataset
@@ -23,6 +25,7 @@ KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS") or 9)
 SEED = int(os.environ.get("MQBRIDGE_TEST_SEED") or 1)
 #: Messages, and publications, between two kills.
 ROWS = 60
+START = datetime(2026, 1, 1, tzinfo=UTC)
 #: MsgIds that come again and again.
 MSG_IDS = [bytes([letter]) * 24 for letter in b"ABC"]
 
@@ -40,6 +43,8 @@ class Senders:
         self.refused: list[int] = []
         #: those that came from the queue, and are rows
         self.tabled: list[int] = []
+        #: those that have a time, and belong in a window or are late
+        self.timed: list[int] = []
 
     def send(self) -> None:
         """Both of them some more."""
@@ -52,6 +57,21 @@ class Senders:
             self._site.queues.put("IN", body, **chosen)
         published = [{"topic": f"campaign/{n % 3}", "payload": self._row()[0], "qos": 2} for n in range(ROWS)]
         publish.multiple(published, port=self._site.broker.port)  # type: ignore[arg-type]
+        for _ in range(ROWS):
+            self._site.queues.put("TIMED", self._timed_row(), Persistence=cmqc.MQPER_PERSISTENT)
+
+    def end_windows(self) -> None:
+        """Send a row, which is in no window that ends, behind all others."""
+        self._site.queues.put("TIMED", timed(-1, 1_000_000), Persistence=cmqc.MQPER_PERSISTENT)
+
+    def _timed_row(self) -> bytes:
+        self._number += 1
+        number = self._number
+        if self._dice.random() < 0.05:
+            self.undecodable.append(number)
+            return b"no JSON %d" % number
+        self.timed.append(number)
+        return timed(number, number * 2 + self._dice.gauss(0, 120))
 
     def _row(self) -> tuple[bytes, bool]:
         self._number += 1
@@ -68,6 +88,11 @@ class Senders:
     @property
     def bad(self) -> list[int]:
         return sorted(self.undecodable + self.refused)
+
+
+def timed(number: int, seconds: float) -> bytes:
+    """A row with a time."""
+    return json.dumps({"n": number, "ts": f"{START + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}"}).encode()
 
 
 def numbers(bodies: list[bytes]) -> Counter[int]:
@@ -97,15 +122,28 @@ def test_kills_on_a_cluster(tmp_path: Path) -> None:
             print(f"{victim} killed at {site.depths}", flush=True)
             site.victims[victim](dice)
         senders.send()
-        site.until(lambda: arrived(site, senders) and not site.depths["IN"])
+        site.until(lambda: arrived(site, senders) and not site.depths["IN"] and not site.depths["TIMED"])
+        senders.end_windows()
+        windows: Counter[int] = Counter()
+
+        def counted() -> bool:
+            for body in site.queues.bodies("WINDOWS"):
+                windows.update(json.loads(body)["ns"])
+            return windows.total() + site.depths["LATE"] >= len(senders.timed)
+
+        site.until(counted)
         assert site.stop_pipelines() == 0, site.said
         assert numbers(site.queues.bodies("OUT")) == Counter(senders.good)
         assert numbers(site.queues.bodies("DEAD")) == Counter(senders.bad)
         assert site.queues.depth("IN") == 0
+        counted()
+        late = numbers(site.queues.bodies("LATE"))
+        assert windows + late == Counter(senders.timed) and late and windows
         table = pyarrow.dataset.dataset(site.shared / "table", format="parquet").to_table(columns=["n"])
         assert Counter(table.column("n").to_pylist()) == Counter(senders.tabled)
         assert "Traceback" not in site.said and "\tat " not in site.said
-        print(f"{len(senders.good)} rows, {len(senders.bad)} dead letters, {site.drivers} drivers")
+        timely = f"{len(senders.timed)} with a time, {late.total()} of them late"
+        print(f"{len(senders.good)} rows, {timely}, {len(senders.bad)} dead letters, {site.drivers} drivers")
     finally:
         site.close()
 

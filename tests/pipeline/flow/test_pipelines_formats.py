@@ -119,4 +119,4 @@ def test_delta_is_told_which_batch_it_is() -> None:
     writer(frame, 7)
     options = {"path": "s3a://bucket/rows", "txnAppId": "the query", "txnVersion": "7"}
     assert frame.asked == {"columns": ("rows.*",), "format": "delta", "options": options, "mode": "append", "saved": True}
-    assert writer.refused == {} and Written() == Written(0, "")
+    assert writer.written == {7: Written()}

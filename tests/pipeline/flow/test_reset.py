@@ -94,6 +94,28 @@ def test_a_pipeline_that_browses_no_more(bench: Bench) -> None:
     assert (bench.queues.depth(source), bench.queues.bodies(target)) == (0, [b"1", b"2"] * 2)
 
 
+def test_another_source_than_that_of_the_checkpoint(queues: Queues, tmp_path: Path) -> None:
+    """The very reason for a reset: offsets of the old source are none of the new one."""
+    file = tmp_path / "bridge.yaml"
+    sources = {"mq: {queue: Q}": {"version": 2, "number": 1, "partitions": 1, "messages": {}, "reader": ""}}
+    sources |= {"mqtt: a/#": {"a/#": ["spool", 3]}, f"archive: {tmp_path}": {"logOffset": 0}}
+    for source in sources:
+        for other, offset in sources.items():
+            one = f"{{from: {{{source}}}, select: SELECT body FROM input, to: {{mq: {{queue: R}}}}, checkpoint: one}}"
+            file.write_text(f"pipelines: {{one: {one}}}")
+            text = f"v1\n{{}}\n{msgspec.json.encode(offset).decode()}"
+            for name in ("offsets/0", "offsets/1", "commits/0"):
+                path = tmp_path / "one" / "checkpoint" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            configuration = load(file)
+            reset = Reset("one", configuration.pipelines["one"], environment_of(configuration, file, queues.directory))
+            lines = [*reset.losses()]
+            assert any("from another source" in line for line in lines) == (source != other)
+            if source != other:
+                assert reset.do() == 0
+
+
 def test_what_a_crash_has_left(bench: Bench) -> None:
     source, target = bench.queues.queue(), bench.queues.queue()
     bench.write(

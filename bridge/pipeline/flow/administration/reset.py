@@ -16,7 +16,7 @@ import msgspec
 from bridge.config import PipelineConfig
 from bridge.pipeline.flow.administration.given_up import note_given_up
 from bridge.pipeline.flow.bad_rows import diverted_rows
-from bridge.pipeline.flow.environment import CHECKPOINT, STAGING, PipelineEnvironment
+from bridge.pipeline.flow.environment import CHECKPOINT, LATE, LEFT, STAGING, PipelineEnvironment
 from bridge.pipeline.flow.sources.mq import PipelineMqSource
 from bridge.pipeline.flow.sources.mqtt import PipelineMqttSource
 from bridge.pipeline.flow.sources.shutdown import SourceShutdown
@@ -70,6 +70,11 @@ class Reset:
                 "the state of its SELECT (open windows, groups, joins, what changes has reported): rows that are in it, and"
                 " in no result yet, come in none"
             )
+        if self._done >= 0 and not self._is_of_source(self._done):
+            yield (
+                f"batch {self._done} was read from another source than the file names now: what a crash has left of it there"
+                " is not removed"
+            )
         if source.archive is not None:
             yield f"which files of {source.archive} are done: all of them are read again, and their rows come twice"
         if self._done >= 0 and self._browsed(self._done):
@@ -92,7 +97,8 @@ class Reset:
                 self._discard(given_up, connection)  # of a reset before this one that was killed
                 self._checkpoint.rename(given_up)
             diverted_rows.clear(self._directory)
-            shutil.rmtree(self._directory / STAGING, ignore_errors=True)
+            for one in (STAGING, LATE, LEFT):
+                shutil.rmtree(self._directory / one, ignore_errors=True)
             return self._discard(given_up, connection)
 
     def _queue_manager(self) -> QueueManagerOptions:
@@ -101,7 +107,7 @@ class Reset:
     def _end_last_batch(self) -> None:
         """Remove what is read of the last batch that is done, where no process has come to it."""
         source = self._config.source
-        if source.archive is not None or self._done < 0:
+        if source.archive is not None or self._done < 0 or not self._is_of_source(self._done):
             return
         if self._browsed(self._done):
             return
@@ -116,9 +122,18 @@ class Reset:
         finally:
             reader.stop()
 
+    def _is_of_source(self, number: int) -> bool:
+        """Return whether a batch was read from a source of the kind that the file names now."""
+        offset, source = self._offset(number), self._config.source
+        if source.archive is not None:
+            return "logOffset" in offset
+        of_mq = isinstance(offset.get("partitions"), int)
+        return of_mq if source.mq is not None else not of_mq and "logOffset" not in offset
+
     def _browsed(self, number: int) -> bool:
         """Return whether a batch has left its messages where they were."""
-        return self._config.source.mq is not None and isinstance(offset_of(self._offset(number)), BrowseOffset)
+        is_of_mq = self._config.source.mq is not None and self._is_of_source(number)
+        return is_of_mq and isinstance(offset_of(self._offset(number)), BrowseOffset)
 
     def _discard(self, checkpoint: Path, connection: Any) -> int:
         """Remove a checkpoint that is moved, and first what writers keep of its query on the state queue."""
@@ -142,7 +157,7 @@ class Reset:
 
     def _size(self) -> str:
         """Return how many messages the batch under way has, in words."""
-        if self._config.source.mq is None:
+        if self._config.source.mq is None or not self._is_of_source(self._begun):
             return ""
         count = sum(map(len, offset_of(self._offset(self._begun)).messages.values()))
         return f" ({count} message{'s' if count != 1 else ''})"

@@ -38,10 +38,12 @@ class BatchSummary(msgspec.Struct, frozen=True):
     rows_in: int
     rows_out: int
     dead_letters: int
-    #: rows at least that came too late for the watermark
+    #: rows that came too late for the watermark (of a join of streams at least)
     late: int
     #: messages behind it at the source; None: the source does not tell
     waiting: int | None
+    #: since when the first of those waits, seconds since 1970; None: none does, or the source does not tell
+    oldest: float | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -50,8 +50,8 @@ _UTF_8: Final = (CCSID_UTF8, cmqc.MQENC_NATIVE)
 class BadPayloads:
     """For mapInArrow: passes rows on whose payload is good, without their column `reason`, and leaves the others.
 
-    `column` has the payload, which is `kind`: json, text or bytes. Exactly one of `options`, of a queue, and `directory`, of
-    Parquet files, is where the others go, and with them those of `diverted`.
+    `column` has the payload, which is `kind`: json, text or bytes. `options`, of a queue, or `directory`, of Parquet files,
+    is where the others go, and with them those of `diverted`; with neither, they are there already.
     """
 
     def __init__(
@@ -94,6 +94,10 @@ class BadPayloads:
         for role in sorted(bad):
             self._leave(role, bad[role])
 
+    def again(self) -> BadPayloads:
+        """Return what passes the same rows on of a batch that is read again, and leaves none."""
+        return BadPayloads(self._pipeline, self._column, self._kind, None, None, self._diverted)
+
     def reasons(self, batch: Any) -> list[str | None]:
         """Return why each payload is bad. Spark is lenient about what stands behind a document, and about UTF-8."""
         known: list[str | None] = batch.column(REASON).to_pylist()
@@ -125,7 +129,8 @@ class BadPayloads:
             originals = (one for batch in bad for one in _originals(batch, self._options.queue))
             put_dead_letters(self._options, identity, self._pipeline, originals)
             return
-        assert self._directory is not None
+        if self._directory is None:
+            return
         name = f"{identity.query}-{identity.batch:08d}-{identity.partition:04d}.parquet"
         table.write(Path(self._directory, name), pa.Table.from_batches(bad))
 
