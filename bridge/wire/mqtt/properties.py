@@ -16,7 +16,8 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import MalformedPacket
-from .packets import AcknowledgementProperties, PacketType, PublishProperties
+from .packet_properties import AcknowledgementProperties, PublishProperties
+from .packets import PacketType
 from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length, encode_remaining_length
 
 Place = PacketType | Literal["WILL"]

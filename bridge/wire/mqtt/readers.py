@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from .body import Body
 from .errors import MalformedPacket
+from .packet_properties import AcknowledgementProperties
 from .packets import (
     LEVEL_MQTT_3_1,
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
     SUBACK_FAILURE,
-    AcknowledgementProperties,
     Connack,
     Connect,
     Disconnect,
