@@ -37,9 +37,9 @@ from bridge.config.spark import SparkConfig
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
 
-Protocol = Literal["MQTTV311", "MQTTV3"]
+Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
-MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
+MQTTV5 is MQTT 5 (`MQTT`, level 5), MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
 
 Reason = Literal[
     "MQRC_MSG_TOO_BIG_FOR_Q",
@@ -71,7 +71,7 @@ class ChannelConfig(Section):
     """IP address or host name to listen on; one that other machines reach needs `allow_anonymous_remote`."""
     port: Port = 1883
     """TCP port; 0 takes any free one."""
-    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = Field(default=["MQTTV311", "MQTTV3"])
+    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = Field(default=["MQTTV5", "MQTTV311", "MQTTV3"])
     """The protocols that it speaks: at least one, each once (MQ: PROTOCOL)."""
     mcauser: UserName | None = None
     """The user that its clients act as towards the queue manager (MQ: MCAUSER); None: each its own MQTT user name."""
@@ -111,7 +111,7 @@ class ChannelConfig(Section):
     @classmethod
     def _each_once(cls, protocols: list[Protocol]) -> list[Protocol]:
         if not protocols or len(set(protocols)) < len(protocols):
-            raise values.refusal("a list of at least one of MQTTV311 and MQTTV3, each at most once")
+            raise values.refusal("a list of at least one of MQTTV5, MQTTV311 and MQTTV3, each at most once")
         return protocols
 
 
