@@ -24,7 +24,8 @@ from bridge.mapping.rules.rule_cache import PublicationRuleCache
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.mapping.telemetry.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
+from bridge.mapping.telemetry.headers import descriptor, properties_of, rfh2_of
+from bridge.mapping.telemetry.publish_properties import correl_id_of, expiry_of
 from bridge.wire import cmqc
 
 #: Words of the YAML -> MQMD.Persistence.
