@@ -111,8 +111,8 @@ class Backend(Protocol):
         """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each.
 
         `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
-        Retained publications are handed over as other messages are, where asked for; where threads do it, perhaps before `done`
-        is called.
+        Retained publications are handed over as other messages are, where asked for; where threads do it, perhaps before
+        `done` is called.
         """
 
     def unsubscribe(

@@ -156,8 +156,8 @@ class Units:
     def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
         """Tell the client that MQ refuses publications.
 
-        A client of MQTT 5 gets the reason code in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK:
-        they stay unacknowledged, and the connection is closed.
+        A client of MQTT 5 gets the reason code in PUBACK or PUBREC, and sends them no more. Before, there is no negative
+        PUBACK: they stay unacknowledged, and the connection is closed.
         """
         if client.protocol.level == LEVEL_MQTT_5:
             self._answer_refused(session, client, work, refusals)
@@ -179,7 +179,8 @@ class Units:
         for index, reason in refusals.items():
             message = work.publications[index][0]
             name = f"{cmqc.reason_name(reason)} ({reason})"
-            log.warning("client %s: publication to %r as user %r is refused: %s", client.peer, message.topic[:200], user, name)
+            topic = message.topic[:200]
+            log.warning("client %s: publication to %r as user %r is refused: %s", client.peer, topic, user, name)
             if message.qos:
                 self.observers.refused(session, message, reason)
                 if client.session is session:
