@@ -15,7 +15,7 @@ import msgspec
 from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publisher_of
 from bridge.mapping.telemetry.message_id import message_id_from
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
-from bridge.mapping.telemetry.subscription import subscription_data
+from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
 from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import SENT, Phase
 from bridge.mqtt.in_flight import InFlight, Outgoing
@@ -169,7 +169,8 @@ class Outbox:
             field = topic_field(publication.topic)
             properties = None
             if version_5:
-                subscription = subscription_data(transmission.user_data)
+                user_data = transmission.user_data
+                subscription = FOREIGN if user_data is None else subscription_data(user_data)
                 if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
                     done.append(transmission)
                     self.discarded[transmission.msg_number] = OWN
@@ -291,15 +292,15 @@ class Outbox:
 
 
 def _properties(
-    publication: OutgoingPublication, transmission: Transmission, subscription_identifier: int
+    publication: OutgoingPublication, transmission: Transmission, subscription_identifier: int | None
 ) -> PublishProperties | None:
     """Return what a PUBLISH of MQTT 5 says beside its payload; None for nothing."""
     properties = publication.properties
     expiry = message_expiry_interval(transmission)
-    if expiry is None and not subscription_identifier:
+    if expiry is None and subscription_identifier is None:
         return properties
     return msgspec.structs.replace(
         properties or PublishProperties(),
         message_expiry_interval=expiry,
-        subscription_identifier=(subscription_identifier,) if subscription_identifier else (),
+        subscription_identifier=() if subscription_identifier is None else (subscription_identifier,),
     )

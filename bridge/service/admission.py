@@ -23,7 +23,7 @@ CLIENT_ID_BYTES = 48
 
 def refusal_of(
     packet: Connect, config: ChannelConfig, queue_manager_name: str
-) -> tuple[ConnackCode, str] | tuple[ConnackCode, str, ReasonCode] | None:
+) -> tuple[ConnackCode, str, ReasonCode | None] | None:
     """Return the CONNACK code that refuses a client, and the reason in words; None for a client that may come in.
 
     A reason code of MQTT 5 goes with them where it says more than the CONNACK code.
@@ -32,12 +32,13 @@ def refusal_of(
         return (
             ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
             f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
+            None,
         )
     if packet.properties is not None and packet.properties.authentication_method is not None:
         why = f"no authentication method {packet.properties.authentication_method[:40]!r} is known here"
         return ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD
-    why = _identifier_error(packet, queue_manager_name)
-    return None if why is None else (ConnackCode.IDENTIFIER_REJECTED, why)
+    fault = _identifier_error(packet, queue_manager_name)
+    return None if fault is None else (ConnackCode.IDENTIFIER_REJECTED, fault, None)
 
 
 def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:

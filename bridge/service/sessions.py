@@ -31,13 +31,16 @@ class Sessions(Protocol):
     clock: Callable[[], float]
     queue_manager_name: str
     units: Units
-    wills: Wills
     #: when the sessions of clients that are away expire
     timers: Timers
     #: by client identifier
     sessions: dict[str, Session]
     #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
     clients: dict[str, Client]
+
+    @property
+    def wills(self) -> Wills:
+        """Return the wills that wait for their delay."""
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """Begin the session of a client that has none."""

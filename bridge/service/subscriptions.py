@@ -47,7 +47,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             log.warning("client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
         else:
             room -= topic_filter not in session.filters
-            data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifier or 0)
+            data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifier)
             handling = options.retain_handling
             retained = not handling or (handling == 1 and topic_filter not in session.filters)
             wanted.append((len(codes), SubscriptionRequest(topic_filter, data, retained)))
