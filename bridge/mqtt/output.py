@@ -179,7 +179,7 @@ class Output:
         else:
             self._out.append(encode(Suback(message_id, tuple(codes)), self.byte_order))
 
-    def unsuback(self, message_id: int, reason_codes: Sequence[int]) -> None:
+    def unsuback(self, message_id: int, reason_codes: Sequence[int] = ()) -> None:
         """Answer UNSUBSCRIBE; in MQTT 5 with the reason codes, one for each filter."""
         if self.level == LEVEL_MQTT_5:
             self._write(Unsuback(message_id, tuple(reason_codes)))

@@ -225,7 +225,7 @@ class ServerProtocol(Output):
             events.append(packet)
             return FILTER_PACKETS * len(packet.topics)
         if isinstance(packet, Disconnect):
-            self._end("", events, packet=packet)
+            self._end("", events, ReasonCode.SUCCESS, packet)
             return 1
         verdict = LEGAL[State.CONNECTED][_TYPE_OF[type(packet)]]
         self._end(f"it sent a {type(packet).__name__.upper()}: {verdict}", events, ReasonCode.PROTOCOL_ERROR)

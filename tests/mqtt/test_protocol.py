@@ -107,7 +107,7 @@ def test_every_packet_in_every_state(state: State, packet: PacketType) -> None:
         assert cell is Verdict.ACCEPTED
         (event,) = events
         if packet is PacketType.DISCONNECT:
-            assert event == Disconnected("")
+            assert event == Disconnected("", packet=Disconnect())
         elif isinstance(event, Messages):
             assert list(event.packets) == [PACKETS[packet]]
         else:
