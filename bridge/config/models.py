@@ -85,9 +85,16 @@ class ChannelConfig(Section):
     """How many connections may wait to be accepted (MQ: BACKLOG)."""
     connect_timeout: Annotated[float, values.duration(0.001)] = 10.0
     """Seconds that a new connection may take until its CONNECT packet is there."""
+    keep_alive: Annotated[int, values.integer(0, 65535)] = 0
+    """Longest keep-alive in seconds: a client of MQTT 5 that asks for a longer one, or none, is given this one (Server Keep
+    Alive). 0: any."""
+    session_expiry: Annotated[float, values.duration(1, 0xFFFFFFFE)] | None = None
+    """Seconds that a session outlives its connection, at most. None: what the client asks for, which is for ever before
+    MQTT 5."""
     refused_to_dead_letters: list[Annotated[Reason, values.choice(Reason)]] = Field(default=[])
     """Reasons for which a publication that the queue manager refuses goes to the dead-letter queue and
-    is acknowledged. For any other the client is disconnected, and sends the publication again when it is back."""
+    is acknowledged. For any other a client of MQTT 5 gets a reason code; another client is disconnected, and sends the
+    publication again when it is back."""
     max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
     """Longest packet that a client may send: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
+from bridge.mqtt.session import NEVER, Session
 from bridge.service.client import Client
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
@@ -28,7 +30,9 @@ def refusal_of(
 
     A reason code of MQTT 5 goes with them where it says more than the CONNACK code.
     """
-    if (packet.protocol_name, packet.protocol_level) not in {PROTOCOLS[word] for word in config.protocols}:
+    # The dialect of little-endian words is older than MQTT 5.
+    spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
+    if (packet.protocol_name, packet.protocol_level) not in spoken:
         return (
             ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
             f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
@@ -65,12 +69,32 @@ def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
     return ClientIdentity(client_id, user)
 
 
-def connack_properties(packet: Connect, client: Client, identity: ClientIdentity, limits: LimitsConfig) -> ConnackProperties:
+def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:
+    """Return how many seconds the session that a CONNECT asks for is to outlive its connection: 0 to NEVER.
+
+    Before MQTT 5 a session ends with its connection where Clean Session is set, else never (MQTT 5 section 3.1.2.11.2).
+    """
+    asked = _asked_expiry_interval(packet)
+    return asked if config.session_expiry is None else min(asked, math.ceil(config.session_expiry))
+
+
+def _asked_expiry_interval(packet: Connect) -> int:
+    if packet.protocol_level != LEVEL_MQTT_5:
+        return 0 if packet.clean_session else NEVER
+    return (packet.properties.session_expiry_interval or 0) if packet.properties is not None else 0
+
+
+def connack_properties(packet: Connect, client: Client, session: Session, limits: LimitsConfig) -> ConnackProperties:
     """Return what a client of MQTT 5 is told when it is let in (MQTT 5 section 3.2.2.3)."""
+    keep_alive = client.channel.keep_alive
+    shorter = keep_alive and not 0 < packet.keep_alive <= keep_alive
+    granted = session.expiry_interval
     return ConnackProperties(
+        session_expiry_interval=None if granted == _asked_expiry_interval(packet) else granted,
+        server_keep_alive=keep_alive if shorter else None,
         receive_maximum=limits.unreleased,
         maximum_packet_size=client.channel.max_packet_size,
-        assigned_client_identifier=None if packet.client_id else identity.client_id,
+        assigned_client_identifier=None if packet.client_id else session.client_id,
         topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
         shared_subscription_available=0,
     )

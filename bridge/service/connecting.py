@@ -13,25 +13,15 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.session import NEVER, Session
+from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
-from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse
+from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
-
-
-def session_expiry_interval(packet: Connect) -> int:
-    """Return how many seconds the session that a CONNECT asks for is to outlive its connection: 0 to NEVER.
-
-    Before MQTT 5 a session ends with its connection where Clean Session is set, else never (MQTT 5 section 3.1.2.11.2).
-    """
-    if packet.protocol_level != LEVEL_MQTT_5:
-        return 0 if packet.clean_session else NEVER
-    return (packet.properties.session_expiry_interval or 0) if packet.properties is not None else 0
 
 
 def connect(service: Sessions, client: Client, packet: Connect) -> None:
@@ -70,7 +60,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         service.lost(old)
     existing = service.sessions.get(client_id)
     client.will = packet.will
-    expiry_interval = session_expiry_interval(packet)
+    expiry_interval = session_expiry_interval(packet, client.channel)
     present = False
     if existing is not None and existing.durable and not packet.clean_session:
         session, present = existing, existing.begun
@@ -121,7 +111,7 @@ def _begin(
     client.session = session
     window, properties = service.limits.in_flight, None
     if packet.protocol_level == LEVEL_MQTT_5:
-        properties = connack_properties(packet, client, identity, service.limits)
+        properties = connack_properties(packet, client, session, service.limits)
         if packet.properties is not None and packet.properties.receive_maximum is not None:
             window = min(window, packet.properties.receive_maximum)
     session.outbox.window = window
