@@ -1,8 +1,9 @@
 """MQTT packets out of a byte stream that arrives in pieces of any size (MQTT 3.1, 3.1.1 and 5, chapter 2).
 
 Publications and their acknowledgements make up nearly all traffic. Well-formed ones are read within the loop of
-``Decoder.feed`` itself (those of MQTT 5 with properties or a reason code close to it); everything else, and whatever looks wrong there,
-goes the careful way through ``readers``, which either makes a packet of it or says which rule it breaks.
+``Decoder.feed`` itself (those of MQTT 5 with properties or a reason code close to it); everything else, and whatever
+looks wrong there, goes the careful way through ``readers``, which either makes a packet of it or says which rule it
+breaks.
 """
 
 from __future__ import annotations
