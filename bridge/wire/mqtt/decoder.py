@@ -1,8 +1,9 @@
 """MQTT packets out of a byte stream that arrives in pieces of any size (MQTT 3.1, 3.1.1 and 5, chapter 2).
 
 Publications and their acknowledgements make up nearly all traffic. Well-formed ones are read within the loop of
-``Decoder.feed`` itself (those of MQTT 5 with properties close to it); everything else, and whatever looks wrong there,
-goes the careful way through ``readers``, which either makes a packet of it or says which rule it breaks.
+``Decoder.feed`` itself (those of MQTT 5 with properties or a reason code close to it); everything else, and whatever
+looks wrong there, goes the careful way through ``readers``, which either makes a packet of it or says which rule it
+breaks.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Decoder:
         "_max_packet_size",
         "_messages_only",
         "_needed",
+        "_no_properties",
         "_pending",
-        "_plain_publish",
         "_readers",
         "_server",
         "error",
@@ -111,8 +112,8 @@ class Decoder:
                 self._readers = TO_SERVER_5 if self._server else TO_CLIENT_5
             else:
                 self._readers = TO_SERVER if self._server else TO_CLIENT
-        # Upper bits of the first byte of a PUBLISH without properties; of no packet in MQTT 5.
-        self._plain_publish = 0x30 if protocol_level != LEVEL_MQTT_5 else -1
+        # How many bytes say that a PUBLISH has no properties: their length of 0, in MQTT 5.
+        self._no_properties = 1 if protocol_level == LEVEL_MQTT_5 else 0
 
     @property
     def missing(self) -> int:
@@ -141,7 +142,7 @@ class Decoder:
         append = packets.append
         known_topic = TOPIC_CACHE.get
         acknowledgement_of = _ACKNOWLEDGEMENTS.get
-        plain_publish = self._plain_publish
+        no_properties = self._no_properties
         little = self._little
         limit = self._max_packet_size
         control_packets = self._control_packets
@@ -165,6 +166,12 @@ class Decoder:
                         if decoded is None:
                             break
                         length, start = decoded
+                    if no_properties and not buffer[start - 1]:
+                        raise MalformedPacket(
+                            self._require_type(first).name,
+                            1,
+                            "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs",
+                        )
                 if length > limit:
                     raise MalformedPacket(
                         self._require_type(first).name,
@@ -178,18 +185,21 @@ class Decoder:
                     needed = stop - offset
                     break
 
-                if first & 0xF0 == plain_publish:
+                if first & 0xF0 == 0x30:
                     if length > 2:
                         field = start + 2
                         behind = field + (buffer[start] << 8 | buffer[start + 1])
-                        if first & 6 == 0:
-                            if behind <= stop and first < 0x38:
+                        payload = behind + no_properties + (2 if first & 6 else 0)
+                        if payload > stop or (no_properties and buffer[payload - 1]):
+                            pass  # It goes the careful way.
+                        elif first & 6 == 0:
+                            if first < 0x38:
                                 topic = known_topic(buffer[field:behind])
                                 if topic is not None:
-                                    append(Publish(topic, buffer[behind:stop], 0, first == 0x31))
+                                    append(Publish(topic, buffer[payload:stop], 0, first == 0x31))
                                     offset = stop
                                     continue
-                        elif behind + 2 <= stop and first & 6 != 6:
+                        elif first & 6 != 6:
                             topic = known_topic(buffer[field:behind])
                             if little:
                                 message_id = buffer[behind + 1] << 8 | buffer[behind]
@@ -199,7 +209,7 @@ class Decoder:
                                 append(
                                     Publish(
                                         topic,
-                                        buffer[behind + 2 : stop],
+                                        buffer[payload:stop],
                                         first >> 1 & 3,
                                         first & 1 == 1,
                                         first & 8 == 8,
@@ -224,7 +234,7 @@ class Decoder:
                 offset = stop
                 if not 0x30 <= first < 0x80:
                     # It was a CONNECT, perhaps.
-                    plain_publish = self._plain_publish
+                    no_properties = self._no_properties
                     control_packets -= 1
                     if not control_packets:
                         self.rest = buffer[offset:]
@@ -258,9 +268,6 @@ class Decoder:
         """Read one complete packet that ``feed`` does not; see Body for the arguments. Raises MalformedPacket."""
         if self.protocol_level != LEVEL_MQTT_5:
             return self._read_carefully(buffer, begin, start, stop)
-        if start - begin > 2 and not buffer[start - 1]:
-            name = self._require_type(buffer[begin]).name
-            raise MalformedPacket(name, 1, "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs")
         packet = None if self._little else _read_quickly(buffer, begin, start, stop)
         if packet is None:
             packet = self._read_carefully(buffer, begin, start, stop)

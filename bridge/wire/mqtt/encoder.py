@@ -163,7 +163,7 @@ def _write_publish(packet: Publish, byte_order: ByteOrder, level: int) -> bytes:
         properties = packet.properties
         aliased = not packet.topic and properties is not None and properties.topic_alias is not None
         # Between message id and payload.
-        payload = encode_properties(PacketType.PUBLISH, properties) + payload
+        payload = (b"\0" if properties is None else encode_properties(PacketType.PUBLISH, properties)) + payload
     topic = b"\0\0" if aliased else encode_topic(packet.topic)
     return encode_publish(topic, payload, packet.qos, packet.retain, packet.dup, packet.message_id, byte_order)
 

@@ -146,7 +146,10 @@ def test_mixed_name_and_level_are_left_to_the_server(name: str, level: int) -> N
 
 @pytest.mark.parametrize(
     ("name", "level"),
-    [("MQTT", 0), ("MQTT", 2), ("MQIsdp", 5), ("MQTT", 6), ("MQTT", 255), ("MQIsdp", 0x83), ("MQTT", 0x84), ("mqtt", 4), ("", 3)],
+    [
+        ("MQTT", 0), ("MQTT", 2), ("MQIsdp", 5), ("MQTT", 6), ("MQTT", 255), ("MQIsdp", 0x83), ("MQTT", 0x84), ("mqtt", 4),
+        ("mqtt", 5), ("", 3),
+    ],
 )
 def test_unknown_protocol_is_read_like_mqtt_3_1_1(name: str, level: int) -> None:
     decoder = Decoder()
