@@ -74,6 +74,18 @@ def kept(properties: PublishProperties) -> PublishProperties | None:
 _NOTHING: Final = PublishProperties()
 
 
+def size_of_properties(properties: PublishProperties) -> int:
+    """Return the bytes, about, that properties take in memory."""
+    others = (properties.content_type or "", properties.response_topic or "", properties.correlation_data or b"")
+    pairs = properties.user_property
+    return _PROPERTIES_BYTES + sum(map(len, others)) + sum([_PAIR_BYTES + len(name) + len(value) for name, value in pairs])
+
+
+#: What Python takes for the properties of a message, and for each pair among them, beside the characters.
+_PROPERTIES_BYTES: Final = 250
+_PAIR_BYTES: Final = 180
+
+
 def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> MQMD:
     """Return the MQMD of a client's message with the fields that properties prescribe; the very same for none.
 
