@@ -68,7 +68,8 @@ LONG = bytes(range(1, 101))
         pytest.param({"message_expiry_interval": 60}, {"Expiry": 600}, {}, None, b"", id="Message Expiry Interval"),
         pytest.param({"message_expiry_interval": 0}, {"Expiry": 1}, {}, None, b"", id="Message Expiry Interval 0"),
         pytest.param(
-            {"message_expiry_interval": 0xFFFFFFFF}, {"Expiry": 999_999_999}, {}, None, b"", id="longest Message Expiry Interval"
+            {"message_expiry_interval": 0xFFFFFFFF}, {"Expiry": 999_999_999}, {}, None, b"",
+            id="longest Message Expiry Interval",
         ),
         pytest.param({"content_type": "text/plain"}, {}, {"contentType": "text/plain"}, None, b"", id="Content Type"),
         pytest.param({"content_type": ""}, {}, {"contentType": ""}, None, b"", id="Content Type, empty"),
@@ -84,7 +85,9 @@ LONG = bytes(range(1, 101))
         pytest.param(
             {"response_topic": "a b"}, {}, {"responseTopic": "a b"}, None, b"", id="Response Topic with another character"
         ),
-        pytest.param({"correlation_data": b"c-1"}, {"CorrelId": b"c-1".ljust(24, b"\0")}, {}, None, b"", id="Correlation Data"),
+        pytest.param(
+            {"correlation_data": b"c-1"}, {"CorrelId": b"c-1".ljust(24, b"\0")}, {}, None, b"", id="Correlation Data"
+        ),
         pytest.param(
             {"correlation_data": LONG[:25]}, {}, {"correlationData": LONG[:25].hex().upper()}, None, b"",
             id="Correlation Data of 25 bytes",
@@ -181,7 +184,8 @@ PROPERTY = PublishProperties
         pytest.param(of_application(CorrelId=b"c-1".ljust(24, b"\0")), PROPERTY(correlation_data=b"c-1"), id="CorrelId"),
         pytest.param(of_application({"correlationData": "6300"}, CorrelId=b"c".ljust(24, b"\0")),
                      PROPERTY(correlation_data=b"c\0"), id="Correlation Data before CorrelId"),
-        pytest.param(of_application({"correlationData": b"c"}), PROPERTY(correlation_data=b"c"), id="Correlation Data, bin.hex"),
+        pytest.param(of_application({"correlationData": b"c"}), PROPERTY(correlation_data=b"c"),
+                     id="Correlation Data, bin.hex"),
         pytest.param(of_application({"correlationData": "no hex"}), None, id="Correlation Data, odd"),
         pytest.param(of_application({"correlationData": "00" * 65_536}), None, id="Correlation Data, too long"),
         pytest.param(of_application(usr=Folder.build("usr", {"b": "1", "a_x002D_1": 2, "c": True})),
