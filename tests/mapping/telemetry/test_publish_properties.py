@@ -79,6 +79,12 @@ LONG = bytes(range(1, 101))
             {"responseTopic": "answers/dev.1"}, None, b"", id="Response Topic that is an object name",
         ),
         pytest.param(
+            {"response_topic": "answers", "correlation_data": b"c"},
+            {"ReplyToQ": b"answers", "ReplyToQMgr": b"dev.1", "MsgType": 1, "CorrelId": b"c".ljust(24, b"\0"),
+             "Report": 0x40},
+            {"responseTopic": "answers"}, None, b"", id="Response Topic with Correlation Data: MQRO_PASS_CORREL_ID",
+        ),
+        pytest.param(
             {"response_topic": "a/" + "x" * 47}, {}, {"responseTopic": "a/" + "x" * 47}, None, b"",
             id="Response Topic of 49 bytes",
         ),
