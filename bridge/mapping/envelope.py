@@ -12,6 +12,7 @@ from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set, qos_in
+from bridge.mapping.telemetry.publish_properties import payload_format_of
 from bridge.mapping.telemetry.qos import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
@@ -112,6 +113,12 @@ class Envelope:
         return (self._request or self).properties("mqtt").get("responseTopic", "")
 
     @property
+    def payload_format(self) -> int | None:
+        """Return the Payload Format Indicator of the body as it is."""
+        said = self.properties("mqtt").get("payloadFormatIndicator")
+        return int(said) if said in ("0", "1") else payload_format_of(self.format, self.ccsid)
+
+    @property
     def correlation_data(self) -> bytes:
         """Return mqtt.correlationData where the CorrelId could not hold it, or CorrelId without the NULs at its end.
 
@@ -152,6 +159,7 @@ def publication_of(
         response_topic=envelope.response_topic,
         correlation_data=envelope.correlation_data,
         content_type=mqtt.get("contentType", ""),
+        payload_format=envelope.payload_format,
         properties=dict(envelope.properties("usr")),
         hops=envelope.hops,
     )

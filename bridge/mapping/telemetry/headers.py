@@ -13,7 +13,7 @@ from bridge.mapping.message import CCSID_UTF8
 from bridge.mapping.property_name import property_name
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
-from bridge.mapping.telemetry.publish_properties import add_elements, named
+from bridge.mapping.telemetry.publish_properties import add_elements, body_format, named
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Typed, Writable, encode_rfh2
 
@@ -42,14 +42,14 @@ def rfh2_of(
     *,
     mqps: tuple[str, bool] | None,
     original_topic: str = "",
-    format: bytes = cmqc.MQFMT_NONE,
+    format: bytes | None = None,
     ccsid: int = CCSID_UTF8,
 ) -> bytes:
     """Encode the RFH2 with its folders mqtt, mqps, usr and mqbridge.
 
     `mqps` is the topic and whether it is retained; None: the folder is left to the queue manager. `correl_id` is
-    that of the MQMD; Correlation Data that it does not hold are written here. Raises Unmappable for what no RFH2 can
-    hold (MQRC_RFH_FORMAT_ERROR).
+    that of the MQMD; Correlation Data that it does not hold are written here. `format` and `ccsid` are those of the body,
+    None: as the Payload Format Indicator says. Raises Unmappable for what no RFH2 can hold (MQRC_RFH_FORMAT_ERROR).
     """
     try:
         folders = [_mqtt_folder(publication, original_topic, correl_id)]
@@ -63,7 +63,7 @@ def rfh2_of(
             RFH2(
                 Encoding=cmqc.MQENC_NATIVE,
                 CodedCharSetId=ccsid,
-                Format=format,
+                Format=body_format(publication.payload_format) if format is None else format,
                 NameValueCCSID=CCSID_UTF8,
                 folders=tuple(folders),
             )

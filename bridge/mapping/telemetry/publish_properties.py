@@ -45,6 +45,17 @@ def correl_id_of(correlation_data: bytes) -> bytes:
     return correlation_data.ljust(CORREL_ID_LENGTH, b"\0")
 
 
+def requested(fields: Mapping[str, bytes | int]) -> dict[str, bytes | int]:
+    """Return fields of an MQMD, which with a ReplyToQ become those of a request.
+
+    The application that answers keeps the CorrelId of the request where there is one to keep (MQMD.Report).
+    """
+    if "ReplyToQ" not in fields:
+        return dict(fields)
+    report = cmqc.MQRO_PASS_CORREL_ID if "CorrelId" in fields else cmqc.MQRO_NONE
+    return {**fields, "MsgType": cmqc.MQMT_REQUEST, "Report": report}
+
+
 def is_mqtt_string(text: str) -> bool:
     """Return whether text fits a UTF-8 string of MQTT: at most 65,535 bytes, no U+0000 (MQTT 5 section 1.5.4)."""
     if "\0" in text or len(text) > MQTT_LENGTH:
@@ -74,6 +85,18 @@ def kept(properties: PublishProperties) -> PublishProperties | None:
 _NOTHING: Final = PublishProperties()
 
 
+def size_of_properties(properties: PublishProperties) -> int:
+    """Return the bytes, about, that properties take in memory."""
+    others = (properties.content_type or "", properties.response_topic or "", properties.correlation_data or b"")
+    pairs = properties.user_property
+    return _PROPERTIES_BYTES + sum(map(len, others)) + sum([_PAIR_BYTES + len(name) + len(value) for name, value in pairs])
+
+
+#: What Python takes for the properties of a message, and for each pair among them, beside the characters.
+_PROPERTIES_BYTES: Final = 250
+_PAIR_BYTES: Final = 180
+
+
 def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> MQMD:
     """Return the MQMD of a client's message with the fields that properties prescribe; the very same for none.
 
@@ -83,13 +106,13 @@ def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> 
     fields: dict[str, int | bytes] = {}
     if properties.message_expiry_interval is not None:
         fields["Expiry"] = expiry_of(properties.message_expiry_interval)
-    if properties.correlation_data:
-        fields["CorrelId"] = correl_id_of(properties.correlation_data)
+    correl_id = correl_id_of(properties.correlation_data or b"")
+    if correl_id != cmqc.MQCI_NONE:
+        fields["CorrelId"] = correl_id
     topic = properties.response_topic
     if topic is not None and is_object_name(topic) and is_object_name(client_id):
-        fields["MsgType"] = cmqc.MQMT_REQUEST
         fields["ReplyToQ"], fields["ReplyToQMgr"] = topic.encode(), client_id.encode()
-    return msgspec.structs.replace(md, **fields) if fields else md
+    return msgspec.structs.replace(md, **requested(fields)) if fields else md
 
 
 def add_elements(

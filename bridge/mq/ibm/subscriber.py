@@ -311,6 +311,7 @@ class Subscriber(Worker[Request]):
 
         def descriptor(options: int) -> MQSD:
             options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
+            options |= cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
             if not wanted.retained:

@@ -10,6 +10,7 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
 from bridge.mq.mqi import Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
@@ -73,9 +74,17 @@ def read_transmission(got: Got) -> QueuedMessage:
         properties = Properties(b"")  # the session comes by it again, and has the message dead-lettered
     else:
         if properties.qos is not None:
-            message = PublicationMessage(embedded, "", properties.topic or "", properties.body, properties.qos)
-        else:
-            message = Message(msgspec.structs.replace(embedded, Format=cmqc.MQFMT_NONE), properties.body)
+            message = PublicationMessage(
+                embedded,
+                publisher_in(properties),
+                properties.topic or "",
+                properties.body,
+                properties.qos,
+                properties=properties_in(properties, embedded.CorrelId),
+            )
+        elif not properties.mqtt and not properties.usr:
+            described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
+            message = Message(msgspec.structs.replace(embedded, **described), properties.body)
     return QueuedMessage(
         got.md.MsgId,
         header.RemoteQMgrName.decode("utf-8", "replace"),
