@@ -33,6 +33,7 @@ class Waiting:
     raw: bytes | None = None
     client_id: str = "c"
     expired: bool = False
+    seconds_left: float | None = None
 
 
 @pytest.fixture
