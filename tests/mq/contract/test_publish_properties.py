@@ -12,7 +12,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, remove_subscription
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.mqi import Connection, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, decode_rfh2, encode_chain
 from bridge.wire.mqtt import Publish, PublishProperties

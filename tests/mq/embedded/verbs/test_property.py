@@ -267,7 +267,7 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager):
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
     said = PublishProperties(payload_format_indicator=1, content_type="t", user_property=(("site-id", "HH"), ("a", "<&>")))
-    message = to_mq(Publish("a/b", b"body", 1, False, False, 7, said), ClientIdentity("dev", b""))
+    message = to_mq(Publish("a/b", b"body", 0, properties=said), ClientIdentity("dev", b""))
     with manager.itself.lock:
         unit = Unit()
         manager.itself.publish(unit, manager.itself.topics.route("a/b"), message, 1.0)
