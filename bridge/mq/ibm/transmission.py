@@ -49,6 +49,11 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return time.monotonic() >= self.expires
 
     @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+        return None if self.expires == math.inf else self.expires - time.monotonic()
+
+    @property
     def undelivered(self) -> tuple[MQMD, bytes]:
         """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)

@@ -117,3 +117,17 @@ class AuthProperties(msgspec.Struct, frozen=True, gc=False):
     authentication_data: bytes | None = None
     reason_string: str | None = None
     user_property: UserProperty = ()
+
+
+Properties = (
+    ConnectProperties
+    | WillProperties
+    | ConnackProperties
+    | PublishProperties
+    | AcknowledgementProperties
+    | SubscribeProperties
+    | UnsubscribeProperties
+    | DisconnectProperties
+    | AuthProperties
+)
+"""Properties of any place."""

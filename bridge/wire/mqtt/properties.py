@@ -16,8 +16,20 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import MalformedPacket
-from .packet_properties import AcknowledgementProperties, PublishProperties
+from .packet_properties import (
+    AcknowledgementProperties,
+    AuthProperties,
+    ConnackProperties,
+    ConnectProperties,
+    DisconnectProperties,
+    Properties,
+    PublishProperties,
+    SubscribeProperties,
+    UnsubscribeProperties,
+    WillProperties,
+)
 from .packets import PacketType
+from .reason_codes import ReasonCode
 from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length, encode_remaining_length
 
 Place = PacketType | Literal["WILL"]
@@ -105,12 +117,21 @@ PROPERTIES = (
 )
 """All properties (MQTT 5 table 2-4; the limits of values in the sections of chapter 3)."""
 
-STRUCTS: dict[Place, type[PublishProperties] | type[AcknowledgementProperties]] = {
+STRUCTS: dict[Place, type[Properties]] = {
+    PacketType.CONNECT: ConnectProperties,
+    "WILL": WillProperties,
+    PacketType.CONNACK: ConnackProperties,
     PacketType.PUBLISH: PublishProperties,
     PacketType.PUBACK: AcknowledgementProperties,
     PacketType.PUBREC: AcknowledgementProperties,
     PacketType.PUBREL: AcknowledgementProperties,
     PacketType.PUBCOMP: AcknowledgementProperties,
+    PacketType.SUBSCRIBE: SubscribeProperties,
+    PacketType.SUBACK: AcknowledgementProperties,
+    PacketType.UNSUBSCRIBE: UnsubscribeProperties,
+    PacketType.UNSUBACK: AcknowledgementProperties,
+    PacketType.DISCONNECT: DisconnectProperties,
+    PacketType.AUTH: AuthProperties,
 }
 """What the properties of a place become; ``user_property`` is the last field of each."""
 
@@ -127,7 +148,11 @@ _ENDS = "MQTT 5 section 2.2.2.1: the properties end within this one"
 
 
 class _Fault(Exception):
-    """A rule that a value breaks."""
+    """A rule that a value breaks, and the reason code for it."""
+
+    def __init__(self, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET) -> None:
+        super().__init__(rule)
+        self.reason_code = reason_code
 
 
 def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: int) -> tuple[Any, int]:
@@ -177,7 +202,9 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
             if repeated:
                 value = (*values.get(field, ()), value)
             elif field in values:
-                raise _Fault(f"{_section(place)}: property 0x{identifier:02x} comes more than once")
+                raise _Fault(
+                    f"{_section(place)}: property 0x{identifier:02x} comes more than once", ReasonCode.PROTOCOL_ERROR
+                )
             values[field] = value
         if texts:
             if "\0" in "".join(texts):
@@ -185,7 +212,7 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
             pairs = iter(texts)
             values["user_property"] = tuple(zip(pairs, pairs, strict=True))
     except _Fault as fault:
-        raise MalformedPacket(_name(place), start - begin, str(fault)) from None
+        raise MalformedPacket(_name(place), start - begin, str(fault), fault.reason_code) from None
     except IndexError:
         raise MalformedPacket(_name(place), start - begin, _ENDS) from None
     except UnicodeDecodeError:
@@ -193,7 +220,7 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
     return STRUCTS[place](**values), at
 
 
-def encode_properties(place: Place, properties: PublishProperties | AcknowledgementProperties | None) -> bytes:
+def encode_properties(place: Place, properties: Properties | None) -> bytes:
     """Write the properties of a packet, with their length in front.
 
     Raises:
@@ -214,7 +241,7 @@ def encode_properties(place: Place, properties: PublishProperties | Acknowledgem
             raw = value.encode()
             fields += (_user_property_name(name), _WORD(len(raw)), raw)
     except _Fault as fault:
-        raise MalformedPacket(_name(place), 0, str(fault)) from None
+        raise MalformedPacket(_name(place), 0, str(fault), fault.reason_code) from None
     except UnicodeEncodeError:
         raise MalformedPacket(_name(place), 0, "MQTT-1.5.4-1: a property contains a surrogate") from None
     except struct.error:
@@ -292,7 +319,12 @@ def _variable(row: Property) -> tuple[_Reader, _Writer]:
 
 def _checked(row: Property, value: int) -> int:
     if not row.least <= value <= row.most:
-        raise _Fault(f"MQTT 5 table 2-4: {row.name} is {value}")
+        # 0 is as much of an alias that does not exist as one above the receiver's maximum (section 3.3.2.3.4).
+        topic_alias = row.name == "Topic Alias"
+        raise _Fault(
+            f"{'MQTT-3.3.2-8' if topic_alias else 'MQTT 5 section 2.2.2.2'}: {row.name} is {value}",
+            ReasonCode.TOPIC_ALIAS_INVALID if topic_alias else ReasonCode.PROTOCOL_ERROR,
+        )
     return value
 
 
@@ -308,7 +340,7 @@ def _string(row: Property) -> tuple[_Reader, _Writer]:
         if "\0" in value:
             raise _Fault(f"MQTT-1.5.4-2: {row.name} contains U+0000")
         if is_topic and ("+" in value or "#" in value):
-            raise _Fault(f"MQTT-3.3.2-14: {row.name} contains a wildcard")
+            raise _Fault(f"MQTT-3.3.2-14: {row.name} contains a wildcard", ReasonCode.PROTOCOL_ERROR)
 
     def read(buffer: bytes, at: int, end: int) -> tuple[str, int]:
         raw, behind = _read_binary(buffer, at, end)
