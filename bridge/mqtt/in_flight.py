@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from bridge.mapping.held import Held
-from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import PUBACK, PUBCOMP, PUBREC, Phase, Step, step_of
 from bridge.mqtt.protocol import ServerProtocol
+from bridge.wire.mqtt import PublishProperties
 
 # A member of an enumeration takes long to get.
 _AWAITING_PUBACK: Final = Phase.AWAITING_PUBACK
@@ -30,12 +33,18 @@ class Outgoing(Held):
     sent_at: float = 0.0
     #: how often PUBLISH was sent; 2 where it is only known that it was sent before
     times_sent: int = 1
+    #: of MQTT 5
+    properties: PublishProperties | None = None
 
     def publish(self, protocol: ServerProtocol, message_id: int, now: float, *, dup: bool) -> None:
         """Send PUBLISH again, or for the first time where it had to wait."""
         self.sent_at = now
         self.times_sent += dup
-        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, message_id)
+        properties = self.properties
+        if properties is not None and properties.message_expiry_interval is not None and self.transmission is not None:
+            left = message_expiry_interval(self.transmission)
+            properties = msgspec.structs.replace(properties, message_expiry_interval=left)
+        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, message_id, properties)
 
 
 class InFlight(dict[int, Outgoing]):

@@ -93,7 +93,7 @@ def test_a_session_that_no_pipeline_has_left_behind_is_not_ended(invoke: Invoke,
 
 
 def test_settings_of_spark() -> None:
-    """The command line wins over the file; packages and jars of both count; a jar of the command line is one of the working folder."""
+    """The command line wins over the file; packages and jars of both count, these as its folder has them."""
     spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])  # type: ignore[dict-item, list-item]
     assert settings_of(spark, ["spark.a=x=y"], "c:d:2, a:b:1", "b.jar") == {
         "spark.a": "x=y",
