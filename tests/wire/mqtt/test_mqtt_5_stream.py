@@ -31,7 +31,8 @@ from bridge.wire.mqtt import (
     Will,
     encode,
 )
-from bridge.wire.mqtt.properties import STRUCTS, Place
+from bridge.wire.mqtt.properties import STRUCTS
+from bridge.wire.mqtt.property_table import Place
 from bridge.wire.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER, OF_PACKET
 from tests.wire.mqtt.test_properties import of_place
 from tests.wire.mqtt.test_stream import (
