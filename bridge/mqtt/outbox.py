@@ -147,8 +147,7 @@ class Outbox:
             self.more = True
             return False
         version_5 = protocol.level == LEVEL_MQTT_5
-        # The Receive Maximum of MQTT 5 counts a message until PUBCOMP (section 4.9).
-        awaited = len(self.in_flight) if version_5 else self.in_flight.unacknowledged
+        awaited = self.in_flight.unfinished if version_5 else self.in_flight.unacknowledged
         if (awaited >= self.window or self.recording is not None) and self._qos(transmission):
             return False
         if transmission.expired and transmission.msg_number not in self.sent_before:
@@ -259,14 +258,27 @@ class Outbox:
         self.record = True
         return True
 
-    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
-        """Take back messages whose acknowledgements by the client could not be committed.
+    def fit(self) -> None:
+        """Have what is in flight fit into a window that is smaller than that of the connection before (MQTT-3.3.4-9)."""
+        in_flight = self.in_flight
+        room = max(self.window - (in_flight.unfinished - in_flight.unacknowledged), 0)
+        unacknowledged = [
+            (message_id, outgoing.transmission)
+            for message_id, outgoing in in_flight.items()
+            if outgoing.phase in (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC) and outgoing.transmission is not None
+        ]
+        if len(unacknowledged) > room:
+            self.restore(unacknowledged[room:])
+            self.record = self.durable
 
-        They are still there, and go out again.
+    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
+        """Take back messages that are not finished, though they were sent; they go out again, under their message ids.
+
+        Their acknowledgements by the client could not be committed, or its window has become smaller.
         """
         again: list[Transmission] = []
         for message_id, transmission in acknowledged:
-            del self.in_flight[message_id]
+            self.in_flight.take_back(message_id)
             self.assigned[transmission.msg_number] = message_id
             again.append(transmission)
         again.sort(key=lambda transmission: transmission.msg_number)

@@ -131,6 +131,8 @@ class Scene(RuleBasedStateMachine):
             counted = box.in_flight.unacknowledged
             assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.values())
             assert 0 <= counted <= self.window
+            finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
+            assert box.in_flight.unfinished == sum(one.phase not in finished for one in box.in_flight.values())
 
     # The network ------------------------------------------------------------------------------------------------------
 
