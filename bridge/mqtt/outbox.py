@@ -14,6 +14,7 @@ import msgspec
 
 from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publisher_of
 from bridge.mapping.telemetry.message_id import message_id_from
+from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
 from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
@@ -190,6 +191,8 @@ class Outbox:
             refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
             return True
         self._room -= len(publication.payload) + _MESSAGE_BYTES
+        if publication.properties is not None:
+            self._room -= size_of_properties(publication.properties)
         qos = publication.qos
         if not qos:
             protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)

@@ -16,6 +16,7 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.session_record import Side, StateKey
+from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.outbox import SENT_AT_A_TURN
@@ -76,8 +77,8 @@ class TelemetryService:
                 continue
             session = self._recovered(subscription.client_id)
             session.filters.add(subscription.topic_filter)
-            if subscription.topic_filter == DEFAULT_QOS_TOPIC and subscription.user_data in ("0", "1", "2"):
-                session.outbox.direct_qos = int(subscription.user_data)
+            if subscription.topic_filter == DEFAULT_QOS_TOPIC:
+                session.outbox.direct_qos = subscription_data(subscription.user_data).qos
         for record in recovered.records:
             self._recovered(record.clientIdentifier).restore(record, time.time())
         self.backend.start(self.delivery.deliver)

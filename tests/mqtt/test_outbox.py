@@ -363,14 +363,14 @@ def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> N
     assert not box.in_flight and not box.backlog and not box.assigned and not box.in_flight.unacknowledged
 
 
-# A client that comes back with a smaller window (MQTT 5, Receive Maximum) ----------------------------------------------------
+# A client that comes back with a smaller window (MQTT 5, Receive Maximum) ---------------------------------------------
 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any, packets: Any, qos: int) -> None:
     """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first again at once, the rest in its turn, under its message id."""
     box = outbox(durable=True)
-    messages = [waiting(number, qos) for number in (5, 65_541, 7)]
+    messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
     sent(box, packets, *messages)
     (recording,) = [one for one in box.in_flight.values() if one.phase is Phase.RECORDING]
     assert recording is box.recording
