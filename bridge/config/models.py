@@ -37,9 +37,9 @@ from bridge.config.spark import SparkConfig
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
 
-Protocol = Literal["MQTTV311", "MQTTV3"]
+Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
-MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
+MQTTV5 is MQTT 5 (`MQTT`, level 5), MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
 
 Reason = Literal[
     "MQRC_MSG_TOO_BIG_FOR_Q",
@@ -71,7 +71,7 @@ class ChannelConfig(Section):
     """IP address or host name to listen on; one that other machines reach needs `allow_anonymous_remote`."""
     port: Port = 1883
     """TCP port; 0 takes any free one."""
-    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = Field(default=["MQTTV311", "MQTTV3"])
+    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = Field(default=["MQTTV5", "MQTTV311", "MQTTV3"])
     """The protocols that it speaks: at least one, each once (MQ: PROTOCOL)."""
     mcauser: UserName | None = None
     """The user that its clients act as towards the queue manager (MQ: MCAUSER); None: each its own MQTT user name."""
@@ -85,9 +85,16 @@ class ChannelConfig(Section):
     """How many connections may wait to be accepted (MQ: BACKLOG)."""
     connect_timeout: Annotated[float, values.duration(0.001)] = 10.0
     """Seconds that a new connection may take until its CONNECT packet is there."""
+    keep_alive: Annotated[int, values.integer(0, 65535)] = 0
+    """Longest keep-alive in seconds: a client of MQTT 5 that asks for a longer one, or none, is given this one (Server Keep
+    Alive). 0: any."""
+    session_expiry: Annotated[float, values.duration(1, 0xFFFFFFFE)] | None = None
+    """Seconds that a session outlives its connection, at most. None: what the client asks for, which is for ever before
+    MQTT 5."""
     refused_to_dead_letters: list[Annotated[Reason, values.choice(Reason)]] = Field(default=[])
     """Reasons for which a publication that the queue manager refuses goes to the dead-letter queue and
-    is acknowledged. For any other the client is disconnected, and sends the publication again when it is back."""
+    is acknowledged. For any other a client of MQTT 5 gets a reason code; another client is disconnected, and sends the
+    publication again when it is back."""
     max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
     """Longest packet that a client may send: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
 
@@ -111,7 +118,7 @@ class ChannelConfig(Section):
     @classmethod
     def _each_once(cls, protocols: list[Protocol]) -> list[Protocol]:
         if not protocols or len(set(protocols)) < len(protocols):
-            raise values.refusal("a list of at least one of MQTTV311 and MQTTV3, each at most once")
+            raise values.refusal("a list of at least one of MQTTV5, MQTTV311 and MQTTV3, each at most once")
         return protocols
 
 

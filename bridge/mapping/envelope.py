@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
 
+from bridge.mapping.folder_properties import FolderProperties, folder_properties
 from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
 from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.property_name import user_name
 from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.remembered import remembered
 from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set, qos_in
+from bridge.mapping.telemetry.publish_properties import payload_format_of
 from bridge.mapping.telemetry.qos import publication_qos
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MQXQH, RFH2, ByteOrder, Folder, MalformedHeader, Value, decode_chain
+from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
 
-#: A folder of text and integers without groups, references or other attributes, in ASCII; and an element of it.
-_SIMPLE = re.compile(
-    rb"<(\w++)>((?:<(\w++)(?: dt='i4'>[0-9]{1,9}|>[ !-%'-;=-~]*+)</\3>)*+)</\1> *+"
-)
-_ELEMENT = re.compile(rb"<(\w++)(?: dt='i4'>([0-9]++)|>([^<]*+))<")
-#: name -> value as text; or why the folder cannot be read
-_Properties = Mapping[str, str] | str
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -45,7 +37,7 @@ class Envelope:
         md = message.md
         self._request = Envelope(request) if request is not None else None
         self._folders: tuple[Folder, ...] = ()
-        self._properties: dict[str, _Properties] | None = None
+        self._properties: dict[str, FolderProperties] | None = None
         if md.Format not in HEADER_FORMATS:
             self._set(md, message.data, md.Format, md.Encoding, md.CodedCharSetId)
             return
@@ -71,7 +63,7 @@ class Envelope:
         none. Names in the usr folder are as the bridge reads them (:mod:`bridge.mapping.property_name`).
         """
         if self._properties is None:
-            self._properties = _properties_of(self._folders)
+            self._properties = folder_properties(self._folders)
         found = self._properties.get(folder, _NONE)
         if isinstance(found, str):
             raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, found)
@@ -121,6 +113,12 @@ class Envelope:
         return (self._request or self).properties("mqtt").get("responseTopic", "")
 
     @property
+    def payload_format(self) -> int | None:
+        """Return the Payload Format Indicator of the body as it is."""
+        said = self.properties("mqtt").get("payloadFormatIndicator")
+        return int(said) if said in ("0", "1") else payload_format_of(self.format, self.ccsid)
+
+    @property
     def correlation_data(self) -> bytes:
         """Return mqtt.correlationData where the CorrelId could not hold it, or CorrelId without the NULs at its end.
 
@@ -161,61 +159,7 @@ def publication_of(
         response_topic=envelope.response_topic,
         correlation_data=envelope.correlation_data,
         content_type=mqtt.get("contentType", ""),
+        payload_format=envelope.payload_format,
         properties=dict(envelope.properties("usr")),
         hops=envelope.hops,
     )
-
-
-def _properties_of(folders: Iterable[Folder]) -> dict[str, _Properties]:
-    found: dict[str, _Properties] = {}
-    for folder in folders:
-        name, properties = _read(folder.NameValueData, folder.NameValueCCSID, folder.byte_order)
-        before = found.get(name, properties)
-        if before is not properties and not isinstance(before, str) and not isinstance(properties, str):
-            properties = {**before, **properties}
-        found[name] = before if isinstance(before, str) else properties
-    return found
-
-
-@remembered(4096)
-def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Properties]:
-    """Return (name, properties) of a folder, or (name, reason) where the folder cannot be read.
-
-    The reason is for callers that need the folder.
-    """
-    simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None
-    found: dict[str, str] = {}
-    if simple is not None:
-        # Such are all folders that the bridge writes; the mqtt folder, with its message id, is never twice the same.
-        name = simple[1].decode()
-        for element, integer, text in _ELEMENT.findall(simple[2]):
-            found[element.decode()] = str(int(integer)) if integer else text.decode()
-    else:
-        folder = Folder(data, ccsid, byte_order)
-        name = folder.name
-        try:
-            _flatten(folder.content, "", found)
-        except MalformedHeader as error:
-            return name, f"folder {name} of the RFH2 cannot be read: {error}"
-    if name == "usr":
-        found = {user_name(element): value for element, value in found.items()}
-    return name, found
-
-
-def _flatten(content: Mapping[str, Value], prefix: str, found: dict[str, str]) -> None:
-    for name, value in content.items():
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, dict):
-                _flatten(item, f"{prefix}{name}.", found)
-            elif item is not None:
-                found[prefix + name] = _as_text(item)
-
-
-def _as_text(value: Value) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)

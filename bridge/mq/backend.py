@@ -14,6 +14,7 @@ import msgspec
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.session_record import SessionRecord
+from bridge.mapping.telemetry.subscription import SubscriptionData
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
@@ -27,6 +28,15 @@ class ClientSubscription(msgspec.Struct):
     topic_filter: str
     user_data: str
     durable: bool
+
+
+class SubscriptionRequest(msgspec.Struct, frozen=True):
+    """A subscription that an MQTT client asks for."""
+
+    topic_filter: str
+    data: SubscriptionData
+    #: retained publications are handed over for it
+    retained: bool = True
 
 
 class Recovered(msgspec.Struct):
@@ -92,17 +102,17 @@ class Backend(Protocol):
     def subscribe(
         self,
         client_id: str,
-        filters: Sequence[tuple[str, int]],
+        requests: Sequence[SubscriptionRequest],
         done: Callable[[list[int]], None],
         *,
         durable: bool,
         user: str,
     ) -> None:
-        """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each filter.
+        """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each.
 
         `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
-        Retained publications of the filters are handed over as other messages are; where threads do it, perhaps before `done`
-        is called.
+        Retained publications are handed over as other messages are, where asked for; where threads do it, perhaps before
+        `done` is called.
         """
 
     def unsubscribe(

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bridge.wire.mqtt import Connect, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
+from bridge.wire.mqtt import (
+    Connect,
+    Disconnect,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+)
 
 MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq
 
@@ -22,6 +33,10 @@ class Disconnected(msgspec.Struct, frozen=True, gc=False):
 
     #: the rule that was broken; "" after DISCONNECT
     why: str
+    #: with which MQTT 5 tells the client so
+    reason_code: int = 0
+    #: what the client said last
+    packet: Disconnect | None = None
 
 
 Event = Messages | Connect | Subscribe | Unsubscribe | Disconnected

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from bridge.mapping.held import Held
-from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import PUBACK, PUBCOMP, PUBREC, Phase, Step, step_of
 from bridge.mqtt.protocol import ServerProtocol
+from bridge.wire.mqtt import PublishProperties
 
 # A member of an enumeration takes long to get.
 _AWAITING_PUBACK: Final = Phase.AWAITING_PUBACK
@@ -30,22 +33,30 @@ class Outgoing(Held):
     sent_at: float = 0.0
     #: how often PUBLISH was sent; 2 where it is only known that it was sent before
     times_sent: int = 1
+    #: of MQTT 5
+    properties: PublishProperties | None = None
 
     def publish(self, protocol: ServerProtocol, message_id: int, now: float, *, dup: bool) -> None:
         """Send PUBLISH again, or for the first time where it had to wait."""
         self.sent_at = now
         self.times_sent += dup
-        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, message_id)
+        properties = self.properties
+        if properties is not None and properties.message_expiry_interval is not None and self.transmission is not None:
+            left = message_expiry_interval(self.transmission)
+            properties = msgspec.structs.replace(properties, message_expiry_interval=left)
+        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, message_id, properties)
 
 
 class InFlight(dict[int, Outgoing]):
     """Messages in flight by message id, in the order they were sent."""
 
-    __slots__ = ("unacknowledged",)
+    __slots__ = ("unacknowledged", "unfinished")
 
     def __init__(self) -> None:
         #: of these, those that neither PUBACK nor PUBREC has come for: they count for the window
         self.unacknowledged = 0
+        #: those that the client still owes PUBACK or PUBCOMP for, which count for a Receive Maximum (MQTT 5 section 4.9)
+        self.unfinished = 0
 
     def _step(self, message_id: int, packet: int) -> tuple[Outgoing | None, Phase | Step]:
         """Return what is in flight under a message id, and the step that a packet takes. Raises WrongAcknowledgement."""
@@ -63,6 +74,7 @@ class InFlight(dict[int, Outgoing]):
             return None
         outgoing.phase = Phase.ACKNOWLEDGED
         self.unacknowledged -= 1
+        self.unfinished -= 1
         transmission, outgoing.transmission = outgoing.transmission, None
         return transmission
 
@@ -88,12 +100,32 @@ class InFlight(dict[int, Outgoing]):
         if outgoing is None or step is Step.NOTHING:
             return False
         outgoing.phase = Phase.COMPLETED
+        self.unfinished -= 1
         return True
+
+    def reject(self, outgoing: Outgoing) -> None:
+        """Take it that a PUBREC which was received refuses the message: there is no PUBREL (MQTT 5 section 4.3.3)."""
+        outgoing.phase = Phase.ACKNOWLEDGED
+        self.unfinished -= 1
+
+    def take_back(self, message_id: int) -> None:
+        """Forget a message that is to be sent anew."""
+        phase = self.pop(message_id).phase
+        if phase is not Phase.ACKNOWLEDGED:
+            self.unfinished -= 1
+            self.unacknowledged -= phase is not Phase.RELEASING
+
+    def release(self, message_id: int, outgoing: Outgoing) -> None:
+        """Await PUBCOMP: PUBREL was sent on a connection before, or PUBCOMP came and could not be committed."""
+        outgoing.phase = Phase.AWAITING_PUBCOMP
+        self[message_id] = outgoing
+        self.unfinished += 1
 
     def add(self, message_id: int, outgoing: Outgoing) -> None:
         """Take up a message that is sent, or waits for its record."""
         self[message_id] = outgoing
         self.unacknowledged += 1
+        self.unfinished += 1
 
     def free(self, message_ids: Iterable[int]) -> None:
         """Let these message ids be used again: the ends of their deliveries are committed."""

@@ -12,16 +12,18 @@ from typing import Final
 
 import msgspec
 
-from bridge.mapping.telemetry.from_mq import from_mq
+from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publisher_of
 from bridge.mapping.telemetry.message_id import message_id_from
+from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
-from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
+from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import SENT, Phase
 from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
-from bridge.wire.mqtt import MalformedPacket, encode_topic
+from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket, PublishProperties, encode_topic
 
 #: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
 TOPIC_FIELDS: Final = 8_192
@@ -50,6 +52,8 @@ _MESSAGE_BYTES: Final = 64
 #: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
 EXPIRED: Final = "expired"
 SLOW: Final = "the client was too slow"
+#: Or that its client published it itself, and subscribed with No Local.
+OWN: Final = "No Local"
 
 
 class Refusal(msgspec.Struct):
@@ -143,7 +147,9 @@ class Outbox:
         if self._room <= 0:
             self.more = True
             return False
-        if (self.in_flight.unacknowledged >= self.window or self.recording is not None) and self._qos(transmission):
+        version_5 = protocol.level == LEVEL_MQTT_5
+        awaited = self.in_flight.unfinished if version_5 else self.in_flight.unacknowledged
+        if (awaited >= self.window or self.recording is not None) and self._qos(transmission):
             return False
         if transmission.expired and transmission.msg_number not in self.sent_before:
             # One that the client may have: it holds the message id, and would take another message for this one.
@@ -158,8 +164,22 @@ class Outbox:
                 persistent=transmission.persistent,
                 requested_qos=subscription_qos(transmission.user_data),
                 direct_qos=self.direct_qos,
+                with_properties=version_5,
             )
             field = topic_field(publication.topic)
+            properties = None
+            if version_5:
+                user_data = transmission.user_data
+                subscription = FOREIGN if user_data is None else subscription_data(user_data)
+                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                    done.append(transmission)
+                    self.discarded[transmission.msg_number] = OWN
+                    return True
+                properties = _properties(publication, transmission, subscription.subscription_identifier)
+                if not protocol.takes(field, publication.payload, properties):
+                    why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
+                    refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
+                    return True
         except MalformedHeader as error:
             refusals.append(Refusal(transmission, cmqc.MQRC_RFH_ERROR, str(error)))
             return True
@@ -171,9 +191,11 @@ class Outbox:
             refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
             return True
         self._room -= len(publication.payload) + _MESSAGE_BYTES
+        if publication.properties is not None:
+            self._room -= size_of_properties(publication.properties)
         qos = publication.qos
         if not qos:
-            protocol.publish(field, publication.payload, 0, publication.retain, False, 0)
+            protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
             done.append(transmission)
             return True
         number = transmission.msg_number
@@ -181,6 +203,7 @@ class Outbox:
         taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
         message_id = self.assigned.get(number) or message_id_from(number, taken)
         outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
+        outgoing.properties = properties
         in_flight.add(message_id, outgoing)
         # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
         if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
@@ -193,7 +216,7 @@ class Outbox:
         if again:
             self.sent_before.discard(number)
             outgoing.times_sent = 2
-        protocol.publish(field, publication.payload, qos, publication.retain, again, message_id)
+        protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
         return True
 
     def _qos(self, transmission: Transmission) -> int:
@@ -238,14 +261,27 @@ class Outbox:
         self.record = True
         return True
 
-    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
-        """Take back messages whose acknowledgements by the client could not be committed.
+    def fit(self) -> None:
+        """Have what is in flight fit into a window that is smaller than that of the connection before (MQTT-3.3.4-9)."""
+        in_flight = self.in_flight
+        room = max(self.window - (in_flight.unfinished - in_flight.unacknowledged), 0)
+        unacknowledged = [
+            (message_id, outgoing.transmission)
+            for message_id, outgoing in in_flight.items()
+            if outgoing.phase in (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC) and outgoing.transmission is not None
+        ]
+        if len(unacknowledged) > room:
+            self.restore(unacknowledged[room:])
+            self.record = self.durable
 
-        They are still there, and go out again.
+    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
+        """Take back messages that are not finished, though they were sent; they go out again, under their message ids.
+
+        Their acknowledgements by the client could not be committed, or its window has become smaller.
         """
         again: list[Transmission] = []
         for message_id, transmission in acknowledged:
-            del self.in_flight[message_id]
+            self.in_flight.take_back(message_id)
             self.assigned[transmission.msg_number] = message_id
             again.append(transmission)
         again.sort(key=lambda transmission: transmission.msg_number)
@@ -268,3 +304,18 @@ class Outbox:
         """Return all messages for this client that are still on the transmission queue."""
         held = [one.transmission for one in self.in_flight.values() if one.transmission is not None]
         return held + list(self.backlog)
+
+
+def _properties(
+    publication: OutgoingPublication, transmission: Transmission, subscription_identifier: int | None
+) -> PublishProperties | None:
+    """Return what a PUBLISH of MQTT 5 says beside its payload; None for nothing."""
+    properties = publication.properties
+    expiry = message_expiry_interval(transmission)
+    if expiry is None and subscription_identifier is None:
+        return properties
+    return msgspec.structs.replace(
+        properties or PublishProperties(),
+        message_expiry_interval=expiry,
+        subscription_identifier=() if subscription_identifier is None else (subscription_identifier,),
+    )

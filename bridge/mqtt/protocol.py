@@ -1,4 +1,4 @@
-"""The server's half of MQTT 3.1 and 3.1.1 on one connection. Bytes in, events out; commands in, bytes out; no I/O, no clock.
+"""The server's half of MQTT 3.1, 3.1.1 and 5 on one connection. Bytes in, events out; commands in, bytes out; no I/O.
 
 A connection is in one of five states, and `LEGAL` says of each packet what it is worth in each state:
 
@@ -15,61 +15,45 @@ to is `bridge.service`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from enum import Enum, IntEnum
 from typing import Final
 
+from bridge.mqtt.connection_state import LEGAL, State
 from bridge.mqtt.events import Disconnected, Event, Messages
+from bridge.mqtt.output import Output
+from bridge.mqtt.topic_aliases import IncomingTopicAliases, OutgoingTopicAliases
 from bridge.wire.mqtt import (
+    LEVEL_MQTT_5,
     MAX_REMAINING_LENGTH,
+    Auth,
     ByteOrder,
-    Connack,
-    ConnackCode,
+    ConnackProperties,
     Connect,
     Decoder,
     Disconnect,
+    MalformedPacket,
     Packet,
     PacketType,
     Pingreq,
-    Pingresp,
     Puback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
-    Suback,
+    ReasonCode,
     Subscribe,
-    Unsuback,
     Unsubscribe,
-    encode,
-    encode_acknowledgement,
-    encode_publish,
 )
 
 #: Bytes of one client that are decoded in one turn.
 BYTES_AT_A_TURN: Final = 65_536
 #: Packets of one client that are worked on in one turn, and those that a topic filter, or another control packet, counts for.
 PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
+#: Topic Aliases of one direction, at most (MQTT 5 section 3.2.2.3.8).
+TOPIC_ALIAS_MAXIMUM: Final = 64
 #: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
 PARTIAL_BYTES: Final = 1_000
 #: The server gives a client one and a half times its keep-alive (MQTT-3.1.2-24).
 KEEP_ALIVE_GRACE: Final = 1.5
-_PINGRESP: Final = encode(Pingresp())
-
-
-class State(IntEnum):
-    """How far a connection has come (MQTT 3.1.1 sections 3.1, 3.2 and 3.14)."""
-
-    #: nothing has come, or no whole packet
-    WAITING_FOR_CONNECT = 0
-    #: CONNECT came, CONNACK is not sent yet
-    AUTHENTICATING = 1
-    #: CONNACK 0 is sent
-    CONNECTED = 2
-    #: nothing more is read; what is written is still sent
-    DISCONNECTING = 3
-    #: the network connection is gone
-    CLOSED = 4
 
 
 _AUTHENTICATING: Final = State.AUTHENTICATING
@@ -77,68 +61,22 @@ _CONNECTED: Final = State.CONNECTED
 _DISCONNECTING: Final = State.DISCONNECTING
 
 
-class Verdict(Enum):
-    """What a packet is worth in a state where it breaks no rule."""
-
-    ACCEPTED = "accepted"
-    #: it is judged when CONNACK is sent
-    WAITS = "waits"
-    IGNORED = "ignored"
-
-
-_ACCEPTED, _WAITS, _IGNORED = Verdict.ACCEPTED, Verdict.WAITS, Verdict.IGNORED
-_FIRST = "MQTT-3.1.0-1: the first packet of a client is CONNECT"
-_SECOND = "MQTT-3.1.0-2: a client sends CONNECT once"
-_DIRECTION = "MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client"
-_RESERVED = "MQTT 3.1.1 section 2.2.1, table 2.1: packet type 15 is reserved (AUTH belongs to MQTT 5)"
-_LATER = "MQTT 3.1.1 section 3.1.4: a client may send more before it has got CONNACK"
-_TO_CLIENT = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
-
-
-def _row(connect: Verdict | str, others: Verdict | str, *, open: bool = False) -> dict[PacketType, Verdict | str]:
-    row = dict.fromkeys(PacketType, others)
-    row[PacketType.CONNECT] = connect
-    if open:
-        row |= dict.fromkeys(_TO_CLIENT, _DIRECTION)
-        row[PacketType.AUTH] = _RESERVED
-    return row
-
-
-#: state -> packet -> what it is worth, or the statement that it breaks. `_LATER` is why packets wait in AUTHENTICATING;
-#: after MQTT-3.14.4-2 and section 4.8 nothing is read that comes behind a DISCONNECT or an error.
-LEGAL: Final[dict[State, dict[PacketType, Verdict | str]]] = {
-    State.WAITING_FOR_CONNECT: _row(_ACCEPTED, _FIRST, open=True),
-    State.AUTHENTICATING: _row(_WAITS, _WAITS),
-    State.CONNECTED: _row(_SECOND, _ACCEPTED, open=True),
-    State.DISCONNECTING: _row(_IGNORED, _IGNORED),
-    State.CLOSED: _row(_IGNORED, _IGNORED),
-}
-
 _MESSAGES: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
-#: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
-Answer = tuple[PacketType, int]
 
 
-class ServerProtocol:
+class ServerProtocol(Output):
     """One connection of a client, from its first byte to its last."""
 
     __slots__ = (
-        "_connected_at",
         "_data",
         "_decoder",
         "_heard",
-        "_last_words",
+        "_incoming_aliases",
         "_now",
-        "_out",
         "_packets",
         "_partial",
-        "byte_order",
         "connect_timeout",
-        "ended",
-        "keep_alive",
-        "level",
         "more",
-        "state",
     )
 
     def __init__(
@@ -150,15 +88,9 @@ class ServerProtocol:
         byte_order: ByteOrder = "big",
     ) -> None:
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
-        self.state = State.WAITING_FOR_CONNECT
-        self.byte_order: ByteOrder = byte_order
+        Output.__init__(self, byte_order)
         self.connect_timeout = connect_timeout
-        #: seconds as CONNECT gives them; 0 for none
-        self.keep_alive = 0
-        #: protocol level of CONNECT; 0 before it
-        self.level = 0
-        #: nothing more is taken of what the client sends
-        self.ended = False
+        self._incoming_aliases: IncomingTopicAliases | None = None
         #: behind the last `events` there is another turn for this client
         self.more = False
         controls = PACKETS_AT_A_TURN // FILTER_PACKETS
@@ -169,9 +101,6 @@ class ServerProtocol:
         self._now = self._heard = now
         #: bytes of a packet that is not complete, since the last one or since they were last counted
         self._partial = 0
-        self._out: list[bytes] = []
-        #: what was written before `disconnect`, while it is not taken yet
-        self._last_words = b""
 
     # Bytes in, events out --------------------------------------------------------------------------------------------
 
@@ -221,6 +150,11 @@ class ServerProtocol:
         packets = decoder.feed(data)
         if decoder.rest:
             self._data, decoder.rest = decoder.rest + self._data, b""
+        if self._incoming_aliases is not None:
+            try:
+                self._incoming_aliases.resolve(packets)
+            except MalformedPacket as error:
+                decoder.error = error
         return packets
 
     def _turn(self, packets: list[Packet], size: int) -> list[Event]:
@@ -236,7 +170,7 @@ class ServerProtocol:
         elif packets:
             self._take_first(packets, events)
         if self._decoder.error is not None and not self._packets and not self.ended and self.state is not _AUTHENTICATING:
-            self._end(f"malformed packet: {self._decoder.error}", events)
+            self._end(f"malformed packet: {self._decoder.error}", events, self._decoder.error.reason_code)
         self.more = bool(self._data or self._packets) and self.state is not _AUTHENTICATING
         return events
 
@@ -249,8 +183,20 @@ class ServerProtocol:
         self.state = _AUTHENTICATING
         self.level = packet.protocol_level
         self.keep_alive = packet.keep_alive
+        if self.level == LEVEL_MQTT_5:
+            self._take_properties(packet)
         self._packets = packets[1:]
         events.append(packet)
+
+    def _take_properties(self, packet: Connect) -> None:
+        """Note what a client of MQTT 5 says of the connection (section 3.1.2.11)."""
+        self._incoming_aliases = IncomingTopicAliases(TOPIC_ALIAS_MAXIMUM)
+        properties = packet.properties
+        if properties is not None:
+            self.max_packet_size = properties.maximum_packet_size or 0
+            self.problem_information = properties.request_problem_information != 0
+            if properties.topic_alias_maximum:
+                self._outgoing_aliases = OutgoingTopicAliases(min(properties.topic_alias_maximum, TOPIC_ALIAS_MAXIMUM))
 
     def _take(self, packets: list[Packet], events: list[Event]) -> None:
         """Make events of packets of a connected client; those beyond its turn wait for the next one."""
@@ -278,14 +224,36 @@ class ServerProtocol:
         if isinstance(packet, Subscribe | Unsubscribe):
             events.append(packet)
             return FILTER_PACKETS * len(packet.topics)
+        if isinstance(packet, Disconnect):
+            self._end("", events, ReasonCode.SUCCESS, packet)
+            return 1
         verdict = LEGAL[State.CONNECTED][_TYPE_OF[type(packet)]]
-        self._end("" if verdict is _ACCEPTED else f"it sent a {type(packet).__name__.upper()}: {verdict}", events)
+        self._end(f"it sent a {type(packet).__name__.upper()}: {verdict}", events, ReasonCode.PROTOCOL_ERROR)
         return 1
 
-    def _end(self, why: str, events: list[Event]) -> None:
+    def _end(
+        self, why: str, events: list[Event], reason_code: int = ReasonCode.PROTOCOL_ERROR, packet: Disconnect | None = None
+    ) -> None:
         self.ended = True
         self._data, self._packets = b"", []
-        events.append(Disconnected(why))
+        events.append(Disconnected(why, reason_code, packet))
+
+    def accept(self, now: float, *, session_present: bool, properties: ConnackProperties | None = None) -> None:
+        """Answer CONNECT by CONNACK 0; what came behind it is worked on from now on."""
+        self._heard = now
+        self.accepted(session_present, properties)
+
+    def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
+        """End the connection: nothing more is taken or written; a client of MQTT 5 is told why by DISCONNECT."""
+        Output.disconnect(self, reason_code, why)
+        self.more = False
+        self._data, self._packets = b"", []
+
+    def lose(self) -> None:
+        """Note that the network connection is gone."""
+        self.disconnect()
+        self.state = State.CLOSED
+        self._last_words = b""
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -310,70 +278,8 @@ class ServerProtocol:
             return f"no CONNECT within {self.connect_timeout:g} s"
         return f"nothing came for {now - self._heard:.1f} s, its keep-alive is {self.keep_alive:g} s"
 
-    # Commands in, bytes out ------------------------------------------------------------------------------------------
-
-    def accept(self, now: float, *, session_present: bool) -> None:
-        """Answer CONNECT by CONNACK 0; what came behind it is worked on from now on."""
-        self.state = _CONNECTED
-        self._heard = now
-        self._out.append(encode(Connack(ConnackCode.ACCEPTED, session_present and self.level >= 4), self.byte_order))
-
-    def refuse(self, code: ConnackCode) -> None:
-        """Answer CONNECT by a CONNACK that refuses the client, and end the connection (MQTT-3.2.2-5)."""
-        self._out.append(encode(Connack(code), self.byte_order))
-        self.disconnect()
-
-    def publish(self, topic: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int) -> None:
-        """Send PUBLISH; `topic` is as `bridge.wire.mqtt.encode_topic` returns it."""
-        self._out.append(encode_publish(topic, payload, qos, retain, dup, message_id, self.byte_order))
-
-    def release(self, message_id: int) -> None:
-        """Send PUBREL."""
-        self._out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
-
-    def answer(self, answers: Iterable[Answer]) -> None:
-        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given."""
-        byte_order, out = self.byte_order, self._out
-        for kind, message_id in answers:
-            out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
-
-    def suback(self, message_id: int, return_codes: Sequence[int]) -> None:
-        """Answer SUBSCRIBE: the QoS granted for each filter, or 0x80."""
-        self._out.append(encode(Suback(message_id, tuple(return_codes)), self.byte_order))
-
-    def unsuback(self, message_id: int) -> None:
-        """Answer UNSUBSCRIBE."""
-        self._out.append(encode(Unsuback(message_id), self.byte_order))
-
-    def disconnect(self) -> None:
-        """End the connection: nothing more is taken or written. MQTT 3.1.1 has no packet for that."""
-        if self.state < _DISCONNECTING:
-            self._last_words = b"".join(self._out)
-            self.state = _DISCONNECTING
-        self.ended, self.more = True, False
-        self._data, self._packets = b"", []
-
-    def lose(self) -> None:
-        """Note that the network connection is gone."""
-        self.disconnect()
-        self.state = State.CLOSED
-        self._last_words = b""
-
-    def data_to_send(self) -> bytes:
-        """Return what the commands since the last call have written, as one piece; b"" for nothing."""
-        if self.state >= _DISCONNECTING:
-            data, self._last_words = self._last_words, b""
-            self._out.clear()
-            return data
-        out = self._out
-        if not out:
-            return b""
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        return data
-
 
 _TYPE_OF: Final[dict[type[Packet], PacketType]] = {
     kind: PacketType[kind.__name__.upper()]
-    for kind in (Connect, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect)
+    for kind in (Connect, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect, Auth)
 }

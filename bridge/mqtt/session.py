@@ -18,13 +18,15 @@ from bridge.mqtt.acknowledgement import Phase, WrongAcknowledgement
 from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
-from bridge.mqtt.protocol import Answer
-from bridge.wire.mqtt import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.output import Answer
+from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel, ReasonCode
 
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
 _PUBREL: Final = PacketType.PUBREL
 _PUBCOMP: Final = PacketType.PUBCOMP
+#: A Session Expiry Interval that says that the session does not expire; as a durable one before MQTT 5 does not.
+NEVER: Final = 0xFFFFFFFF
 _PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
 
 
@@ -44,6 +46,7 @@ class Work:
         "removals",
         "repeated",
         "violation",
+        "violation_code",
     )
 
     def __init__(self) -> None:
@@ -68,6 +71,8 @@ class Work:
         self.completed: list[int] = []
         #: the rule that the last packet taken broke: what came before it counts, then the connection is closed
         self.violation = ""
+        #: with which MQTT 5 tells the client so
+        self.violation_code = ReasonCode.PROTOCOL_ERROR
 
     def qos_2(self, refused: Iterable[int]) -> set[int]:
         """Return the message ids of those publications, by index, that have QoS 2."""
@@ -106,6 +111,10 @@ class Session:
         self.record = False
         #: topic filters subscribed to
         self.filters: set[str] = set()
+        #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
+        self.expiry_interval: int = NEVER if durable else 0
+        #: time.time() when it expires while its client is away; 0.0: it does not
+        self.expires_at = 0.0
         #: it has been answered with CONNACK; what came for subscriptions before is not its own
         self.begun = False
         #: its client is connected, or its CONNECT is being committed
@@ -114,13 +123,15 @@ class Session:
     def attach(self, identity: ClientIdentity) -> None:
         """Begin a connection of the client: CONNACK is sent."""
         self.connected = self.begun = True
+        self.expires_at = 0.0
         self.identity = identity
         self.outbox.open = True
         self.outbox.uncertain = False
 
-    def detach(self) -> None:
-        """End a connection of the client; a durable session lives on."""
+    def detach(self, now: float) -> None:
+        """End a connection of the client at `now`, in seconds since the epoch; a durable session lives on for its expiry."""
         self.connected = self.outbox.open = False
+        self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
 
     def receive(self, packets: Sequence[MessagePacket]) -> Work:
         """Take packets; what follows a packet that breaks a rule, which `violation` tells, is not taken."""
@@ -145,7 +156,10 @@ class Session:
                         work.removals.append(transmission)
                         work.acknowledged.append((message_id, transmission))
                 elif type(packet) is Pubrec:
-                    self._release(packet.message_id, work)
+                    if packet.reason_code >= FAILURE:
+                        self._rejected(packet.message_id, work)
+                    else:
+                        self._release(packet.message_id, work)
                 elif type(packet) is Pubrel:
                     # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
                     message_id = packet.message_id
@@ -172,6 +186,7 @@ class Session:
                 work.violation = (
                     f"more than {self.unreleased} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
                 )
+                work.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 return False
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
@@ -189,6 +204,14 @@ class Session:
             work.answers.append((_PUBREL, message_id))
         elif transmission is not None:
             work.released.append((message_id, outgoing, transmission))
+
+    def _rejected(self, message_id: int, work: Work) -> None:
+        """Take a PUBREC of MQTT 5 that refuses the message: it is the client's, and there is no PUBREL (section 4.3.3)."""
+        outgoing, transmission = self.outbox.receive(message_id)
+        if outgoing is not None and transmission is not None:
+            self.outbox.in_flight.reject(outgoing)
+            work.removals.append(transmission)
+            work.acknowledged.append((message_id, transmission))
 
     def committed(self, work: Work, refused: Collection[int], now: float, *, answerable: bool = True) -> list[Answer]:
         """Return what the client is told now that `work` is committed.
@@ -227,7 +250,7 @@ class Session:
         self.received -= unknown - (work.refused or set())
         self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
         for message_id in work.completed:
-            self.outbox.in_flight[message_id].phase = Phase.AWAITING_PUBCOMP
+            self.outbox.in_flight.release(message_id, self.outbox.in_flight[message_id])
         self.record = self.outbox.record = self.durable
 
     def refuse(self, work: Work, refused: Iterable[int]) -> None:
@@ -254,18 +277,33 @@ class Session:
                 released.append(message_id)
             elif outgoing.transmission is not None:
                 sent.append(outgoing.transmission.msg_number)
-        return SentRecord(self.client_id, released, list(outbox.assigned.items()), sent, connected=self.connected)
+        return SentRecord(
+            self.client_id,
+            released,
+            list(outbox.assigned.items()),
+            sent,
+            connected=self.connected,
+            expiryInterval=self.expiry_interval,
+            expiresAt=self.expires_at,
+        )
 
-    def restore(self, record: SessionRecord) -> None:
-        """Take over a record after a restart."""
+    def restore(self, record: SessionRecord, now: float) -> None:
+        """Take over a record after a restart, at `now` in seconds since the epoch.
+
+        The time of a client that was connected when the bridge died begins to run now.
+        """
         if isinstance(record, ReceivedRecord):
             self.received = set(record.received)
             return
         self.outbox.assigned = dict(record.assigned)
         self.outbox.sent_before = set(record.sent)
         self.outbox.uncertain = record.connected
+        self.expiry_interval = record.expiryInterval
+        self.expires_at = record.expiresAt
+        if record.connected:
+            self.detach(now)
         for message_id in record.released:
-            self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
+            self.outbox.in_flight.release(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))
 
 
 def _answers_to(work: Work, indices: Collection[int]) -> set[Answer]:

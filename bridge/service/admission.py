@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 
-from bridge.config import ChannelConfig
+from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
+from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
+from bridge.mqtt.session import NEVER, Session
 from bridge.service.client import Client
-from bridge.wire.mqtt import ConnackCode, Connect
+from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
 
 #: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
-PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4)}
+PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT", LEVEL_MQTT_5)}
 #: Longest client identifier of MQTT 3.1, in characters.
 CLIENT_ID_LENGTH_3_1 = 23
 #: A client identifier is a queue manager name to MQ: MQ_Q_MGR_NAME_LENGTH bytes.
 CLIENT_ID_BYTES = 48
 
 
-def refusal_of(packet: Connect, config: ChannelConfig, queue_manager_name: str) -> tuple[ConnackCode, str] | None:
-    """Return the CONNACK code that refuses a client, and the reason in words; None for a client that may come in."""
-    if (packet.protocol_name, packet.protocol_level) not in {PROTOCOLS[word] for word in config.protocols}:
+def refusal_of(
+    packet: Connect, config: ChannelConfig, queue_manager_name: str
+) -> tuple[ConnackCode, str, ReasonCode | None] | None:
+    """Return the CONNACK code that refuses a client, and the reason in words; None for a client that may come in.
+
+    A reason code of MQTT 5 goes with them where it says more than the CONNACK code.
+    """
+    # The dialect of little-endian words is older than MQTT 5.
+    spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
+    if (packet.protocol_name, packet.protocol_level) not in spoken:
         return (
             ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION,
             f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
+            None,
         )
-    why = _identifier_error(packet, queue_manager_name)
-    return None if why is None else (ConnackCode.IDENTIFIER_REJECTED, why)
+    if packet.properties is not None and packet.properties.authentication_method is not None:
+        why = f"no authentication method {packet.properties.authentication_method[:40]!r} is known here"
+        return ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD
+    fault = _identifier_error(packet, queue_manager_name)
+    return None if fault is None else (ConnackCode.IDENTIFIER_REJECTED, fault, None)
 
 
 def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
@@ -36,7 +50,9 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
     if not client_id:
         if packet.protocol_level == 3:
             return "MQTT 3.1 asks for a client identifier of 1 to 23 characters"
-        return None if packet.clean_session else "an empty client identifier needs a clean session"
+        if packet.protocol_level == LEVEL_MQTT_5 or packet.clean_session:
+            return None
+        return "an empty client identifier needs a clean session"
     if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
         return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
     if len(client_id.encode()) > CLIENT_ID_BYTES:
@@ -53,8 +69,39 @@ def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
     return ClientIdentity(client_id, user)
 
 
-def refuse(client: Client, code: ConnackCode, why: str) -> None:
-    """Answer with a CONNACK that refuses, say so in the log, and close."""
+def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:
+    """Return how many seconds the session that a CONNECT asks for is to outlive its connection: 0 to NEVER.
+
+    Before MQTT 5 a session ends with its connection where Clean Session is set, else never (MQTT 5 section 3.1.2.11.2).
+    """
+    asked = _asked_expiry_interval(packet)
+    return asked if config.session_expiry is None else min(asked, math.ceil(config.session_expiry))
+
+
+def _asked_expiry_interval(packet: Connect) -> int:
+    if packet.protocol_level != LEVEL_MQTT_5:
+        return 0 if packet.clean_session else NEVER
+    return (packet.properties.session_expiry_interval or 0) if packet.properties is not None else 0
+
+
+def connack_properties(packet: Connect, client: Client, session: Session, limits: LimitsConfig) -> ConnackProperties:
+    """Return what a client of MQTT 5 is told when it is let in (MQTT 5 section 3.2.2.3)."""
+    keep_alive = client.channel.keep_alive
+    shorter = keep_alive and not 0 < packet.keep_alive <= keep_alive
+    granted = session.expiry_interval
+    return ConnackProperties(
+        session_expiry_interval=None if granted == _asked_expiry_interval(packet) else granted,
+        server_keep_alive=keep_alive if shorter else None,
+        receive_maximum=limits.unreleased,
+        maximum_packet_size=client.channel.max_packet_size,
+        assigned_client_identifier=None if packet.client_id else session.client_id,
+        topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
+        shared_subscription_available=0,
+    )
+
+
+def refuse(client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
+    """Answer with a CONNACK that refuses, say so in the log, and close; `reason_code` is of MQTT 5, where it says more."""
     log.warning(
         "channel %s: client %s is refused, CONNACK %d (%s): %s",
         client.channel.name,
@@ -63,5 +110,5 @@ def refuse(client: Client, code: ConnackCode, why: str) -> None:
         code.name.replace("_", " ").lower(),
         why,
     )
-    client.protocol.refuse(code)
+    client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

@@ -8,13 +8,14 @@ from functools import cache
 from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
+from bridge.mqtt.connection_state import State
 from bridge.mqtt.events import Disconnected, Event, Messages
-from bridge.mqtt.protocol import ServerProtocol, State
+from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
 from bridge.mqtt.transport.peer import Peer
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Connect, Subscribe, Unsubscribe, Will
+from bridge.wire.mqtt import Connect, Disconnect, ReasonCode, Subscribe, Unsubscribe, Will
 
 log = logging.getLogger(__name__)
 
@@ -101,16 +102,30 @@ class Client:
                 work = session.receive(event.packets)
                 self._units.work(session, self, work)
                 if work.violation:
-                    self.close(work.violation)
+                    self.close(work.violation, work.violation_code)
             elif isinstance(event, Disconnected):
-                if not event.why:
-                    self.will = None  # MQTT-3.14.4-3
-                    log.info("client %s disconnected", self.peer)
-                self.close(event.why)
+                if event.packet is None:
+                    self.close(event.why, event.reason_code)
+                else:
+                    self._disconnected(event.packet)
             else:
                 self._service.control(self, event)
             if self.protocol.state >= _DISCONNECTING:
                 return
+
+    def _disconnected(self, packet: Disconnect) -> None:
+        """Act on DISCONNECT, in which a client of MQTT 5 may ask for its will, and for another Session Expiry Interval."""
+        log.info("client %s disconnected", self.peer)
+        expiry_interval = packet.properties.session_expiry_interval if packet.properties is not None else None
+        if expiry_interval is not None and self.session is not None:
+            if expiry_interval and not self.session.expiry_interval:
+                why = "MQTT 5 section 3.14.2.2.2: a session that CONNECT had end with its connection is to outlive it"
+                self.close(why, ReasonCode.PROTOCOL_ERROR)
+                return
+            self.session.expiry_interval = expiry_interval
+        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+            self.will = None  # MQTT-3.14.4-3
+        self.close()
 
     def send_more(self) -> None:
         """Go on with sending: a turn's bytes were not enough."""
@@ -163,9 +178,12 @@ class Client:
             self._held = False
             self.transport.let_go(UNCOMMITTED)
 
-    def close(self, why: str = "") -> None:
-        """Close the connection after what was written; `why` goes to the log (blank where it was logged already)."""
-        self.transport.close(why)
+    def close(self, why: str = "", reason_code: int | None = None) -> None:
+        """Close the connection after what was written; `why` goes to the log (blank where it was logged already).
+
+        The reason code is what a client of MQTT 5 is told by DISCONNECT.
+        """
+        self.transport.close(why, reason_code)
 
 
 @cache

@@ -7,18 +7,19 @@ first, so that a client that is refused does no harm to another of its client id
 from __future__ import annotations
 
 import logging
+import time
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mqtt.connection_state import State
 from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.protocol import State
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
-from bridge.service.admission import identity_of, refusal_of, refuse
+from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
-from bridge.wire.mqtt import ConnackCode, Connect
+from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +56,22 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     old = service.clients.get(client_id)
     if old is not None:
         # MQTT-3.1.4-2
-        old.close(f"taken over by a new connection {client.peer}")
+        old.close(f"taken over by a new connection {client.peer}", ReasonCode.SESSION_TAKEN_OVER)
         service.lost(old)
     existing = service.sessions.get(client_id)
     client.will = packet.will
-    durable = not packet.clean_session
+    expiry_interval = session_expiry_interval(packet, client.channel)
     present = False
-    if existing is not None and existing.durable and durable:
+    if existing is not None and existing.durable and not packet.clean_session:
         session, present = existing, existing.begun
+        service.wills.withdraw(client_id)
     else:
         if existing is not None:
             service.purge(existing)
-        session = service.new_session(identity, durable=durable)
+        session = service.new_session(identity, durable=expiry_interval > 0)
+    session.expiry_interval = expiry_interval
+    service.timers.cancel(client_id)
+    durable = session.durable
     service.clients[client_id] = client
     session.connected = True
 
@@ -81,10 +86,10 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
             refuse(client, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(failure))
         if failure or client.protocol.state is not State.AUTHENTICATING:
             del service.clients[client_id]
-            session.detach()
+            session.detach(time.time())
             service.leave(session)
             return
-        _begin(service, client, session, identity, present=present)
+        _begin(service, client, session, identity, packet, present=present)
         if recording is not None:
             service.units.recorded(session, recording)
 
@@ -98,11 +103,19 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     service.units.submit(unit, committed)
 
 
-def _begin(service: Sessions, client: Client, session: Session, identity: ClientIdentity, *, present: bool) -> None:
+def _begin(
+    service: Sessions, client: Client, session: Session, identity: ClientIdentity, packet: Connect, *, present: bool
+) -> None:
     protocol = client.protocol
     session.attach(identity)
     client.session = session
-    protocol.accept(service.clock(), session_present=present)
+    session.outbox.window, properties = service.limits.in_flight, None
+    if packet.protocol_level == LEVEL_MQTT_5:
+        properties = connack_properties(packet, client, session, service.limits)
+        if packet.properties is not None and packet.properties.receive_maximum is not None:
+            session.outbox.window = min(session.outbox.window, packet.properties.receive_maximum)
+        session.outbox.fit()
+    protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
     log.info(
         "client %s connected: %s session%s",

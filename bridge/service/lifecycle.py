@@ -217,6 +217,7 @@ class Bridge:
             # Their wills and sessions are seen to when the event loop hears of it.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+        self.service.wills.publish_all()
         ended = asyncio.get_running_loop().create_future()
         self.service.backend.stop(lambda: ended.set_result(None))
         await ended

@@ -11,7 +11,15 @@ from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
 from bridge.service.client import Client
 from bridge.service.observers import Observers
+from bridge.service.timers import Timers
 from bridge.service.units import Units
+
+
+class Wills(Protocol):
+    """Wills that wait for their delay; `bridge.service.will.Wills` keeps them."""
+
+    def withdraw(self, client_id: str) -> None:
+        """Forget the will of a client that is back."""
 
 
 class Sessions(Protocol):
@@ -23,10 +31,16 @@ class Sessions(Protocol):
     clock: Callable[[], float]
     queue_manager_name: str
     units: Units
+    #: when the sessions of clients that are away expire
+    timers: Timers
     #: by client identifier
     sessions: dict[str, Session]
     #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
     clients: dict[str, Client]
+
+    @property
+    def wills(self) -> Wills:
+        """Return the wills that wait for their delay."""
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """Begin the session of a client that has none."""

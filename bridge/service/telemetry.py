@@ -8,12 +8,15 @@ It owns the sessions, and knows which client has each of them. What clients send
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.session_record import Side, StateKey
+from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.outbox import SENT_AT_A_TURN
@@ -26,10 +29,11 @@ from bridge.service.delivery import Delivery
 from bridge.service.locked_out import LockedOut
 from bridge.service.observers import Observer, Observers
 from bridge.service.subscriptions import subscribe, unsubscribe
+from bridge.service.timers import Timers
 from bridge.service.units import Units
-from bridge.service.will import publish_will
+from bridge.service.will import Wills
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Connect, Subscribe, Unsubscribe
+from bridge.wire.mqtt import Connect, ReasonCode, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,9 @@ class TelemetryService:
         self.clients: dict[str, Client] = {}
         self.units = Units(backend, self.observers, clock, self.clients)
         self.delivery = Delivery(self.units, self.sessions)
+        #: by client identifier: when the sessions of clients that are away expire
+        self.timers = Timers()
+        self.wills = Wills(self)
 
     # Start and end ---------------------------------------------------------------------------------------------------
 
@@ -70,16 +77,18 @@ class TelemetryService:
                 continue
             session = self._recovered(subscription.client_id)
             session.filters.add(subscription.topic_filter)
-            if subscription.topic_filter == DEFAULT_QOS_TOPIC and subscription.user_data in ("0", "1", "2"):
-                session.outbox.direct_qos = int(subscription.user_data)
+            if subscription.topic_filter == DEFAULT_QOS_TOPIC:
+                session.outbox.direct_qos = subscription_data(subscription.user_data).qos
         for record in recovered.records:
-            self._recovered(record.clientIdentifier).restore(record)
+            self._recovered(record.clientIdentifier).restore(record, time.time())
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
             await self.backend.caught_up()
         # What comes from now on was never sent to anybody.
         for session in self.sessions.values():
             session.outbox.uncertain = False
+        for session in list(self.sessions.values()):
+            self._expire_later(session)
 
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
@@ -142,7 +151,8 @@ class TelemetryService:
         """
         client = self.clients.get(client_id)
         if client is not None and client.session is not None and topic_filter in client.session.filters:
-            client.close(f"its subscription to {topic_filter!r} is lost: {cmqc.reason_name(reason)} ({reason})")
+            why = f"its subscription to {topic_filter!r} is lost: {cmqc.reason_name(reason)} ({reason})"
+            client.close(why, ReasonCode.ADMINISTRATIVE_ACTION)
 
     # Disconnecting ---------------------------------------------------------------------------------------------------
 
@@ -153,27 +163,41 @@ class TelemetryService:
             return
         if self.clients.get(session.client_id) is client:
             del self.clients[session.client_id]
-        session.detach()
+        session.detach(time.time())
         self.observers.disconnected(session)
         try:
             if client.will is not None:
-                publish_will(self, client, session)
+                self.wills.leave(client, session)
         except Exception:
             log.exception("client %s: its will fails", client.peer)
         self.leave(session)
 
     def leave(self, session: Session) -> None:
         """Put a durable session on record whose client is away; end a clean one."""
-        if session.durable:
+        if session.expiry_interval:
             session.outbox.record = True
             self.units.save(session)
+            self._expire_later(session)
         else:
             self.purge(session)
+
+    def _expire_later(self, session: Session) -> None:
+        if session.expires_at:
+            self.timers.set(session.client_id, session.expires_at - time.time(), partial(self._expire, session))
+
+    def _expire(self, session: Session) -> None:
+        """End a session whose client has been away for its Session Expiry Interval (MQTT 5 section 3.1.2.11.2)."""
+        if self.delivery.retired or session.connected or self.sessions.get(session.client_id) is not session:
+            return
+        log.info("the session of client %r has expired after %d s", session.client_id, session.expiry_interval)
+        self.purge(session)
 
     def purge(self, session: Session) -> None:
         """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+        self.timers.cancel(session.client_id)
+        self.wills.publish_now(session.client_id)
         if session.filters:
             self.backend.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
         unit = UnitOfWork()

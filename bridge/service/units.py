@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bridge.archive.events import now_us
+from bridge.mapping.telemetry.reason_code import reason_code_of
 from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
@@ -21,6 +22,7 @@ from bridge.mqtt.session import Session, Work
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.wire import cmqc
+from bridge.wire.mqtt import LEVEL_MQTT_5, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +135,7 @@ class Units:
                 client,
                 f"its messages cannot be committed: {cmqc.reason_name(completion.failure)} ({completion.failure}); "
                 "nothing was acknowledged",
+                reason_code_of(completion.failure),
             )
             return
         if work.acknowledged or work.released:
@@ -151,7 +154,14 @@ class Units:
             self._refused(session, client, work, refusals)
 
     def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
-        """Close the connection where MQ refuses publications: they stay unacknowledged, MQTT 3.1.1 has no negative PUBACK."""
+        """Tell the client that MQ refuses publications.
+
+        A client of MQTT 5 gets the reason code in PUBACK or PUBREC, and sends them no more. Before, there is no negative
+        PUBACK: they stay unacknowledged, and the connection is closed.
+        """
+        if client.protocol.level == LEVEL_MQTT_5:
+            self._answer_refused(session, client, work, refusals)
+            return
         index, reason = next(iter(refusals.items()))
         message = work.publications[index][0]
         self.save(session)
@@ -161,14 +171,29 @@ class Units:
             log.warning("client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
         self.observers.refused(session, message, reason)
-        self._close(session, client, f"{what}; it is not acknowledged")
+        self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason))
 
-    def _close(self, session: Session, client: Client, why: str) -> None:
+    def _answer_refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
+        self.save(session)
+        user = session.identity.user.decode("utf-8", "replace")
+        for index, reason in refusals.items():
+            message = work.publications[index][0]
+            name = f"{cmqc.reason_name(reason)} ({reason})"
+            topic = message.topic[:200]
+            log.warning("client %s: publication to %r as user %r is refused: %s", client.peer, topic, user, name)
+            if message.qos:
+                self.observers.refused(session, message, reason)
+                if client.session is session:
+                    code = reason_code_of(reason)
+                    client.protocol.refuse_publication(message.qos, message.message_id, code, name)
+        client.transport.flush()
+
+    def _close(self, session: Session, client: Client, why: str, reason_code: ReasonCode) -> None:
         """Close the connection that packets came over, and the one over which the client has sent them again since."""
-        client.close(why)
+        client.close(why, reason_code)
         present = self.attached(session)
         if present is not None:
-            present.close(why)
+            present.close(why, reason_code)
 
     # Records of sessions ---------------------------------------------------------------------------------------------
 

@@ -247,7 +247,7 @@ def test_the_default_in_words() -> None:
     assert describe(default_configuration()) == [
         "queue manager MQB1 (embedded), data in data of the working directory, messages of at most 4 MiB",
         "MQ applications of other processes connect through the Unix socket only",
-        "channel PLAIN.MQTT: MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their user name",
+        "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their user name",
         "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
         "each client: at most 20 messages in flight, 1 MiB unread, 1000 publications uncommitted;"
         " resend to MQTT 3.1 clients after 20 s",
@@ -280,8 +280,8 @@ def test_another_configuration_in_words() -> None:
         "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name;"
         " OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
-        "channel B: MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
-        "channel C: MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
+        "channel B: MQTTV5, MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
+        "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
     ]
     assert "no channel: no MQTT client can connect" in describe(Configuration(channels=[]))
 

@@ -15,7 +15,7 @@ LOOPBACK = (
 )
 MAPPING = "a mapping (lines of 'key: value')"
 LIST = "a list (lines that begin with '- ')"
-PROTOCOLS = "a list of at least one of MQTTV311 and MQTTV3, each at most once"
+PROTOCOLS = "a list of at least one of MQTTV5, MQTTV311 and MQTTV3, each at most once"
 TYPES = "embedded or ibm"
 FREE_PLACE = "an address and port where nothing else in this file listens"
 KNOWN = (
@@ -93,7 +93,7 @@ VALUES = [
     ("channels:\n- protocols: MQTTV3", f"2:14: channels[0].protocols: expected {LIST}, found 'MQTTV3'"),
     ("channels:\n- protocols: []", f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list"),
     ("channels:\n- protocols: [MQTTV3, MQTTV3]", f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list"),
-    ("channels:\n- protocols: [HTTP]", "2:15: channels[0].protocols[0]: expected MQTTV311 or MQTTV3, found 'HTTP'"),
+    ("channels:\n- protocols: [HTTP]", "2:15: channels[0].protocols[0]: expected MQTTV5, MQTTV311 or MQTTV3, found 'HTTP'"),
     ("channels:\n- mcauser: thirteenchars", f"2:12: channels[0].mcauser: expected {USER_NAME}, found 'thirteenchars'"),
     ("channels:\n- byte_order: middle", "2:15: channels[0].byte_order: expected big or little, found 'middle'"),
     ("channels:\n- max_clients: 0", "2:16: channels[0].max_clients: expected an integer from 1 to 1000000, found 0"),

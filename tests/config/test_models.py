@@ -31,7 +31,7 @@ def test_defaults() -> None:
                 "name": "PLAIN.MQTT",
                 "address": "127.0.0.1",
                 "port": 1883,
-                "protocols": ["MQTTV311", "MQTTV3"],
+                "protocols": ["MQTTV5", "MQTTV311", "MQTTV3"],
                 "mcauser": None,
                 "use_client_id": False,
                 "allow_anonymous_remote": False,
@@ -40,6 +40,8 @@ def test_defaults() -> None:
                 "backlog": 4096,
                 "connect_timeout": 10.0,
                 "refused_to_dead_letters": [],
+                "keep_alive": 0,
+                "session_expiry": None,
                 "max_packet_size": 4_194_304,
             }
         ],
@@ -100,7 +102,7 @@ def test_each_default_is_its_own() -> None:
     default_configuration().queue_manager.scripts.append(Path("a"))
     default_configuration().channels[0].protocols.clear()
     assert default_configuration() == Configuration()
-    assert default_configuration().channels[0].protocols == ["MQTTV311", "MQTTV3"]
+    assert default_configuration().channels[0].protocols == ["MQTTV5", "MQTTV311", "MQTTV3"]
     assert default_configuration().queue_manager.scripts == []
 
 

@@ -8,15 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.mqtt.connection_state import LEGAL, State, Verdict
 from bridge.mqtt.events import Disconnected, Event, Messages
-from bridge.mqtt.protocol import (
-    BYTES_AT_A_TURN,
-    LEGAL,
-    PACKETS_AT_A_TURN,
-    ServerProtocol,
-    State,
-    Verdict,
-)
+from bridge.mqtt.protocol import BYTES_AT_A_TURN, PACKETS_AT_A_TURN, ServerProtocol
 from bridge.wire.mqtt import (
     Connack,
     ConnackCode,
@@ -113,7 +107,7 @@ def test_every_packet_in_every_state(state: State, packet: PacketType) -> None:
         assert cell is Verdict.ACCEPTED
         (event,) = events
         if packet is PacketType.DISCONNECT:
-            assert event == Disconnected("")
+            assert event == Disconnected("", packet=Disconnect())
         elif isinstance(event, Messages):
             assert list(event.packets) == [PACKETS[packet]]
         else:

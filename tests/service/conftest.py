@@ -20,7 +20,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.backend import ClientSubscription, Recovered
+from bridge.mq.backend import ClientSubscription, Recovered, SubscriptionRequest
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport import channel as channel_module
 from bridge.mqtt.transport.channel import Channel
@@ -46,6 +46,7 @@ class Queued:
     put_time: float = 0.0
     raw: bytes | None = None
     expired: bool = False
+    seconds_left: float | None = None
 
 
 class FakeBackend:
@@ -66,6 +67,7 @@ class FakeBackend:
         self.removed: list[Any] = []
         self.states: dict[StateKey, SessionRecord] = {}
         self.subscribed: list[tuple[str, str, int, bool]] = []
+        self.requests: list[SubscriptionRequest] = []
         self.unsubscribed: list[tuple[str, str]] = []
         self.dead: list[tuple[Any, int]] = []
         #: topic -> reason code of publications, topic filter -> reason code of subscriptions
@@ -148,17 +150,18 @@ class FakeBackend:
     def subscribe(
         self,
         client_id: str,
-        filters: Sequence[tuple[str, int]],
+        requests: Sequence[SubscriptionRequest],
         done: Callable[[list[int]], None],
         *,
         durable: bool,
         user: str,
     ) -> None:
         def take_effect() -> None:
-            reasons = [self.failure or self.refused.get(topic_filter, 0) for topic_filter, _ in filters]
-            for (topic_filter, qos), reason in zip(filters, reasons, strict=True):
+            reasons = [self.failure or self.refused.get(one.topic_filter, 0) for one in requests]
+            for one, reason in zip(requests, reasons, strict=True):
                 if not reason:
-                    self.subscribed.append((client_id, topic_filter, qos, durable))
+                    self.subscribed.append((client_id, one.topic_filter, one.data.qos, durable))
+                    self.requests.append(one)
             done(reasons)
 
         self._ask(take_effect)

@@ -91,7 +91,7 @@ async def test_connack_waits_for_the_commit_of_a_durable_session(bridge: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "level"), [("MQTT", 5), ("MQTT", 3), ("MQIsdp", 4), ("MQTT", 0), ("mqtt", 4), ("HTTP", 1), ("", 4)]
+    ("name", "level"), [("MQTT", 6), ("MQTT", 3), ("MQIsdp", 4), ("MQTT", 0), ("mqtt", 4), ("HTTP", 1), ("", 4)]
 )
 async def test_connack_1_unacceptable_protocol(bridge: Any, name: str, level: int) -> None:
     async with bridge() as running:

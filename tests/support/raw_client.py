@@ -12,6 +12,7 @@ from bridge.wire.mqtt import (
     ByteOrder,
     Connack,
     Connect,
+    ConnectProperties,
     Decoder,
     Disconnect,
     Packet,
@@ -34,8 +35,8 @@ from tests.support.patience import PATIENCE
 P = TypeVar("P", bound=Packet)
 
 #: For tests that run on each protocol level.
-LEVELS = pytest.mark.parametrize("level", [3, 4], ids=["mqtt31", "mqtt311"])
-_PROTOCOL_NAMES = {3: "MQIsdp", 4: "MQTT"}
+LEVELS = pytest.mark.parametrize("level", [3, 4, 5], ids=["mqtt31", "mqtt311", "mqtt5"])
+_PROTOCOL_NAMES = {3: "MQIsdp", 4: "MQTT", 5: "MQTT"}
 
 
 class ConnectionClosed(Exception):
@@ -57,7 +58,11 @@ class RawClient:
         user_name: str | None = None,
         byte_order: ByteOrder = "big",
         receive_buffer: int | None = None,
+        properties: ConnectProperties | None = None,
     ) -> None:
+        if level == 5 and properties is None and not clean:
+            properties = ConnectProperties(session_expiry_interval=0xFFFFFFFF)
+        self.level = level
         self.byte_order: ByteOrder = byte_order
         self.inbox: deque[Packet] = deque()
         self.packet = Connect(
@@ -68,6 +73,7 @@ class RawClient:
             keep_alive=keep_alive,
             will=will,
             user_name=user_name,
+            properties=properties,
         )
         self._decoder = Decoder(server=False, protocol_level=level, byte_order=byte_order)
         self._message_id = 0
@@ -95,7 +101,7 @@ class RawClient:
     # Packets ---------------------------------------------------------------------------------------------------------
 
     def send(self, *packets: Packet) -> None:
-        self.send_bytes(b"".join(encode(packet, self.byte_order) for packet in packets))
+        self.send_bytes(b"".join(encode(packet, self.byte_order, self.level) for packet in packets))
 
     def send_bytes(self, data: bytes) -> None:
         try:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 
+from bridge.mapping.object_name import is_object_name
 from bridge.mapping.publication import Unmappable
 from bridge.mapping.telemetry.identity import USER_IDENTIFIER_LENGTH
+from bridge.mapping.telemetry.publish_properties import MQTT_LENGTH, is_mqtt_string
 from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.wire import cmqc
 
-#: "Rules for naming IBM MQ objects"
-_OBJECT_NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
 #: ObjectQMgrName may be a client identifier, whose characters are its client's choice (MQTT-3.1.3-5).
 _QUEUE_MANAGER_LENGTH = 48
 _WILDCARD = re.compile(r"[+#\0]")
 _HEXADECIMAL = re.compile(r"[0-9A-Fa-f]{48}")
 _IDENTIFIER_LENGTH = 24
-#: A UTF-8 string of MQTT (3.1.1 section 1.5.3).
-_MQTT_STRING_LENGTH = 65_535
 
 
 def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NAME_ERROR) -> str:
     """Check and return the name of a queue: 1 to 48 of MQ's characters."""
-    if not _OBJECT_NAME.fullmatch(text):
+    if not is_object_name(text):
         rule = "1 to 48 of the characters A-Z a-z 0-9 . _ / %"
         raise Unmappable(reason, f"{_cut(text)} is no name for a {what}, which has {rule}")
     return text
@@ -55,8 +53,8 @@ def topic_name(text: str) -> str:
 
 def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
     """Check and return text that fits a UTF-8 string of MQTT."""
-    if "\0" in text or len(text) > _MQTT_STRING_LENGTH or len(text.encode()) > _MQTT_STRING_LENGTH:
-        why = f"{_cut(text)} is no {what}, which has at most {_MQTT_STRING_LENGTH} bytes and no U+0000"
+    if not is_mqtt_string(text):
+        why = f"{_cut(text)} is no {what}, which has at most {MQTT_LENGTH} bytes and no U+0000"
         raise Unmappable(reason, why)
     return text
 

@@ -62,6 +62,7 @@ class PublicationRuleCache:
             publication.hops,
             publication.expiry,
             publication.content_type,
+            publication.payload_format,
             len(str(publication.message_id)) if publication.qos and publication.message_id else 0,
             not publication.payload,
         )

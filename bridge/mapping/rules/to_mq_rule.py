@@ -24,7 +24,8 @@ from bridge.mapping.rules.rule_cache import PublicationRuleCache
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.mapping.telemetry.headers import correl_id_of, descriptor, expiry_of, properties_of, rfh2_of
+from bridge.mapping.telemetry.headers import descriptor, properties_of, rfh2_of
+from bridge.mapping.telemetry.publish_properties import body_format, correl_id_of, expiry_of, requested
 from bridge.wire import cmqc
 
 #: Words of the YAML -> MQMD.Persistence.
@@ -89,11 +90,11 @@ class ToMqRule:
         self._expiry = None if expiry == "as-published" else expiry_of(None if isinstance(expiry, str) else expiry)
         self._retained = attributes.retained
         format = attributes.format
-        self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
+        #: Format of the body; None, where the mapping does not say it: as the Payload Format Indicator does
+        self._format: bytes | None = None
+        if "format" in attributes.model_fields_set:
+            self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
         self._rfh2 = attributes.rfh2
-        #: Format and CodedCharSetId of the MQMD: of the RFH2, which the integration tables leave to the queue manager, or
-        #: of the body
-        self._outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (self._format, self._ccsid)
         text = partial(Attribute, captures=self._pattern.names, of_publication=True)
         where = "attributes."
         self._user: Attribute[bytes] | None = None
@@ -150,11 +151,15 @@ class ToMqRule:
         if expiry is None:
             expiry = expiry_of(publication.expiry)
         user = publication.user if self._user is None else self._user.of(scope)
-        md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *self._outer)
+        format = body_format(publication.payload_format) if self._format is None else self._format
+        # Format and CodedCharSetId of the MQMD: of the RFH2, which the integration tables leave to the queue manager, or of
+        # the body.
+        outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (format, self._ccsid)
+        md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *outer)
         if correl_id != cmqc.MQCI_NONE:
             md_fields["CorrelId"] = correl_id
         if md_fields:
-            md = msgspec.structs.replace(md, **_requested(md_fields))
+            md = msgspec.structs.replace(md, **requested(md_fields))
         properties = self._all_properties(publication, scope)
         hops = (*publication.hops, self._mark)
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
@@ -167,7 +172,7 @@ class ToMqRule:
                 correl_id,
                 mqps=None if destination.is_topic else (publication.topic, retained),
                 original_topic=original,
-                format=self._format,
+                format=format,
                 ccsid=self._ccsid,
             )
             body = header + body
@@ -217,17 +222,6 @@ _KEYS = {
     "ReplyToQ": "reply_to_queue",
     "ReplyToQMgr": "reply_to_queue_manager",
 }
-
-
-def _requested(fields: dict[str, bytes]) -> dict[str, bytes | int]:
-    """Return `fields`, which with a ReplyToQ become those of a request.
-
-    The application that answers keeps the CorrelId of the request where there is one to keep (MQMD.Report).
-    """
-    if "ReplyToQ" not in fields:
-        return dict(fields)
-    report = cmqc.MQRO_PASS_CORREL_ID if "CorrelId" in fields else cmqc.MQRO_NONE
-    return {**fields, "MsgType": cmqc.MQMT_REQUEST, "Report": report}
 
 
 def _reply_queue(text: str) -> bytes:

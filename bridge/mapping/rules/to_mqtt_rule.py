@@ -146,6 +146,8 @@ class ToMqttRule:
                 envelope.correlation_data if self._correlation_data is None else self._correlation_data.of(scope)
             ),
             content_type=mqtt.get("contentType", "") if self._content_type is None else self._content_type.of(scope),
+            # What the mapping has converted is UTF-8, and so is JSON.
+            payload_format=envelope.payload_format if self._payload_type == "bytes" else 1,
             properties=properties,
             hops=(*envelope.hops, self._mark),
         )

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from bridge.mapping.message import Message
+from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.remembered import remembered
 from bridge.wire import cmqc
-from bridge.wire.mq import RFH2, Folder, MalformedHeader, Typed, Writable, decode_chain
+from bridge.wire.mq import RFH2, Folder, MalformedHeader, Typed, Value, Writable, decode_chain
 
 #: Formats of the headers that stand before the body of a message.
 HEADER_FORMATS = frozenset(
@@ -58,13 +58,19 @@ def qos_in(value: object) -> int | None:
 
 
 class Properties(msgspec.Struct, gc=False):
-    """What the rules need of a message that came as bytes: its mqtt and mqps folders, and the body behind all headers."""
+    """What the rules need of a message that came as bytes: three of its folders, and the body behind all headers."""
 
     body: bytes
     topic: str | None = None
     qos: int | None = None
     retained: bool = False
     user_data: str | None = None
+    #: Format and CCSID of the body; a CCSID left to the queue manager is UTF-8, which the bridge writes
+    format: bytes = cmqc.MQFMT_NONE
+    ccsid: int = CCSID_UTF8
+    #: the content of the mqtt folder, and the usr folders
+    mqtt: Mapping[str, Value] = {}
+    usr: tuple[Folder, ...] = ()
 
 
 def properties_of(message: Message) -> Properties:
@@ -74,9 +80,9 @@ def properties_of(message: Message) -> Properties:
     """
     md = message.md
     if md.Format not in HEADER_FORMATS:
-        return Properties(message.data)
+        return Properties(message.data, format=md.Format, ccsid=md.CodedCharSetId or CCSID_UTF8)
     chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data)
-    properties = Properties(chain.body)
+    properties = Properties(chain.body, format=chain.Format, ccsid=chain.CodedCharSetId or CCSID_UTF8)
     for header in chain.headers:
         if not isinstance(header, RFH2):
             continue
@@ -84,8 +90,12 @@ def properties_of(message: Message) -> Properties:
             if folder.name == "mqps":
                 _read_mqps(folder.content, properties)
             elif folder.name == "mqtt":
-                qos = qos_in(folder.content.get("qos"))
+                content = folder.content
+                qos = qos_in(content.get("qos"))
                 properties.qos = properties.qos if qos is None else qos
+                properties.mqtt = {**properties.mqtt, **content} if properties.mqtt else content
+            elif folder.name == "usr":
+                properties.usr += (folder,)
     return properties
 
 

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from bridge.mapping.telemetry.folders import properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, delivered_qos, publication_qos, subscription_qos
 from bridge.wire import cmqc
+from bridge.wire.mq import MalformedHeader
+from bridge.wire.mqtt import PublishProperties
 
 
 class OutgoingPublication:
     """An MQTT publication on its way to one client. DUP and the message id belong to a transmission, not to it."""
 
-    __slots__ = ("payload", "qos", "retain", "topic")
+    __slots__ = ("payload", "properties", "qos", "retain", "topic")
 
-    def __init__(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
+    def __init__(
+        self, topic: str, payload: bytes, qos: int, retain: bool, properties: PublishProperties | None = None
+    ) -> None:
         self.topic = topic
         self.payload = payload
         self.qos = qos
         self.retain = retain
+        #: of MQTT 5, as the publisher gave them; the interval until it expires is not among them
+        self.properties = properties
 
 
 def from_mq(
@@ -31,17 +38,22 @@ def from_mq(
     persistent: bool | None = None,
     requested_qos: int | None = None,
     direct_qos: int = DIRECT_MESSAGE_QOS,
+    with_properties: bool = False,
 ) -> OutgoingPublication:
     """Return the publication that a message becomes for one client (integration tables 4 and 5).
 
     `topic` is the topic string published with, or the queue name that an application put the direct message to;
     `retained` whether it comes as a retained publication; `persistent` overrides MQMD.Persistence once the queue manager
     has resolved it; `requested_qos` the QoS of the subscription it comes for, None for a message sent without one, which
-    then goes with `direct_qos`. Raises MalformedHeader where headers cannot be read.
+    then goes with `direct_qos`; `with_properties` asks for the properties of MQTT 5. Raises MalformedHeader where headers
+    cannot be read.
     """
+    said: PublishProperties | None = None
     if isinstance(message, PublicationMessage):
         source_qos = message.qos
         payload, name = message.payload, message.topic
+        if with_properties:
+            said = message.properties
     else:
         properties = properties_of(message)
         persistence = message.md.Persistence
@@ -53,4 +65,16 @@ def from_mq(
         retained = retained or properties.retained
         if requested_qos is None:
             requested_qos = subscription_qos(properties.user_data)
-    return OutgoingPublication(name, payload, delivered_qos(source_qos, requested_qos, direct_qos), retained)
+        if with_properties:
+            said = properties_in(properties, message.md.CorrelId)
+    return OutgoingPublication(name, payload, delivered_qos(source_qos, requested_qos, direct_qos), retained, said)
+
+
+def publisher_of(message: AnyMessage) -> str:
+    """Return the identifier of the client that published a message; "" for none, and where the headers cannot be read."""
+    if isinstance(message, PublicationMessage):
+        return message.client_id
+    try:
+        return publisher_in(properties_of(message))
+    except MalformedHeader:
+        return ""

@@ -13,13 +13,9 @@ from bridge.mapping.message import CCSID_UTF8
 from bridge.mapping.property_name import property_name
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
+from bridge.mapping.telemetry.publish_properties import add_elements, body_format, named
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Typed, Writable, encode_rfh2
-
-#: Expiry of the MQMD in tenths of a second, at most.
-MAX_EXPIRY = 999_999_999
-#: Bytes of a CorrelId.
-CORREL_ID_LENGTH = 24
 
 
 @lru_cache(maxsize=4096)
@@ -38,21 +34,6 @@ def descriptor(
     )
 
 
-def expiry_of(seconds: float | None) -> int:
-    """Return MQMD.Expiry for an expiry in seconds, None being never.
-
-    A publication that expires at once has a tenth of a second left.
-    """
-    return cmqc.MQEI_UNLIMITED if seconds is None else min(max(round(seconds * 10), 1), MAX_EXPIRY)
-
-
-def correl_id_of(correlation_data: bytes) -> bytes:
-    """Return the CorrelId that holds Correlation Data of 1 to 24 bytes; MQCI_NONE for other Correlation Data."""
-    if len(correlation_data) > CORREL_ID_LENGTH:
-        return cmqc.MQCI_NONE
-    return correlation_data.ljust(CORREL_ID_LENGTH, b"\0")
-
-
 def rfh2_of(
     publication: Publication,
     properties: Mapping[str, str],
@@ -61,28 +42,28 @@ def rfh2_of(
     *,
     mqps: tuple[str, bool] | None,
     original_topic: str = "",
-    format: bytes = cmqc.MQFMT_NONE,
+    format: bytes | None = None,
     ccsid: int = CCSID_UTF8,
 ) -> bytes:
     """Encode the RFH2 with its folders mqtt, mqps, usr and mqbridge.
 
     `mqps` is the topic and whether it is retained; None: the folder is left to the queue manager. `correl_id` is
-    that of the MQMD; Correlation Data that it does not hold are written here. Raises Unmappable for what no RFH2 can
-    hold (MQRC_RFH_FORMAT_ERROR).
+    that of the MQMD; Correlation Data that it does not hold are written here. `format` and `ccsid` are those of the body,
+    None: as the Payload Format Indicator says. Raises Unmappable for what no RFH2 can hold (MQRC_RFH_FORMAT_ERROR).
     """
     try:
         folders = [_mqtt_folder(publication, original_topic, correl_id)]
         if mqps is not None:
             folders.append(mqps_folder(*mqps, None))
         if properties:
-            folders.append(Folder.build("usr", {property_name(name): value for name, value in properties.items()}))
+            folders.append(Folder.build("usr", named((*properties.items(),))))
         if hops:
             folders.append(hops_folder(hops))
         return encode_rfh2(
             RFH2(
                 Encoding=cmqc.MQENC_NATIVE,
                 CodedCharSetId=ccsid,
-                Format=format,
+                Format=body_format(publication.payload_format) if format is None else format,
                 NameValueCCSID=CCSID_UTF8,
                 folders=tuple(folders),
             )
@@ -119,12 +100,15 @@ def _mqtt_content(publication: Publication, original_topic: str, correl_id: byte
     content = mqtt_content(publication.client_id or None, publication.qos, publication.message_id)
     if original_topic:
         content["topic"] = original_topic
-    if publication.response_topic:
-        content["responseTopic"] = publication.response_topic
-    if publication.content_type:
-        content["contentType"] = publication.content_type
-    if publication.correlation_data != correl_id.rstrip(b"\0"):
-        # The CorrelId does not hold them, or not so that their end is known.
-        content["correlationData"] = publication.correlation_data.hex().upper()
+    given = publication.correlation_data
+    add_elements(
+        content,
+        correl_id,
+        response_topic=publication.response_topic or None,
+        content_type=publication.content_type or None,
+        # A CorrelId that is not of Correlation Data, an empty element tells.
+        correlation_data=given if given or correl_id != cmqc.MQCI_NONE else None,
+        payload_format=publication.payload_format,
+    )
     return content
 

@@ -6,8 +6,10 @@ import msgspec
 
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
+from bridge.mapping.telemetry.publish_properties import body_format, folders_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mqtt import PublishProperties
 
 
 class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
@@ -24,38 +26,49 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     payload: bytes
     qos: int = 0
     message_id: int = 0
+    #: what the publisher said beside its expiry (`publish_properties.kept`); rows of older bridges' logs end before it
+    properties: PublishProperties | None = None
 
     @property
     def data(self) -> bytes:
         """Return RFH2 and payload, as an MQ application receives them."""
         return self.data_as()
 
-    def data_as(self, *, retained: bool = False, user_data: str | None = None) -> bytes:
+    def data_as(
+        self, *, retained: bool = False, user_data: str | None = None, correl_id: bytes | None = None
+    ) -> bytes:
         """Return RFH2 and payload of one delivery.
 
         `retained` says that the message is received as a retained publication (mqps.Ret); `user_data` is that of the
-        subscription it is delivered for (mqps.Sud).
+        subscription it is delivered for (mqps.Sud); `correl_id` is the CorrelId it is delivered with, None for its own.
         """
-        return self._with(self._mqtt(), mqps_folder(self.topic, retained, user_data))
+        return self._with(mqps_folder(self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
 
     @property
     def put_data(self) -> bytes:
         """Return the data that are handed to MQPUT.
 
-        The mqps folder is the queue manager's to write, for each subscription.
+        The mqps folder is the queue manager's to write, for each subscription. So is the CorrelId, mostly: what it was is
+        in the mqtt folder.
         """
-        return self._with(self._mqtt())
+        return self._with(None, cmqc.MQCI_NONE)
 
-    def _mqtt(self) -> Folder:
-        return Folder.build("mqtt", mqtt_content(self.client_id, self.qos, self.message_id))
-
-    def _with(self, *folders: Folder) -> bytes:
+    def _with(self, mqps: Folder | None, correl_id: bytes) -> bytes:
+        content = mqtt_content(self.client_id, self.qos, self.message_id)
+        format_ = cmqc.MQFMT_NONE
+        if self.properties is None:
+            folders = [Folder.build("mqtt", content)]
+        else:
+            folders = folders_of(self.properties, content, correl_id)
+            format_ = body_format(self.properties.payload_format_indicator)
+        if mqps is not None:
+            folders.insert(1, mqps)
         rfh2 = RFH2(
             Encoding=cmqc.MQENC_NATIVE,
             CodedCharSetId=CCSID_UTF8,
-            Format=cmqc.MQFMT_NONE,
+            Format=format_,
             NameValueCCSID=CCSID_UTF8,
-            folders=folders,
+            folders=tuple(folders),
         )
         return encode_rfh2(rfh2) + self.payload
 

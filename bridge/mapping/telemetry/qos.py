@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.wire import cmqc
 
 #: QoS of a publication -> MQMD.Persistence (integration table 1).
@@ -12,6 +13,7 @@ PERSISTENCE_FROM_QOS: Final = (cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT,
 DEFAULT_QOS_TOPIC: Final = "DEFAULT.QoS"
 #: QoS of a message that is sent to a client without a subscription (integration table 4).
 DIRECT_MESSAGE_QOS: Final = 2
+#: User data of subscriptions without options.
 _REQUESTED: Final = {"0": 0, "1": 1, "2": 2}
 
 
@@ -31,7 +33,10 @@ def subscription_qos(user_data: str | None) -> int | None:
     None stands for no subscription. User data that the bridge did not write (a subscription made by an administrator for a
     client) limits nothing: 2.
     """
-    return None if user_data is None else _REQUESTED.get(user_data, 2)
+    if user_data is None:
+        return None
+    qos = _REQUESTED.get(user_data)
+    return subscription_data(user_data).qos if qos is None else qos
 
 
 def delivered_qos(source_qos: int, requested_qos: int | None, direct_qos: int = DIRECT_MESSAGE_QOS) -> int:

@@ -76,6 +76,10 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     sent: list[int] = []
     #: the client was connected: should the bridge die now, any message on the queue may have been sent
     connected: bool = False
+    #: Session Expiry Interval in seconds; 0xFFFFFFFF: never
+    expiryInterval: int = 0xFFFFFFFF
+    #: when it expires while its client is away, in seconds since the epoch; 0: it does not
+    expiresAt: float = 0.0
     sequence: int = 0
     version: int = VERSION
 

@@ -1,11 +1,60 @@
-"""The subscription of a client at the queue manager: its name, and where its messages go (integration table 3)."""
+"""The subscription of a client at the queue manager: name, destination, and user data (integration table 3).
+
+Its user data are the QoS that the client asked for, and what else it asked for in MQTT 5, in this order: `1`,
+`2 NL` (No Local), `0 RAP` (Retain As Published), `1 NL RAP ID=5` (Subscription Identifier).
+"""
 
 from __future__ import annotations
 
+import re
+
+import msgspec
+
+from bridge.mapping.remembered import remembered
+
 #: Destination queue of clients' subscriptions, at the remote queue manager that a client is to MQ.
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+
+_USER_DATA = re.compile(r"([012])( NL)?( RAP)?(?: ID=([1-9][0-9]{0,8}))?")
+#: MQTT 5 section 3.8.2.1.2.
+_MOST_IDENTIFIER = 268_435_455
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:
     """Return the name of an MQTT client's subscription: `ClientIdentifier:Topic name`."""
     return f"{client_id}:{topic_filter}"
+
+
+class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
+    """What a client asked for with a topic filter, as far as it concerns each message (MQTT 5 section 3.8)."""
+
+    #: 0 to 2
+    qos: int = 2
+    no_local: bool = False
+    retain_as_published: bool = False
+    #: 1 to 268 435 455; None: none
+    subscription_identifier: int | None = None
+
+    @property
+    def user_data(self) -> str:
+        """Return MQSD.SubUserData: the digit of the QoS alone, where there are no options."""
+        text = str(self.qos)
+        if self.no_local:
+            text += " NL"
+        if self.retain_as_published:
+            text += " RAP"
+        return text if self.subscription_identifier is None else f"{text} ID={self.subscription_identifier}"
+
+
+#: What user data say that the bridge did not write, such as those of a subscription that an administrator made for a client:
+#: they limit nothing.
+FOREIGN = SubscriptionData()
+
+
+@remembered(4096)
+def subscription_data(user_data: str) -> SubscriptionData:
+    """Return what the user data of a subscription say."""
+    found = _USER_DATA.fullmatch(user_data)
+    if found is None or (identifier := int(found[4] or 0)) > _MOST_IDENTIFIER:
+        return FOREIGN
+    return SubscriptionData(int(found[1]), found[2] is not None, found[3] is not None, identifier or None)

@@ -6,7 +6,8 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination, MappedMessage, Publication
-from bridge.mapping.telemetry.headers import correl_id_of, descriptor, expiry_of, rfh2_of
+from bridge.mapping.telemetry.headers import descriptor, rfh2_of
+from bridge.mapping.telemetry.publish_properties import correl_id_of, expiry_of
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
 

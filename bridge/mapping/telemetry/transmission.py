@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from bridge.mapping.telemetry.message import AnyMessage
@@ -34,3 +35,16 @@ class Transmission(Protocol):
     @property
     def expired(self) -> bool:
         """Return whether the MQMD.Expiry of the message has run down."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+
+
+def message_expiry_interval(transmission: Transmission) -> int | None:
+    """Return the Message Expiry Interval of a message as it leaves: what is left of it (MQTT-3.3.2-6); None for none.
+
+    A part of a second counts as one.
+    """
+    left = transmission.seconds_left
+    return None if left is None else max(math.ceil(left), 0)

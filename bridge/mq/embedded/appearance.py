@@ -173,7 +173,7 @@ def _clock(seconds: int) -> tuple[bytes, bytes]:
 def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
     message = stored.message
     if isinstance(message, PublicationMessage):
-        return md, message.data_as(retained=stored.retained, user_data=stored.user_data)
+        return md, message.data_as(retained=stored.retained, user_data=stored.user_data, correl_id=md.CorrelId)
     if stored.topic is None:
         return md, message.data
     mqps = mqps_folder(stored.topic, stored.retained, stored.user_data)

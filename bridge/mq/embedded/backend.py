@@ -12,7 +12,7 @@ from typing import Final, cast
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import Consumer, Recovered
+from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
 from bridge.mq.embedded.client_subscriptions import client_subscriptions, refusal_to_receive, subscribe, unsubscribe
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -245,7 +245,7 @@ class EmbeddedBackend:
     def subscribe(
         self,
         client_id: str,
-        filters: Sequence[tuple[str, int]],
+        requests: Sequence[SubscriptionRequest],
         done: Callable[[list[int]], None],
         *,
         durable: bool,
@@ -255,19 +255,20 @@ class EmbeddedBackend:
         reasons: list[int] = []
         waiting: list[Waiting] = []
         with self._queue_manager.lock:
-            for topic_filter, qos in filters:
+            for request in requests:
                 try:
                     with whole(work):
                         made = subscribe(
-                            self._queue_manager, work, self._queue(), client_id, topic_filter, qos, durable=durable, user=user
+                            self._queue_manager, work, self._queue(), client_id, request, durable=durable, user=user
                         )
                         # With the subscription as long as they are not many: it is on disk with what it begins with.
-                        waiting += self._beginnings.put(work, made)
+                        if request.retained:
+                            waiting += self._beginnings.put(work, made)
                     reasons.append(cmqc.MQRC_NONE)
                 except MQError as error:
                     reasons.append(error.reason)
                 except Exception:
-                    log.exception("subscription of client %r to %r fails", client_id, topic_filter[:200])
+                    log.exception("subscription of client %r to %r fails", client_id, request.topic_filter[:200])
                     reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
 
             def ended(reason: int) -> None:

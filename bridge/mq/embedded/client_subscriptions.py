@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
-from bridge.mq.backend import ClientSubscription
+from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -41,13 +41,13 @@ def subscribe(
     work: Unit,
     transmission_queue: Queue,
     client_id: str,
-    topic_filter: str,
-    qos: int,
+    request: SubscriptionRequest,
     *,
     durable: bool,
     user: str,
 ) -> Subscription:
     """Make or alter a subscription in a unit of work. Raises MQError."""
+    topic_filter = request.topic_filter
     check_topic_string(topic_filter)
     name = subscription_name(client_id, topic_filter)
     taken = queue_manager.topics.subscriptions.get(name)
@@ -69,7 +69,8 @@ def subscribe(
         destination_manager=client_id,
         remote_queue=PUBLICATION_QUEUE,
         client_id=client_id,
-        user_data=str(qos),
+        user_data=request.data.user_data,
+        retain_as_published=request.data.retain_as_published,
         durable=durable,
         user=user,
         ephemeral=not durable,

@@ -284,3 +284,8 @@ class StoredMessage(Held):
     def expired(self) -> bool:
         """Return whether the MQMD.Expiry of the message has run down."""
         return bool(self.expires_at) and time.time() >= self.expires_at
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+        return self.expires_at - time.time() if self.expires_at else None

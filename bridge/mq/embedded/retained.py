@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, overload
 
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.topic import is_wildcard, matches
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
@@ -136,4 +137,6 @@ class RetainedPublications(dict[str, StoredMessage]):
 
 def size_of(message: PublicationMessage) -> int:
     """Return the bytes, about, that a publication takes while it is retained."""
-    return OVERHEAD + 2 * len(message.topic) + len(message.payload)
+    said = message.properties
+    size = OVERHEAD + 2 * len(message.topic) + len(message.payload)
+    return size if said is None else size + size_of_properties(said)

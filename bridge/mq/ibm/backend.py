@@ -19,7 +19,7 @@ import msgspec
 
 from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mq.backend import ClientSubscription, Consumer, Recovered
+from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
@@ -291,7 +291,7 @@ class IbmBackend:
     def subscribe(
         self,
         client_id: str,
-        filters: Sequence[tuple[str, int]],
+        requests: Sequence[SubscriptionRequest],
         done: Callable[[list[int]], None],
         *,
         durable: bool,
@@ -307,7 +307,7 @@ class IbmBackend:
                 for unit in self._behind.pop(client_id, []):
                     self.submit(unit)
 
-        request = Subscribe(client_id, filters, durable, user, lambda reasons: self._call(answered, reasons))
+        request = Subscribe(client_id, requests, durable, user, lambda reasons: self._call(answered, reasons))
         if client_id in self._fences:
             self._fenced.setdefault(client_id, []).append(request)
         else:
@@ -322,7 +322,7 @@ class IbmBackend:
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # What a session that has ended before it was answered subscribed to is wanted by nobody.
         for request in self._fenced.pop(client_id, []):
-            request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.filters))
+            request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.requests))
 
         def lift() -> None:
             self._browser.when_passed(lambda: self._call(self._lift, client_id))

@@ -11,7 +11,7 @@ import msgspec
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
-from bridge.mq.backend import ClientSubscription
+from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQSD, Connection
@@ -48,7 +48,7 @@ class Subscribe(msgspec.Struct, eq=False):
     """Make or alter subscriptions of one client; `done` gets a reason for each, on the subscriber's thread."""
 
     client_id: str
-    filters: Sequence[tuple[str, int]]
+    requests: Sequence[SubscriptionRequest]
     durable: bool
     user: str
     done: Callable[[list[int]], None]
@@ -83,8 +83,7 @@ class Held(msgspec.Struct, eq=False):
     """A non-durable subscription: it lives as long as its handle is open."""
 
     request: Subscribe
-    topic_filter: str
-    qos: int
+    wanted: SubscriptionRequest
     connection: Connection
     handle: int
 
@@ -148,7 +147,7 @@ class Subscriber(Worker[Request]):
         for name, one in list(self._to_make.items()):
             if self._ending:
                 raise Stopped
-            reason = self._subscribe_one(one.request, one.topic_filter, one.qos)
+            reason = self._subscribe_one(one.request, one.wanted)
             if reason in PASSING:
                 # 2432: the queue manager has not missed the old connection yet, and holds its subscription.
                 continue
@@ -160,7 +159,7 @@ class Subscriber(Worker[Request]):
                     cmqc.reason_name(reason),
                     reason,
                 )
-                self.on_dropped(one.request.client_id, one.topic_filter, reason)
+                self.on_dropped(one.request.client_id, one.wanted.topic_filter, reason)
         if self._to_make:
             self._make_at = time.monotonic() + MAKE_INTERVAL
 
@@ -183,7 +182,7 @@ class Subscriber(Worker[Request]):
         log.error("%s: %s", self.name, error)
         request, self._request = self._request, None
         if isinstance(request, Subscribe):
-            request.done([error.reason] * len(request.filters))
+            request.done([error.reason] * len(request.requests))
         elif isinstance(request, Admit):
             request.done(error.reason)
         elif isinstance(request, Unsubscribe):
@@ -205,7 +204,7 @@ class Subscriber(Worker[Request]):
         request = self._request = self.next_job()
         match request:
             case Subscribe():
-                reasons = [self._subscribe(request, *one) for one in request.filters]
+                reasons = [self._subscribe(request, one) for one in request.requests]
                 self._request = None
                 request.done(reasons)
             case Admit():
@@ -265,17 +264,18 @@ class Subscriber(Worker[Request]):
             return error.reason
         return cmqc.MQRC_NONE
 
-    def _subscribe(self, request: Subscribe, topic_filter: str, qos: int) -> int:
+    def _subscribe(self, request: Subscribe, wanted: SubscriptionRequest) -> int:
         """Make or alter a subscription of a client; one that waits to be made anew goes on waiting, as altered."""
-        name = subscription_name(request.client_id, topic_filter)
-        reason = self._subscribe_one(request, topic_filter, qos)
+        name = subscription_name(request.client_id, wanted.topic_filter)
+        reason = self._subscribe_one(request, wanted)
         waiting = self._to_make.pop(name, None)
         if waiting is None or reason not in PASSING:
             return reason
-        self._to_make[name] = Held(request, topic_filter, qos, waiting.connection, waiting.handle)
+        self._to_make[name] = Held(request, wanted, waiting.connection, waiting.handle)
         return cmqc.MQRC_NONE
 
-    def _subscribe_one(self, request: Subscribe, topic_filter: str, qos: int) -> int:
+    def _subscribe_one(self, request: Subscribe, wanted: SubscriptionRequest) -> int:
+        topic_filter = wanted.topic_filter
         if topic_string_error(topic_filter) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         name = subscription_name(request.client_id, topic_filter)
@@ -289,7 +289,7 @@ class Subscriber(Worker[Request]):
         try:
             destination = self._destination(connection, request.client_id, request.user)
             try:
-                handle = self._create(connection, request, topic_filter, qos, destination)
+                handle = self._create(connection, request, wanted, destination)
             finally:
                 connection.close(destination)
         except MQError as error:
@@ -300,22 +300,27 @@ class Subscriber(Worker[Request]):
         if request.durable:
             connection.close(handle)
         else:
-            self._held[name] = Held(request, topic_filter, qos, connection, handle)
+            self._held[name] = Held(request, wanted, connection, handle)
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
-    def _create(self, connection: Connection, request: Subscribe, topic_filter: str, qos: int, destination: int) -> int:
+    def _create(
+        self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int
+    ) -> int:
         """Alter the subscription where there is one, else create it; its handle."""
 
         def descriptor(options: int) -> MQSD:
             options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
+            options |= cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
+            if not wanted.retained:
+                options |= cmqc.MQSO_NEW_PUBLICATIONS_ONLY
             return MQSD(
                 Options=options,
-                ObjectString=topic_filter,
-                SubName=subscription_name(request.client_id, topic_filter),
-                SubUserData=str(qos),
+                ObjectString=wanted.topic_filter,
+                SubName=subscription_name(request.client_id, wanted.topic_filter),
+                SubUserData=wanted.data.user_data,
                 SubLevel=1,
                 AlternateUserId=request.user,
             )

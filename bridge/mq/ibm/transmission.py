@@ -10,6 +10,7 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
 from bridge.mq.mqi import Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
@@ -48,6 +49,11 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return time.monotonic() >= self.expires
 
     @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+        return None if self.expires == math.inf else self.expires - time.monotonic()
+
+    @property
     def undelivered(self) -> tuple[MQMD, bytes]:
         """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)
@@ -68,9 +74,17 @@ def read_transmission(got: Got) -> QueuedMessage:
         properties = Properties(b"")  # the session comes by it again, and has the message dead-lettered
     else:
         if properties.qos is not None:
-            message = PublicationMessage(embedded, "", properties.topic or "", properties.body, properties.qos)
-        else:
-            message = Message(msgspec.structs.replace(embedded, Format=cmqc.MQFMT_NONE), properties.body)
+            message = PublicationMessage(
+                embedded,
+                publisher_in(properties),
+                properties.topic or "",
+                properties.body,
+                properties.qos,
+                properties=properties_in(properties, embedded.CorrelId),
+            )
+        elif not properties.mqtt and not properties.usr:
+            described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
+            message = Message(msgspec.structs.replace(embedded, **described), properties.body)
     return QueuedMessage(
         got.md.MsgId,
         header.RemoteQMgrName.decode("utf-8", "replace"),

@@ -7,9 +7,10 @@ import socket
 from typing import cast
 
 from bridge.config import ChannelConfig
-from bridge.mqtt.protocol import State
+from bridge.mqtt.connection_state import State
 from bridge.mqtt.transport.interface import STOPPING, Gateway
 from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.wire.mqtt import ReasonCode
 
 #: Seconds between looks at keep-alive, connect and retry time-outs.
 SWEEP_INTERVAL = 0.5
@@ -106,7 +107,7 @@ class Channel:
             return
         self._empty = self.loop.create_future()
         for connection in list(self.connections):
-            connection.close()
+            connection.close(reason_code=ReasonCode.SERVER_SHUTTING_DOWN)
         await self._empty
 
     def abort(self) -> int:

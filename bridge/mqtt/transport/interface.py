@@ -27,8 +27,11 @@ class Transport(Protocol):
     def flush(self) -> None:
         """Send what the protocol has written, and close where it says so."""
 
-    def close(self, why: str = "") -> None:
-        """Close after what was written; `why` goes to the log (blank where it was logged already)."""
+    def close(self, why: str = "", reason_code: int | None = None) -> None:
+        """Close after what was written; `why` goes to the log (blank where it was logged already).
+
+        The reason code goes to a client of MQTT 5, by DISCONNECT; None: it gets none.
+        """
 
     def abort(self) -> None:
         """Close without sending what is left."""

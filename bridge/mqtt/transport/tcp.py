@@ -7,10 +7,11 @@ import logging
 from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
-from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol, State
+from bridge.mqtt.connection_state import State
+from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol
 from bridge.mqtt.transport.interface import STOPPING, TURN, UNREAD, Gateway, Owner
 from bridge.mqtt.transport.peer import Peer
-from bridge.wire.mqtt import ConnackCode
+from bridge.wire.mqtt import ConnackCode, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -164,13 +165,12 @@ class TcpConnection:
         """Have the owner go on with sending in the next turn of the event loop."""
         self._listener.loop.call_soon(self.owner.send_more)
 
-    def close(self, why: str = "") -> None:
-        """Close after what was written; `why` goes to the log (blank where it was logged already)."""
+    def close(self, why: str = "", reason_code: int | None = None) -> None:
         if self.closing:
             return
         if why:
             log.warning("channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why)
-        self.protocol.disconnect()
+        self.protocol.disconnect(reason_code, why)
         self.flush()
         self.closing = True
 
@@ -201,6 +201,6 @@ class TcpConnection:
                 protocol.hear(now)
         why = protocol.timeout(now)
         if why:
-            self.close(why)
+            self.close(why, ReasonCode.KEEP_ALIVE_TIMEOUT)
         elif protocol.state is State.CONNECTED:
             self.owner.sweep(now)

@@ -1,17 +1,26 @@
-"""The MQTT packet codec: bytes to packets and back, without any input or output of its own.
-
-MQTT 3.1 and 3.1.1 whole; of MQTT 5 publications, their acknowledgements, and the table of all properties.
-"""
+"""The MQTT packet codec, of MQTT 3.1, 3.1.1 and 5: bytes to packets and back, without any input or output of its own."""
 
 from .decoder import Decoder
 from .encoder import encode, encode_acknowledgement, encode_publish, encode_publish_5, encode_topic
 from .errors import MalformedPacket
+from .packet_properties import (
+    AcknowledgementProperties,
+    AuthProperties,
+    ConnackProperties,
+    ConnectProperties,
+    DisconnectProperties,
+    PublishProperties,
+    SubscribeProperties,
+    UnsubscribeProperties,
+    UserProperty,
+    WillProperties,
+)
 from .packets import (
     LEVEL_MQTT_3_1,
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
     SUBACK_FAILURE,
-    AcknowledgementProperties,
+    Auth,
     ByteOrder,
     Connack,
     ConnackCode,
@@ -25,11 +34,11 @@ from .packets import (
     Puback,
     Pubcomp,
     Publish,
-    PublishProperties,
     Pubrec,
     Pubrel,
     Suback,
     Subscribe,
+    SubscriptionOptions,
     Unsuback,
     Unsubscribe,
     Will,
@@ -46,12 +55,17 @@ __all__ = [
     "MAX_REMAINING_LENGTH",
     "SUBACK_FAILURE",
     "AcknowledgementProperties",
+    "Auth",
+    "AuthProperties",
     "ByteOrder",
     "Connack",
     "ConnackCode",
+    "ConnackProperties",
     "Connect",
+    "ConnectProperties",
     "Decoder",
     "Disconnect",
+    "DisconnectProperties",
     "MalformedPacket",
     "OtherPacket",
     "Packet",
@@ -67,9 +81,14 @@ __all__ = [
     "ReasonCode",
     "Suback",
     "Subscribe",
+    "SubscribeProperties",
+    "SubscriptionOptions",
     "Unsuback",
     "Unsubscribe",
+    "UnsubscribeProperties",
+    "UserProperty",
     "Will",
+    "WillProperties",
     "decode_properties",
     "decode_remaining_length",
     "encode",

@@ -7,11 +7,16 @@ the same), MQTT 3.1.1 section 1.5.3 (strings).
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from .errors import MalformedPacket
-from .packets import PacketType
+from .packets import LEVEL_MQTT_3_1, LEVEL_MQTT_5
 from .properties import decode_properties
+from .property_table import Place
+from .reason_codes import ReasonCode
+
+_MALFORMED: Final = ReasonCode.MALFORMED_PACKET
+_PROTOCOL_ERROR: Final = ReasonCode.PROTOCOL_ERROR
 
 
 class Body:
@@ -46,13 +51,23 @@ class Body:
         """Return the number of bytes not read yet."""
         return self._stop - self._position
 
-    def fail(self, rule: str, back: int = 0) -> NoReturn:
+    def fail(self, rule: str, back: int = 0, reason_code: ReasonCode = _MALFORMED) -> NoReturn:
         """Refuse the packet for a field which begins ``back`` bytes before the position."""
-        raise MalformedPacket(self._packet, self._position - back - self._begin, rule)
+        raise MalformedPacket(self._packet, self._position - back - self._begin, rule, reason_code)
+
+    def fail_protocol(self, rule: str, back: int = 0) -> NoReturn:
+        """Refuse the packet as ``fail`` does, for what MQTT 5 calls a Protocol Error."""
+        self.fail(rule, back, _PROTOCOL_ERROR)
 
     def fail_header(self, rule: str) -> NoReturn:
         """Refuse the packet for its first byte."""
         raise MalformedPacket(self._packet, 0, rule)
+
+    def require_no_flags(self, flags: int, level: int) -> None:
+        """Refuse the packet if flags are set in its first byte, which MQTT 3.1 alone leaves to the sender."""
+        if level > LEVEL_MQTT_3_1 and flags:
+            statement = "MQTT-2.1.3-1" if level == LEVEL_MQTT_5 else "MQTT-2.2.2-2"
+            self.fail_header(f"{statement}: flags are reserved and 0, not {flags:#06b}")
 
     def _take(self, size: int, field: str) -> bytes:
         if size > self._stop - self._position:
@@ -73,7 +88,7 @@ class Body:
         """Read a message identifier, which must not be 0 (MQTT 3.1 section 3.10)."""
         message_id = self.word("message id")
         if message_id == 0:
-            self.fail("MQTT-2.3.1-1: message id is 0", back=2)
+            self.fail_protocol("MQTT-2.3.1-1: message id is 0", back=2)
         return message_id
 
     def binary(self, field: str) -> bytes:
@@ -100,11 +115,9 @@ class Body:
             self.fail(f"MQTT-1.5.3-1: {field} is not UTF-8", back=len(raw) + 2)
         return text
 
-    def properties(self, packet_type: PacketType) -> Any:
-        """Read the properties of a packet of MQTT 5; None where there are none."""
-        properties, self._position = decode_properties(
-            packet_type, self._buffer, self._position, self._stop, self._begin
-        )
+    def properties(self, place: Place) -> Any:
+        """Read the properties of a packet of MQTT 5, or of its will; None where there are none."""
+        properties, self._position = decode_properties(place, self._buffer, self._position, self._stop, self._begin)
         return properties
 
     def rest(self) -> bytes:

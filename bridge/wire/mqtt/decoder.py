@@ -1,8 +1,9 @@
 """MQTT packets out of a byte stream that arrives in pieces of any size (MQTT 3.1, 3.1.1 and 5, chapter 2).
 
 Publications and their acknowledgements make up nearly all traffic. Well-formed ones are read within the loop of
-``Decoder.feed`` itself (those of MQTT 5 with properties close to it); everything else, and whatever looks wrong there,
-goes the careful way through ``readers``, which either makes a packet of it or says which rule it breaks.
+``Decoder.feed`` itself (those of MQTT 5 with properties or a reason code close to it); everything else, and whatever
+looks wrong there, goes the careful way through ``readers``, which either makes a packet of it or says which rule it
+breaks.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from .body import Body
+from .connection_readers import read_protocol_level
 from .errors import MalformedPacket
 from .packets import (
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
     ByteOrder,
-    Connect,
     Packet,
     PacketType,
     Puback,
@@ -25,7 +26,8 @@ from .packets import (
     Pubrel,
 )
 from .properties import decode_properties
-from .readers import MESSAGES_ONLY, TO_CLIENT, TO_SERVER, Reader, knows_protocol
+from .readers import MESSAGES_ONLY, TO_CLIENT, TO_CLIENT_5, TO_SERVER, TO_SERVER_5, Reader
+from .reason_codes import ReasonCode
 from .remaining_length import MAX_REMAINING_LENGTH, decode_remaining_length
 from .topics import TOPIC_CACHE
 
@@ -39,6 +41,7 @@ _ACKNOWLEDGEMENTS: Final[dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | 
 
 # A member of an enumeration takes long to get.
 _PUBLISH: Final = PacketType.PUBLISH
+_CONNECT: Final = PacketType.CONNECT
 
 
 class Decoder:
@@ -56,10 +59,12 @@ class Decoder:
         "_control_packets",
         "_little",
         "_max_packet_size",
+        "_messages_only",
         "_needed",
+        "_no_properties",
         "_pending",
-        "_plain_publish",
         "_readers",
+        "_server",
         "error",
         "protocol_level",
         "rest",
@@ -84,14 +89,12 @@ class Decoder:
                 packet is an error as soon as its length is read; its content is never stored.
             byte_order: order of the bytes in message ids and keep-alive; "little" for the older dialect.
             messages_only: whether packets that are no publications nor acknowledgements of such are somebody else's:
-                each is returned as an OtherPacket, whether this end may receive it or not. In MQTT 5 they always are, as
-                long as ``readers`` has none for them.
+                each is returned as an OtherPacket, whether this end may receive it or not.
             control_packets: how many packets that are no publications nor acknowledgements of such one ``feed`` reads:
                 they take far longer than their few bytes tell. None: any number.
         """
-        self._readers: dict[PacketType, Reader] = TO_SERVER if server else TO_CLIENT
-        if messages_only or protocol_level == LEVEL_MQTT_5:
-            self._readers = MESSAGES_ONLY
+        self._server = server
+        self._messages_only = messages_only
         self._max_packet_size = max_packet_size
         self._little = byte_order == "little"
         self._pending = bytearray()
@@ -103,8 +106,14 @@ class Decoder:
 
     def _set_level(self, protocol_level: int | None) -> None:
         self.protocol_level = protocol_level
-        # Upper bits of the first byte of a PUBLISH without properties; of no packet in MQTT 5.
-        self._plain_publish = 0x30 if protocol_level != LEVEL_MQTT_5 else -1
+        self._readers: dict[PacketType, Reader] = MESSAGES_ONLY
+        if not self._messages_only:
+            if protocol_level == LEVEL_MQTT_5:
+                self._readers = TO_SERVER_5 if self._server else TO_CLIENT_5
+            else:
+                self._readers = TO_SERVER if self._server else TO_CLIENT
+        # How many bytes say that a PUBLISH has no properties: their length of 0, in MQTT 5.
+        self._no_properties = 1 if protocol_level == LEVEL_MQTT_5 else 0
 
     @property
     def missing(self) -> int:
@@ -133,7 +142,7 @@ class Decoder:
         append = packets.append
         known_topic = TOPIC_CACHE.get
         acknowledgement_of = _ACKNOWLEDGEMENTS.get
-        plain_publish = self._plain_publish
+        no_properties = self._no_properties
         little = self._little
         limit = self._max_packet_size
         control_packets = self._control_packets
@@ -157,9 +166,18 @@ class Decoder:
                         if decoded is None:
                             break
                         length, start = decoded
+                    if no_properties and not buffer[start - 1]:
+                        raise MalformedPacket(
+                            self._require_type(first).name,
+                            1,
+                            "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs",
+                        )
                 if length > limit:
                     raise MalformedPacket(
-                        self._require_type(first).name, 1, f"max_packet_size: {length} bytes, {limit} allowed"
+                        self._require_type(first).name,
+                        1,
+                        f"max_packet_size: {length} bytes, {limit} allowed",
+                        ReasonCode.PACKET_TOO_LARGE,
                     )
                 stop = start + length
                 if stop > end:
@@ -167,18 +185,21 @@ class Decoder:
                     needed = stop - offset
                     break
 
-                if first & 0xF0 == plain_publish:
+                if first & 0xF0 == 0x30:
                     if length > 2:
                         field = start + 2
                         behind = field + (buffer[start] << 8 | buffer[start + 1])
-                        if first & 6 == 0:
-                            if behind <= stop and first < 0x38:
+                        payload = behind + no_properties + (2 if first & 6 else 0)
+                        if payload > stop or (no_properties and buffer[payload - 1]):
+                            pass  # It goes the careful way.
+                        elif first & 6 == 0:
+                            if first < 0x38:
                                 topic = known_topic(buffer[field:behind])
                                 if topic is not None:
-                                    append(Publish(topic, buffer[behind:stop], 0, first == 0x31))
+                                    append(Publish(topic, buffer[payload:stop], 0, first == 0x31))
                                     offset = stop
                                     continue
-                        elif behind + 2 <= stop and first & 6 != 6:
+                        elif first & 6 != 6:
                             topic = known_topic(buffer[field:behind])
                             if little:
                                 message_id = buffer[behind + 1] << 8 | buffer[behind]
@@ -188,7 +209,7 @@ class Decoder:
                                 append(
                                     Publish(
                                         topic,
-                                        buffer[behind + 2 : stop],
+                                        buffer[payload:stop],
                                         first >> 1 & 3,
                                         first & 1 == 1,
                                         first & 8 == 8,
@@ -213,7 +234,7 @@ class Decoder:
                 offset = stop
                 if not 0x30 <= first < 0x80:
                     # It was a CONNECT, perhaps.
-                    plain_publish = self._plain_publish
+                    no_properties = self._no_properties
                     control_packets -= 1
                     if not control_packets:
                         self.rest = buffer[offset:]
@@ -234,23 +255,40 @@ class Decoder:
             raise MalformedPacket("fixed header", 0, f"MQTT 3.1 section 2.1: message type {number} is reserved")
         packet_type = PacketType(number)
         if packet_type not in self._readers:
-            receiver = "server" if self._readers is TO_SERVER else "client"
-            raise MalformedPacket(packet_type.name, 0, f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives")
+            receiver = "server" if self._server else "client"
+            raise MalformedPacket(
+                packet_type.name,
+                0,
+                f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives",
+                ReasonCode.PROTOCOL_ERROR,
+            )
         return packet_type
 
     def _read(self, buffer: bytes, begin: int, start: int, stop: int) -> Packet:
         """Read one complete packet that ``feed`` does not; see Body for the arguments. Raises MalformedPacket."""
-        first = buffer[begin]
-        if self.protocol_level == LEVEL_MQTT_5 and not self._little:
-            quick = _read_quickly(buffer, begin, start, stop)
-            if quick is not None:
-                return quick
-        packet_type = self._require_type(first)
-        body = Body(buffer, begin, start, stop, packet_type.name, self._little)
-        packet = self._readers[packet_type](body, first & 0x0F, self.protocol_level or LEVEL_MQTT_3_1_1)
-        if type(packet) is Connect and knows_protocol(packet):
-            self._set_level(packet.protocol_level)
+        if self.protocol_level != LEVEL_MQTT_5:
+            return self._read_carefully(buffer, begin, start, stop)
+        packet = None if self._little else _read_quickly(buffer, begin, start, stop)
+        if packet is None:
+            packet = self._read_carefully(buffer, begin, start, stop)
+        if self._server and type(packet) is Publish:
+            properties = packet.properties
+            if properties is not None and properties.subscription_identifier:
+                rule = "MQTT-3.3.4-6: Subscription Identifier in a PUBLISH from a client"
+                raise MalformedPacket("PUBLISH", 0, rule, ReasonCode.PROTOCOL_ERROR)
         return packet
+
+    def _read_carefully(self, buffer: bytes, begin: int, start: int, stop: int) -> Packet:
+        first = buffer[begin]
+        packet_type = self._require_type(first)
+        name = packet_type.name
+        if packet_type is _CONNECT and not self._messages_only:
+            # At once: who refuses a CONNECT that is malformed behind its level answers by the rules of this level.
+            level = read_protocol_level(Body(buffer, begin, start, stop, name, self._little))
+            if level is not None:
+                self._set_level(level)
+        body = Body(buffer, begin, start, stop, name, self._little)
+        return self._readers[packet_type](body, first & 0x0F, self.protocol_level or LEVEL_MQTT_3_1_1)
 
 
 def _read_quickly(buffer: bytes, begin: int, start: int, stop: int) -> Packet | None:

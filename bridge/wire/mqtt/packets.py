@@ -15,6 +15,18 @@ from typing import Literal
 
 import msgspec
 
+from .packet_properties import (
+    AcknowledgementProperties,
+    AuthProperties,
+    ConnackProperties,
+    ConnectProperties,
+    DisconnectProperties,
+    PublishProperties,
+    SubscribeProperties,
+    UnsubscribeProperties,
+    WillProperties,
+)
+
 ByteOrder = Literal["big", "little"]
 """Order of the bytes in words (message ids, keep-alive) on a connection: big-endian (MQTT 3.1 section 2.1), little-endian in
 the older dialect. The lengths before strings are big-endian in both."""
@@ -68,6 +80,8 @@ class Will(msgspec.Struct, frozen=True, gc=False):
     """Quality of service of the publication, 0 to 2."""
     retain: bool = False
     """Whether the publication is to be retained."""
+    properties: WillProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False):
@@ -78,9 +92,10 @@ class Connect(msgspec.Struct, frozen=True, gc=False):
     protocol_name: str = "MQTT"
     """``"MQIsdp"`` in MQTT 3.1, ``"MQTT"`` in 3.1.1; any other is for the server to refuse."""
     protocol_level: int = 4
-    """3 in MQTT 3.1, 4 in 3.1.1; any other is for the server to refuse with CONNACK 1."""
+    """3 in MQTT 3.1, 4 in 3.1.1, 5 in MQTT 5; any other is for the server to refuse with CONNACK 1."""
     clean_session: bool = True
-    """Whether session state from before is to be discarded and none kept afterwards."""
+    """Whether session state from before is to be discarded and none kept afterwards; in MQTT 5 (Clean Start) the Session
+    Expiry Interval says what is kept."""
     keep_alive: int = 0
     """Longest silence of the client in seconds, 0 to 65 535; 0 means no limit."""
     will: Will | None = None
@@ -88,42 +103,20 @@ class Connect(msgspec.Struct, frozen=True, gc=False):
     user_name: str | None = None
     """User name; None if absent, which differs from an empty one."""
     password: bytes | None = None
-    """Password; None if absent. Needs a user name."""
+    """Password; None if absent. Needs a user name before MQTT 5."""
+    properties: ConnectProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Connack(msgspec.Struct, frozen=True, gc=False):
     """Server answers CONNECT (MQTT 3.1.1 section 3.2)."""
 
     return_code: int = 0
-    """A ConnackCode; a client treats a number unknown to it as a refusal."""
+    """A ConnackCode, in MQTT 5 a ReasonCode; a client treats a number unknown to it as a refusal."""
     session_present: bool = False
     """Whether the server kept a session for the client; always False in MQTT 3.1, which has no such bit."""
-
-
-class PublishProperties(msgspec.Struct, frozen=True, gc=False):
-    """Properties of a PUBLISH (MQTT 5 section 3.3.2.3), by their names there; what is absent is None or ()."""
-
-    payload_format_indicator: int | None = None
-    """1: the payload is UTF-8; 0: it may be anything."""
-    message_expiry_interval: int | None = None
-    """Seconds."""
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    subscription_identifier: tuple[int, ...] = ()
-    """One for each subscription that the publication matches; from the server only."""
-    topic_alias: int | None = None
-    user_property: tuple[tuple[str, str], ...] = ()
-    """Names with their values, in their order; a name may come more than once."""
-
-
-class AcknowledgementProperties(msgspec.Struct, frozen=True, gc=False):
-    """Properties of PUBACK, PUBREC, PUBREL and PUBCOMP (MQTT 5 section 3.4.2.2); what is absent is None or ()."""
-
-    reason_string: str | None = None
-    """For a person."""
-    user_property: tuple[tuple[str, str], ...] = ()
-    """Names with their values, in their order; a name may come more than once."""
+    properties: ConnackProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
@@ -191,6 +184,17 @@ class Pubcomp(msgspec.Struct, frozen=True, gc=False):
     """None where there are none, as always before MQTT 5."""
 
 
+class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
+    """What a client asks for with one topic filter beside its quality of service (MQTT 5 section 3.8.3.1)."""
+
+    no_local: bool = False
+    """Whether publications of the client itself are not to come back to it."""
+    retain_as_published: bool = False
+    """Whether RETAIN is to be as it was published."""
+    retain_handling: int = 0
+    """Retained messages are sent 0: at each SUBSCRIBE, 1: for a subscription that did not exist, 2: not at all."""
+
+
 class Subscribe(msgspec.Struct, frozen=True, gc=False):
     """Client asks for messages (MQTT 3.1.1 section 3.8)."""
 
@@ -200,6 +204,10 @@ class Subscribe(msgspec.Struct, frozen=True, gc=False):
     """Topic filters, each with the quality of service asked for (0 to 2); at least one."""
     dup: bool = False
     """Whether it may repeat an earlier one; MQTT 3.1 only, 3.1.1 reserves the bit."""
+    options: tuple[SubscriptionOptions, ...] = ()
+    """For each filter, in order; none before MQTT 5."""
+    properties: SubscribeProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Suback(msgspec.Struct, frozen=True, gc=False):
@@ -208,7 +216,9 @@ class Suback(msgspec.Struct, frozen=True, gc=False):
     message_id: int
     """That of the SUBSCRIBE."""
     return_codes: tuple[int, ...]
-    """For each filter, in order: the quality of service granted, or SUBACK_FAILURE."""
+    """For each filter, in order: the quality of service granted, or SUBACK_FAILURE; in MQTT 5 a ReasonCode."""
+    properties: AcknowledgementProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
@@ -220,6 +230,8 @@ class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
     """Topic filters, at least one."""
     dup: bool = False
     """Whether it may repeat an earlier one; MQTT 3.1 only, 3.1.1 reserves the bit."""
+    properties: UnsubscribeProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class Unsuback(msgspec.Struct, frozen=True, gc=False):
@@ -227,6 +239,10 @@ class Unsuback(msgspec.Struct, frozen=True, gc=False):
 
     message_id: int
     """That of the UNSUBSCRIBE."""
+    reason_codes: tuple[int, ...] = ()
+    """For each filter, in order, a ReasonCode; none before MQTT 5."""
+    properties: AcknowledgementProperties | None = None
+    """None where there are none, as always before MQTT 5."""
 
 
 class OtherPacket(msgspec.Struct, frozen=True, gc=False):
@@ -245,7 +261,20 @@ class Pingresp(msgspec.Struct, frozen=True, gc=False):
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False):
-    """Client ends the connection in good order (MQTT 3.1.1 section 3.14)."""
+    """Client ends the connection in good order (MQTT 3.1.1 section 3.14); in MQTT 5 the server may, and says why."""
+
+    reason_code: int = 0
+    """A ReasonCode; always 0 before MQTT 5."""
+    properties: DisconnectProperties | None = None
+    """None where there are none, as always before MQTT 5."""
+
+
+class Auth(msgspec.Struct, frozen=True, gc=False):
+    """A step of enhanced authentication, from either side (MQTT 5 section 3.15); MQTT 5 only."""
+
+    reason_code: int = 0
+    """SUCCESS, CONTINUE_AUTHENTICATION or RE_AUTHENTICATE."""
+    properties: AuthProperties | None = None
 
 
 Packet = (
@@ -263,6 +292,7 @@ Packet = (
     | Pingreq
     | Pingresp
     | Disconnect
+    | Auth
     | OtherPacket
 )
 """Any MQTT packet."""

@@ -6,6 +6,9 @@ from enum import IntEnum
 
 from .packets import PacketType
 
+_MESSAGE = "PUBACK PUBREC"
+_RELEASE = "PUBREL PUBCOMP"
+
 
 class ReasonCode(IntEnum):
     """Why, or how, something was done (MQTT 5 table 2-6).
@@ -14,59 +17,66 @@ class ReasonCode(IntEnum):
 
     Attributes:
         words: the name in the table.
+        packets: names of the packets that may carry it.
     """
 
     words: str
+    packets: str
 
-    def __new__(cls, code: int, words: str) -> ReasonCode:
+    def __new__(cls, code: int, words: str, packets: str) -> ReasonCode:
         member = int.__new__(cls, code)
         member._value_ = code
         member.words = words
+        member.packets = packets
         return member
 
-    SUCCESS = 0x00, "Success"
-    GRANTED_QOS_1 = 0x01, "Granted QoS 1"
-    GRANTED_QOS_2 = 0x02, "Granted QoS 2"
-    DISCONNECT_WITH_WILL_MESSAGE = 0x04, "Disconnect with Will Message"
-    NO_MATCHING_SUBSCRIBERS = 0x10, "No matching subscribers"
-    NO_SUBSCRIPTION_EXISTED = 0x11, "No subscription existed"
-    CONTINUE_AUTHENTICATION = 0x18, "Continue authentication"
-    RE_AUTHENTICATE = 0x19, "Re-authenticate"
-    UNSPECIFIED_ERROR = 0x80, "Unspecified error"
-    MALFORMED_PACKET = 0x81, "Malformed Packet"
-    PROTOCOL_ERROR = 0x82, "Protocol Error"
-    IMPLEMENTATION_SPECIFIC_ERROR = 0x83, "Implementation specific error"
-    UNSUPPORTED_PROTOCOL_VERSION = 0x84, "Unsupported Protocol Version"
-    CLIENT_IDENTIFIER_NOT_VALID = 0x85, "Client Identifier not valid"
-    BAD_USER_NAME_OR_PASSWORD = 0x86, "Bad User Name or Password"
-    NOT_AUTHORIZED = 0x87, "Not authorized"
-    SERVER_UNAVAILABLE = 0x88, "Server unavailable"
-    SERVER_BUSY = 0x89, "Server busy"
-    BANNED = 0x8A, "Banned"
-    SERVER_SHUTTING_DOWN = 0x8B, "Server shutting down"
-    BAD_AUTHENTICATION_METHOD = 0x8C, "Bad authentication method"
-    KEEP_ALIVE_TIMEOUT = 0x8D, "Keep Alive timeout"
-    SESSION_TAKEN_OVER = 0x8E, "Session taken over"
-    TOPIC_FILTER_INVALID = 0x8F, "Topic Filter invalid"
-    TOPIC_NAME_INVALID = 0x90, "Topic Name invalid"
-    PACKET_IDENTIFIER_IN_USE = 0x91, "Packet Identifier in use"
-    PACKET_IDENTIFIER_NOT_FOUND = 0x92, "Packet Identifier not found"
-    RECEIVE_MAXIMUM_EXCEEDED = 0x93, "Receive Maximum exceeded"
-    TOPIC_ALIAS_INVALID = 0x94, "Topic Alias invalid"
-    PACKET_TOO_LARGE = 0x95, "Packet too large"
-    MESSAGE_RATE_TOO_HIGH = 0x96, "Message rate too high"
-    QUOTA_EXCEEDED = 0x97, "Quota exceeded"
-    ADMINISTRATIVE_ACTION = 0x98, "Administrative action"
-    PAYLOAD_FORMAT_INVALID = 0x99, "Payload format invalid"
-    RETAIN_NOT_SUPPORTED = 0x9A, "Retain not supported"
-    QOS_NOT_SUPPORTED = 0x9B, "QoS not supported"
-    USE_ANOTHER_SERVER = 0x9C, "Use another server"
-    SERVER_MOVED = 0x9D, "Server moved"
-    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E, "Shared Subscriptions not supported"
-    CONNECTION_RATE_EXCEEDED = 0x9F, "Connection rate exceeded"
-    MAXIMUM_CONNECT_TIME = 0xA0, "Maximum connect time"
-    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = 0xA1, "Subscription Identifiers not supported"
-    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2, "Wildcard Subscriptions not supported"
+    SUCCESS = 0x00, "Success", f"CONNACK {_MESSAGE} {_RELEASE} SUBACK UNSUBACK DISCONNECT AUTH"
+    GRANTED_QOS_1 = 0x01, "Granted QoS 1", "SUBACK"
+    GRANTED_QOS_2 = 0x02, "Granted QoS 2", "SUBACK"
+    DISCONNECT_WITH_WILL_MESSAGE = 0x04, "Disconnect with Will Message", "DISCONNECT"
+    NO_MATCHING_SUBSCRIBERS = 0x10, "No matching subscribers", _MESSAGE
+    NO_SUBSCRIPTION_EXISTED = 0x11, "No subscription existed", "UNSUBACK"
+    CONTINUE_AUTHENTICATION = 0x18, "Continue authentication", "AUTH"
+    RE_AUTHENTICATE = 0x19, "Re-authenticate", "AUTH"
+    UNSPECIFIED_ERROR = 0x80, "Unspecified error", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
+    MALFORMED_PACKET = 0x81, "Malformed Packet", "CONNACK DISCONNECT"
+    PROTOCOL_ERROR = 0x82, "Protocol Error", "CONNACK DISCONNECT"
+    IMPLEMENTATION_SPECIFIC_ERROR = (
+        0x83, "Implementation specific error", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
+    )  # fmt: skip
+    UNSUPPORTED_PROTOCOL_VERSION = 0x84, "Unsupported Protocol Version", "CONNACK"
+    CLIENT_IDENTIFIER_NOT_VALID = 0x85, "Client Identifier not valid", "CONNACK"
+    BAD_USER_NAME_OR_PASSWORD = 0x86, "Bad User Name or Password", "CONNACK"
+    NOT_AUTHORIZED = 0x87, "Not authorized", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
+    SERVER_UNAVAILABLE = 0x88, "Server unavailable", "CONNACK"
+    SERVER_BUSY = 0x89, "Server busy", "CONNACK DISCONNECT"
+    BANNED = 0x8A, "Banned", "CONNACK"
+    SERVER_SHUTTING_DOWN = 0x8B, "Server shutting down", "DISCONNECT"
+    BAD_AUTHENTICATION_METHOD = 0x8C, "Bad authentication method", "CONNACK DISCONNECT"
+    KEEP_ALIVE_TIMEOUT = 0x8D, "Keep Alive timeout", "DISCONNECT"
+    SESSION_TAKEN_OVER = 0x8E, "Session taken over", "DISCONNECT"
+    TOPIC_FILTER_INVALID = 0x8F, "Topic Filter invalid", "SUBACK UNSUBACK DISCONNECT"
+    TOPIC_NAME_INVALID = 0x90, "Topic Name invalid", f"CONNACK {_MESSAGE} DISCONNECT"
+    PACKET_IDENTIFIER_IN_USE = 0x91, "Packet Identifier in use", f"{_MESSAGE} SUBACK UNSUBACK"
+    PACKET_IDENTIFIER_NOT_FOUND = 0x92, "Packet Identifier not found", _RELEASE
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93, "Receive Maximum exceeded", "DISCONNECT"
+    TOPIC_ALIAS_INVALID = 0x94, "Topic Alias invalid", "DISCONNECT"
+    PACKET_TOO_LARGE = 0x95, "Packet too large", "CONNACK DISCONNECT"
+    MESSAGE_RATE_TOO_HIGH = 0x96, "Message rate too high", "DISCONNECT"
+    QUOTA_EXCEEDED = 0x97, "Quota exceeded", f"CONNACK {_MESSAGE} SUBACK DISCONNECT"
+    ADMINISTRATIVE_ACTION = 0x98, "Administrative action", "DISCONNECT"
+    PAYLOAD_FORMAT_INVALID = 0x99, "Payload format invalid", f"CONNACK {_MESSAGE} DISCONNECT"
+    RETAIN_NOT_SUPPORTED = 0x9A, "Retain not supported", "CONNACK DISCONNECT"
+    QOS_NOT_SUPPORTED = 0x9B, "QoS not supported", "CONNACK DISCONNECT"
+    USE_ANOTHER_SERVER = 0x9C, "Use another server", "CONNACK DISCONNECT"
+    SERVER_MOVED = 0x9D, "Server moved", "CONNACK DISCONNECT"
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E, "Shared Subscriptions not supported", "SUBACK DISCONNECT"
+    CONNECTION_RATE_EXCEEDED = 0x9F, "Connection rate exceeded", "CONNACK DISCONNECT"
+    MAXIMUM_CONNECT_TIME = 0xA0, "Maximum connect time", "DISCONNECT"
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = (
+        0xA1, "Subscription Identifiers not supported", "SUBACK DISCONNECT"
+    )  # fmt: skip
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2, "Wildcard Subscriptions not supported", "SUBACK DISCONNECT"
 
 
 FAILURE = ReasonCode.UNSPECIFIED_ERROR
@@ -75,28 +85,62 @@ FAILURE = ReasonCode.UNSPECIFIED_ERROR
 
 _WORDS = {code.value: code.words for code in ReasonCode}
 
-_OF_PUBLISH = frozenset(
-    (
-        ReasonCode.SUCCESS,
-        ReasonCode.NO_MATCHING_SUBSCRIBERS,
-        ReasonCode.UNSPECIFIED_ERROR,
-        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-        ReasonCode.NOT_AUTHORIZED,
-        ReasonCode.TOPIC_NAME_INVALID,
-        ReasonCode.PACKET_IDENTIFIER_IN_USE,
-        ReasonCode.QUOTA_EXCEEDED,
-        ReasonCode.PAYLOAD_FORMAT_INVALID,
-    )
-)
-_OF_RELEASE = frozenset((ReasonCode.SUCCESS, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
-
-OF_ACKNOWLEDGEMENT = {
-    PacketType.PUBACK: _OF_PUBLISH,
-    PacketType.PUBREC: _OF_PUBLISH,
-    PacketType.PUBREL: _OF_RELEASE,
-    PacketType.PUBCOMP: _OF_RELEASE,
+# The statement that a packet has one of its reason codes.
+_STATEMENTS = {
+    PacketType.CONNACK: "MQTT-3.2.2-8",
+    PacketType.PUBACK: "MQTT-3.4.2-1",
+    PacketType.PUBREC: "MQTT-3.5.2-1",
+    PacketType.PUBREL: "MQTT-3.6.2-1",
+    PacketType.PUBCOMP: "MQTT-3.7.2-1",
+    PacketType.SUBACK: "MQTT-3.9.3-2",
+    PacketType.UNSUBACK: "MQTT-3.11.3-2",
+    PacketType.DISCONNECT: "MQTT-3.14.2-1",
+    PacketType.AUTH: "MQTT-3.15.2-1",
 }
-"""The reason codes that each acknowledgement may be sent with (MQTT 5 sections 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1)."""
+
+OF_PACKET = {
+    packet_type: frozenset(code for code in ReasonCode if packet_type.name in code.packets.split())
+    for packet_type in _STATEMENTS
+}
+"""The reason codes that each packet may be sent with, by whomever."""
+
+FROM_CLIENT = OF_PACKET | {
+    PacketType.DISCONNECT: frozenset(
+        (
+            ReasonCode.SUCCESS,
+            ReasonCode.DISCONNECT_WITH_WILL_MESSAGE,
+            ReasonCode.UNSPECIFIED_ERROR,
+            ReasonCode.MALFORMED_PACKET,
+            ReasonCode.PROTOCOL_ERROR,
+            ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+            ReasonCode.TOPIC_NAME_INVALID,
+            ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            ReasonCode.TOPIC_ALIAS_INVALID,
+            ReasonCode.PACKET_TOO_LARGE,
+            ReasonCode.MESSAGE_RATE_TOO_HIGH,
+            ReasonCode.QUOTA_EXCEEDED,
+            ReasonCode.ADMINISTRATIVE_ACTION,
+            ReasonCode.PAYLOAD_FORMAT_INVALID,
+        )
+    ),
+    PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.SUCCESS},
+}
+"""Those that a client may send (MQTT 5 tables 3-10 and 3-11)."""
+
+FROM_SERVER = OF_PACKET | {
+    PacketType.DISCONNECT: OF_PACKET[PacketType.DISCONNECT] - {ReasonCode.DISCONNECT_WITH_WILL_MESSAGE},
+    PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.RE_AUTHENTICATE},
+}
+"""Those that a server may send (MQTT 5 tables 3-10 and 3-11)."""
+
+
+def reason_code_fault(
+    packet_type: PacketType, code: int, allowed: dict[PacketType, frozenset[ReasonCode]] = OF_PACKET
+) -> str | None:
+    """Tell which statement a packet with this reason code breaks; None if it breaks none."""
+    if code in allowed[packet_type]:
+        return None
+    return f"{_STATEMENTS[packet_type]}: reason code is 0x{code:02x}"
 
 
 def reason_name(code: int) -> str:

@@ -15,6 +15,9 @@ MAX_CACHED_TOPICS: Final = 4096
 MAX_CACHED_BYTES: Final = 512
 """Longest name in bytes worth remembering: a bound on the cache's memory of some 5 MB."""
 
+SHARE: Final = "$share/"
+"""How the filter of a shared subscription begins (MQTT 5 section 4.8.2)."""
+
 
 def topic_name_fault(topic: str) -> str | None:
     """Tell which rule a topic name of PUBLISH or of a will breaks, beyond those for any string; None if none."""

@@ -18,13 +18,18 @@ from tests.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, p
 NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
 
 
-@given(st.dictionaries(NAME, TEXT, max_size=4), st.binary(max_size=30), TEXT, TEXT, st.integers(0, 2), CLIENT_ID)
+@given(
+    st.dictionaries(NAME, TEXT, max_size=4), st.binary(max_size=30), TEXT, TEXT, st.integers(0, 2), CLIENT_ID,
+    st.none() | st.integers(0, 1),
+)  # fmt: skip
 def test_nothing_of_a_publication_is_lost_on_a_queue(
-    properties: dict[str, str], data: bytes, response_topic: str, content_type: str, qos: int, client_id: str
-) -> None:
+    properties: dict[str, str], data: bytes, response_topic: str, content_type: str, qos: int, client_id: str,
+    payload_format: int | None,
+) -> None:  # fmt: skip
     sent = publication(
         properties=properties, correlation_data=data, response_topic=response_topic, content_type=content_type,
         qos=qos, message_id=7 if qos else 0, client_id=client_id, expiry=12.5, retain=True,
+        payload_format=payload_format,
     )  # fmt: skip
     found = rule().map(sent)
     assert found is not None
@@ -32,7 +37,9 @@ def test_nothing_of_a_publication_is_lost_on_a_queue(
 
 
 def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
-    sent = publication(properties={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c")
+    sent = publication(
+        properties={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c", payload_format=1
+    )
     found = message_of(sent)
     assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
     assert publication_of(found.message, topic=TOPIC, retained=True) == sent

@@ -137,6 +137,9 @@ def test_descriptor(attributes: dict[str, Any], fields: dict[str, Any], expected
 @pytest.mark.parametrize(
     ("attributes", "fields", "expected"),
     [
+        pytest.param({}, {"payload_format": 0},
+                     {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 10, "payloadFormatIndicator": 0}},
+                     id="Payload Format Indicator 0"),
         pytest.param({}, {"properties": {"site": "Ulm", "a-b": "ü <&>"}}, {"usr": {"site": "Ulm", "a_x002D_b": "ü <&>"}},
                      id="user properties"),
         pytest.param({"properties": {"line": "{line}", "site": "new"}}, {"properties": {"site": "Ulm", "k": "v"}},
@@ -174,6 +177,14 @@ def test_folders(attributes: dict[str, Any], fields: dict[str, Any], expected: d
 def test_the_rfh2_describes_the_body(attributes: Any, payload: Any, format: bytes, ccsid: int) -> None:
     rfh2 = header(mapped(rule(attributes, payload=payload)))
     assert (rfh2.Format, rfh2.CodedCharSetId, rfh2.Encoding) == (format, ccsid, 546)
+
+
+def test_the_format_is_the_payload_format_indicators_where_the_mapping_says_none() -> None:
+    """Each time: what a rule made of one publication is none of another's with another indicator."""
+    made = rule()
+    assert [header(mapped(made, payload_format=one)).Format for one in (None, 1, 0, 1)] == [b"", b"MQSTR", b"", b"MQSTR"]
+    assert header(mapped(rule({"format": "none"}), payload_format=1)).Format == b""
+    assert mapped(rule({"rfh2": False}), payload_format=1).message.md.Format == b"MQSTR"
 
 
 def test_without_an_rfh2_properties_say_the_same() -> None:

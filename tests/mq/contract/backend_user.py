@@ -17,6 +17,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from tests.mq.contract.backend_places import Place
 from tests.support.patience import PATIENCE
+from tests.support.subscription_requests import requests
 
 _markers = itertools.count(1)
 
@@ -152,7 +153,7 @@ class Bridge:
     ) -> list[int]:
         if durable:
             self.place.at_end += [f"DELETE SUB('{client_id}:{topic_filter}')" for topic_filter, _ in filters]
-        ask = functools.partial(self.backend.subscribe, client_id, filters, durable=durable, user=user)
+        ask = functools.partial(self.backend.subscribe, client_id, requests(*filters), durable=durable, user=user)
         return list(await self.called(lambda done: ask(done=done)))
 
     async def subscribed(self, client_id: str, *filters: str, qos: int = 1, durable: bool = True) -> None:

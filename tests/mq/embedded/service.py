@@ -13,6 +13,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE
+from tests.support.subscription_requests import requests
 from tests.support.units import Unit, Units
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -69,7 +70,7 @@ class Service:
             self.events.append(("subscribed", client_id))
             ended.set_result(reasons)
 
-        self.backend.subscribe(client_id, filters, done, durable=durable, user="")
+        self.backend.subscribe(client_id, requests(*filters), done, durable=durable, user="")
         reasons = await asyncio.wait_for(ended, PATIENCE)
         await self.flush()
         return reasons

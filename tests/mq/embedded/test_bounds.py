@@ -34,6 +34,7 @@ from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish
+from tests.support.subscription_requests import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEEPEST = "/".join("a" * TOPIC_LEVELS)
@@ -95,7 +96,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         await backend.open()
         came: list[StoredMessage] = []
         backend.start(came.extend)
-        backend.subscribe("c", [("n", 1), ("#", 1)], lambda _reasons: None, durable=False, user="")
+        backend.subscribe("c", requests(("n", 1), ("#", 1)), lambda _reasons: None, durable=False, user="")
         route = manager.topics.route("n")
         route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
         ended: list[Completion] = []

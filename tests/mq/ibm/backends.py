@@ -18,6 +18,7 @@ from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from tests.support.breakable_connection import BreakableConnection, Fault
 from tests.support.patience import PATIENCE
+from tests.support.subscription_requests import requests
 from tests.support.units import Unit, Units
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -107,7 +108,7 @@ NONE = Fault("none", 0, after=False)
 
 async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
     answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    backend.subscribe(client_id, [(topic_filter, 1)], answered.set_result, durable=False, user="")
+    backend.subscribe(client_id, requests((topic_filter, 1)), answered.set_result, durable=False, user="")
     assert await asyncio.wait_for(answered, PATIENCE) == [0]
 
 

@@ -13,6 +13,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.wire import cmqc
 from tests.mq.ibm.backends import TRANSMIT, Fault, backend_of, ended, stop
 from tests.support.patience import PATIENCE
+from tests.support.subscription_requests import requests
 from tests.support.units import Unit
 
 AUTHORITIES = f"""
@@ -45,7 +46,7 @@ async def test_authority_is_asked_for_the_client(
         admitted: asyncio.Future[int] = loop.create_future()
         backend.admit("c", user, admitted.set_result)
         subscribed: asyncio.Future[list[int]] = loop.create_future()
-        backend.subscribe("c", [("t/c", 1)], subscribed.set_result, durable=True, user=user)
+        backend.subscribe("c", requests(("t/c", 1)), subscribed.set_result, durable=True, user=user)
 
         def fill(unit: Unit, user: str = user) -> None:
             identity = ClientIdentity("c", user.encode())

@@ -12,14 +12,15 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from bridge.wire.mqtt import (
-    AcknowledgementProperties,
     MalformedPacket,
     PacketType,
     PublishProperties,
+    ReasonCode,
     decode_properties,
     encode_properties,
 )
-from bridge.wire.mqtt.properties import PROPERTIES, STRUCTS, Kind
+from bridge.wire.mqtt.properties import STRUCTS
+from bridge.wire.mqtt.property_table import PROPERTIES, Kind
 
 BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
 STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR
@@ -57,7 +58,7 @@ TABLE_2_4 = [
     (0x2A, "Shared Subscription Available", BYTE, "CONNACK"),
 ]
 MAY_REPEAT = {("User Property", place) for place in ANYWHERE.split()} | {("Subscription Identifier", "PUBLISH")}
-READ = [place for place in STRUCTS if isinstance(place, PacketType)]
+READ = list(STRUCTS)
 
 # One value of each kind that every property of the kind may have.
 VALUES: dict[Kind, tuple[bytes, Any]] = {
@@ -83,14 +84,32 @@ of_publish = st.builds(
     st.none() | st.integers(1, 65535),
     users,
 )
-of_answers = st.builds(AcknowledgementProperties, st.none() | text, users)
+
+
+def of_row(row: Any, place: Any) -> st.SearchStrategy[Any]:
+    """Values of a property, and none."""
+    most = {BYTE: 0xFF, TWO: 0xFFFF, FOUR: 0xFFFFFFFF, VARIABLE: 0xFFFFFFFF}
+    if row.kind is PAIR:
+        return users
+    if row.kind in most:
+        values: st.SearchStrategy[Any] = st.integers(row.least, min(row.most, most[row.kind]))
+    elif row.kind is BINARY:
+        values = st.binary(max_size=200)
+    else:
+        values = text.filter(lambda topic: "+" not in topic and "#" not in topic)
+    return st.lists(values, max_size=3).map(tuple) if place in row.repeated else st.none() | values
+
+
+def of_place(place: Any) -> st.SearchStrategy[Any]:
+    """Properties of a place."""
+    return st.builds(STRUCTS[place], **{row.field: of_row(row, place) for row in PROPERTIES if place in row.places})
 
 
 def place_name(place: object) -> str:
     return place.name if isinstance(place, PacketType) else str(place)
 
 
-def decode(encoded: bytes, packet_type: PacketType = PacketType.PUBLISH) -> Any:
+def decode(encoded: bytes, packet_type: Any = PacketType.PUBLISH) -> Any:
     """What is read of properties that stand behind one byte and before another, which must not be looked at."""
     properties, behind = decode_properties(packet_type, b"\x30" + encoded + b"\xff", 1, len(encoded) + 1, 0)
     assert behind == len(encoded) + 1
@@ -119,23 +138,24 @@ def test_the_table_is_that_of_paho() -> None:
     assert {name.replace(" ", "") for name in paho.names} == {row.name.replace(" ", "") for row in PROPERTIES}
 
 
-@pytest.mark.parametrize("packet_type", READ)
-def test_a_packet_has_a_field_for_each_of_its_properties(packet_type: PacketType) -> None:
+@pytest.mark.parametrize("packet_type", READ, ids=place_name)
+def test_a_packet_has_a_field_for_each_of_its_properties(packet_type: Any) -> None:
     fields = STRUCTS[packet_type].__struct_fields__
     assert sorted(fields) == sorted(row.field for row in PROPERTIES if packet_type in row.places)
     assert fields[-1] == "user_property"
 
 
 @pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row.name)
-@pytest.mark.parametrize("packet_type", READ)
-def test_each_property_in_each_packet(packet_type: PacketType, row: Any) -> None:
+@pytest.mark.parametrize("packet_type", READ, ids=place_name)
+def test_each_property_in_each_packet(packet_type: Any, row: Any) -> None:
     raw, value = VALUES[row.kind]
+    packet_name = "CONNECT" if packet_type == "WILL" else packet_type.name
     encoded = with_length(bytes((row.identifier,)), raw)
     if packet_type not in row.places:
-        rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_type.name}"
+        rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_name}"
         with pytest.raises(MalformedPacket, match=rule) as refused:
             decode(encoded, packet_type)
-        assert (refused.value.packet, refused.value.offset) == (packet_type.name, 2)
+        assert (refused.value.packet, refused.value.offset) == (packet_name, 2)
         return
     repeated = packet_type in row.repeated
     properties = STRUCTS[packet_type](**{row.field: (value,) if repeated else value})
@@ -145,8 +165,48 @@ def test_each_property_in_each_packet(packet_type: PacketType, row: Any) -> None
     if repeated:
         assert getattr(decode(twice, packet_type), row.field) == (value, value)
     else:
-        with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.\d\.2: .* more than once"):
+        with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once") as refused:
             decode(twice, packet_type)
+        assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
+
+
+# The sections of each limit: 3.3.2.3.2, 3.8.2.1.2, 3.1.2.11.7 and .6, 3.1.2.11.3, 3.3.2.3.4, 3.2.2.3.4 and .5, 3.1.2.11.4,
+# 3.2.2.3.11 to .13.
+LIMITS = {
+    "Payload Format Indicator": (0, 1),
+    "Subscription Identifier": (1, 268_435_455),
+    "Request Problem Information": (0, 1),
+    "Request Response Information": (0, 1),
+    "Receive Maximum": (1, 0xFFFF),
+    "Topic Alias": (1, 0xFFFF),
+    "Maximum QoS": (0, 1),
+    "Retain Available": (0, 1),
+    "Maximum Packet Size": (1, 0xFFFFFFFF),
+    "Wildcard Subscription Available": (0, 1),
+    "Subscription Identifier Available": (0, 1),
+    "Shared Subscription Available": (0, 1),
+}
+SIZES = {BYTE: 1, TWO: 2, FOUR: 4}
+
+
+@pytest.mark.parametrize("row", [row for row in PROPERTIES if row.kind in SIZES], ids=lambda row: row.name)
+def test_the_bounds_of_each_number(row: Any) -> None:
+    size = SIZES[row.kind]
+    largest = (1 << 8 * size) - 1
+    least, most = LIMITS.get(row.name, (0, largest))
+    code = ReasonCode.TOPIC_ALIAS_INVALID if row.name == "Topic Alias" else ReasonCode.PROTOCOL_ERROR
+    for place in row.places:
+        for value in {0, 1, 2, least, most, largest}:
+            encoded = with_length(bytes((row.identifier,)), value.to_bytes(size, "big"))
+            properties = STRUCTS[place](**{row.field: value})
+            if least <= value <= most:
+                assert decode(encoded, place) == properties
+                assert encode_properties(place, properties) == encoded
+                continue
+            for broken in (lambda: decode(encoded, place), lambda: encode_properties(place, properties)):  # noqa: B023
+                with pytest.raises(MalformedPacket, match=f"{row.name} is {value}") as refused:
+                    broken()
+                assert refused.value.reason_code is code
 
 
 @pytest.mark.parametrize("identifier", sorted(set(range(256)) - {row[0] for row in TABLE_2_4}))
@@ -175,11 +235,10 @@ def test_what_is_written_for_publish_is_read(properties: PublishProperties) -> N
     assert decode(encode_properties(PacketType.PUBLISH, properties)) in (properties, None)
 
 
-@given(st.sampled_from([place for place in READ if place is not PacketType.PUBLISH]), of_answers)
-def test_what_is_written_for_acknowledgements_is_read(
-    packet_type: PacketType, properties: AcknowledgementProperties
-) -> None:
-    assert (decode(encode_properties(packet_type, properties), packet_type) or AcknowledgementProperties()) == properties
+@given(st.sampled_from(list(STRUCTS)).flatmap(lambda place: st.tuples(st.just(place), of_place(place))))
+def test_what_is_written_is_read(case: tuple[Any, Any]) -> None:
+    place, properties = case
+    assert (decode(encode_properties(place, properties), place) or STRUCTS[place]()) == properties
 
 
 @pytest.mark.parametrize("properties", [None, PublishProperties()])

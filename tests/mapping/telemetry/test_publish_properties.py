@@ -1,0 +1,293 @@
+"""The README's table "Properties of MQTT 5 in MQ", row by row and both ways: a client's publication and what MQ has of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, decode, encode
+from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_chain
+from bridge.wire.mqtt import Publish, PublishProperties
+
+
+def published(client_id: str = "dev.1", payload: bytes = b"21.5", **properties: Any) -> PublicationMessage:
+    publication = Publish("a/b", payload, 1, False, False, 7, PublishProperties(**properties))
+    return to_mq(publication, ClientIdentity(client_id, b"op"))
+
+
+def as_bytes(message: PublicationMessage, **how: Any) -> Message:
+    """The message as an MQ application, or a bridge on IBM MQ, gets it."""
+    return Message(message.md, message.data_as(**how))
+
+
+def given_to_client(message: AnyMessage) -> PublishProperties | None:
+    return from_mq(message, topic="t", with_properties=True).properties
+
+
+def header(message: PublicationMessage) -> RFH2:
+    return decode_rfh2(message.data)
+
+
+def folder(message: PublicationMessage, name: str) -> dict[str, Any] | None:
+    found = header(message).folder(name)
+    return None if found is None else dict(found.content)
+
+
+def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None, **fields: Any) -> Message:
+    """A message of an MQ application; `Format` and `CodedCharSetId` are those of its body."""
+    body = {name: fields.pop(name) for name in ("Format", "CodedCharSetId") if name in fields}
+    folders = (Folder.build("mqtt", mqtt or {}), *(() if usr is None else (usr,)))
+    chain = encode_chain((RFH2(folders=folders, **body),), b"body")
+    return Message(MQMD(Format=chain.Format, CodedCharSetId=chain.CodedCharSetId, **fields), chain.data)
+
+
+# To MQ, a row each ------------------------------------------------------------------------------------------------------
+
+
+PLAIN = {"clientId": "dev.1", "qos": 1, "msgid": 7}
+LONG = bytes(range(1, 101))
+
+
+@pytest.mark.parametrize(
+    ("properties", "md", "mqtt", "usr", "format_"),
+    [
+        pytest.param({}, {}, {}, None, b"", id="none"),
+        pytest.param({"payload_format_indicator": 1}, {}, {}, None, b"MQSTR", id="Payload Format Indicator 1"),
+        pytest.param(
+            {"payload_format_indicator": 0}, {}, {"payloadFormatIndicator": 0}, None, b"", id="Payload Format Indicator 0"
+        ),
+        pytest.param({"message_expiry_interval": 60}, {"Expiry": 600}, {}, None, b"", id="Message Expiry Interval"),
+        pytest.param({"message_expiry_interval": 0}, {"Expiry": 1}, {}, None, b"", id="Message Expiry Interval 0"),
+        pytest.param(
+            {"message_expiry_interval": 0xFFFFFFFF}, {"Expiry": 999_999_999}, {}, None, b"",
+            id="longest Message Expiry Interval",
+        ),
+        pytest.param({"content_type": "text/plain"}, {}, {"contentType": "text/plain"}, None, b"", id="Content Type"),
+        pytest.param({"content_type": ""}, {}, {"contentType": ""}, None, b"", id="Content Type, empty"),
+        pytest.param(
+            {"response_topic": "answers/dev.1"},
+            {"ReplyToQ": b"answers/dev.1", "ReplyToQMgr": b"dev.1", "MsgType": 1},
+            {"responseTopic": "answers/dev.1"}, None, b"", id="Response Topic that is an object name",
+        ),
+        pytest.param(
+            {"response_topic": "answers", "correlation_data": b"c"},
+            {"ReplyToQ": b"answers", "ReplyToQMgr": b"dev.1", "MsgType": 1, "CorrelId": b"c".ljust(24, b"\0"),
+             "Report": 0x40},
+            {"responseTopic": "answers"}, None, b"", id="Response Topic with Correlation Data: MQRO_PASS_CORREL_ID",
+        ),
+        pytest.param(
+            {"response_topic": "a/" + "x" * 47}, {}, {"responseTopic": "a/" + "x" * 47}, None, b"",
+            id="Response Topic of 49 bytes",
+        ),
+        pytest.param(
+            {"response_topic": "a b"}, {}, {"responseTopic": "a b"}, None, b"", id="Response Topic with another character"
+        ),
+        pytest.param(
+            {"correlation_data": b"c-1"}, {"CorrelId": b"c-1".ljust(24, b"\0")}, {}, None, b"", id="Correlation Data"
+        ),
+        pytest.param(
+            {"correlation_data": LONG[:25]}, {}, {"correlationData": LONG[:25].hex().upper()}, None, b"",
+            id="Correlation Data of 25 bytes",
+        ),
+        pytest.param(
+            {"correlation_data": b"c\0"}, {"CorrelId": b"c".ljust(24, b"\0")}, {"correlationData": "6300"}, None, b"",
+            id="Correlation Data with a NUL at the end",
+        ),
+        pytest.param({"correlation_data": b""}, {}, {"correlationData": ""}, None, b"", id="Correlation Data, empty"),
+        pytest.param(
+            {"user_property": (("site", "HH"), ("line-1", "<&>"))}, {}, {}, {"site": "HH", "line_x002D_1": "<&>"}, b"",
+            id="User Property",
+        ),
+        pytest.param(
+            {"user_property": (("a", "1"), ("b", "2"), ("a", "3"))}, {},
+            {"userProperties": '[["a","1"],["b","2"],["a","3"]]'}, {"a": "3", "b": "2"}, b"",
+            id="User Property, a name twice",
+        ),
+        pytest.param(
+            {"user_property": (("x" * 4096, "1"),)}, {}, {"userProperties": f'[["{"x" * 4096}","1"]]'}, None, b"",
+            id="User Property, a name longer than a message property's",
+        ),
+        pytest.param({"topic_alias": 3, "subscription_identifier": (5,)}, {}, {}, None, b"", id="what ends with the packet"),
+    ],
+)  # fmt: skip
+def test_to_mq(
+    properties: dict[str, Any], md: dict[str, Any], mqtt: dict[str, Any], usr: dict[str, Any] | None, format_: bytes
+) -> None:
+    message = published(**properties)
+    usual = to_mq(Publish("a/b", b"21.5", 1, False, False, 7), ClientIdentity("dev.1", b"op"))
+    assert message.md == msgspec.structs.replace(usual.md, **md)
+    assert folder(message, "mqtt") == PLAIN | mqtt
+    assert folder(message, "usr") == usr
+    assert (header(message).Format, header(message).CodedCharSetId) == (format_, 1208)
+
+
+def test_a_message_without_properties_is_what_it_was() -> None:
+    """The very MQMD that all of a client share, and the same bytes."""
+    identity = ClientIdentity("dev.1", b"op")
+    usual = to_mq(Publish("a/b", b"21.5", 1, False, False, 7), identity)
+    empty = to_mq(Publish("a/b", b"21.5", 1, False, False, 7, PublishProperties(topic_alias=4)), identity)
+    assert empty.md is usual.md is identity.descriptors[1]
+    assert empty.properties is usual.properties is None
+    assert empty.data == usual.data
+
+
+@pytest.mark.parametrize("topic", ["plant-1/answers", "a b", "ü", "t" * 49])
+def test_no_reply_to_for_a_topic_that_is_no_queue_name(topic: str) -> None:
+    md = published("dev-1", response_topic=topic).md
+    assert (md.MsgType, md.ReplyToQ, md.ReplyToQMgr) == (8, b"", b"")
+
+
+def test_put_data_have_correlation_data_always() -> None:
+    """Most subscriptions have a CorrelId of their own, which takes the place of the publisher's."""
+    message = published(correlation_data=b"c-1")
+    found = decode_rfh2(message.put_data).folder("mqtt")
+    assert found is not None and found.content["correlationData"] == "632D31"
+
+
+def test_correlation_data_behind_another_correl_id() -> None:
+    message = published(correlation_data=b"c-1")
+    other = as_bytes(message, correl_id=b"S" * 24)
+    got = Message(msgspec.structs.replace(other.md, CorrelId=b"S" * 24), other.data)
+    assert given_to_client(got) == PublishProperties(correlation_data=b"c-1")
+
+
+# From MQ, a row each ----------------------------------------------------------------------------------------------------
+
+
+PROPERTY = PublishProperties
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        pytest.param(Message(MQMD(), b"b"), None, id="none"),
+        pytest.param(Message(MQMD(Format=b"MQSTR", CodedCharSetId=1208), b"b"), PROPERTY(payload_format_indicator=1),
+                     id="Payload Format Indicator, MQSTR in UTF-8"),
+        pytest.param(Message(MQMD(Format=b"MQSTR"), b"b"), PROPERTY(payload_format_indicator=1),
+                     id="Payload Format Indicator, MQSTR in the CCSID of the queue manager"),
+        pytest.param(Message(MQMD(Format=b"MQSTR", CodedCharSetId=500), b"b"), None,
+                     id="Payload Format Indicator, MQSTR in another CCSID"),
+        pytest.param(of_application(Format=b"MQSTR", CodedCharSetId=1208), PROPERTY(payload_format_indicator=1),
+                     id="Payload Format Indicator, behind an RFH2"),
+        pytest.param(of_application({"payloadFormatIndicator": "0"}), PROPERTY(payload_format_indicator=0),
+                     id="Payload Format Indicator 0"),
+        pytest.param(of_application({"payloadFormatIndicator": 2}), None, id="Payload Format Indicator, odd"),
+        pytest.param(of_application({"contentType": "text/plain"}), PROPERTY(content_type="text/plain"), id="Content Type"),
+        pytest.param(of_application({"contentType": ["x", "y"]}), PROPERTY(content_type="y"), id="Content Type twice"),
+        pytest.param(of_application({"contentType": {"a": "x"}}), None, id="Content Type, a group"),
+        pytest.param(of_application({"contentType": "x" * 65_536}), None, id="Content Type, too long"),
+        pytest.param(of_application({"responseTopic": "a/b"}), PROPERTY(response_topic="a/b"), id="Response Topic"),
+        pytest.param(of_application({"responseTopic": "a/+"}), None, id="Response Topic with a wildcard"),
+        pytest.param(of_application(CorrelId=b"c-1".ljust(24, b"\0")), PROPERTY(correlation_data=b"c-1"), id="CorrelId"),
+        pytest.param(of_application({"correlationData": "6300"}, CorrelId=b"c".ljust(24, b"\0")),
+                     PROPERTY(correlation_data=b"c\0"), id="Correlation Data before CorrelId"),
+        pytest.param(of_application({"correlationData": b"c"}), PROPERTY(correlation_data=b"c"),
+                     id="Correlation Data, bin.hex"),
+        pytest.param(of_application({"correlationData": "no hex"}), None, id="Correlation Data, odd"),
+        pytest.param(of_application({"correlationData": "00" * 65_536}), None, id="Correlation Data, too long"),
+        pytest.param(of_application(usr=Folder.build("usr", {"b": "1", "a_x002D_1": 2, "c": True})),
+                     PROPERTY(user_property=(("b", "1"), ("a-1", "2"), ("c", "true"))), id="User Property"),
+        pytest.param(of_application(usr=Folder.build("usr", {"a": None, "b": "x" * 65_536, "c": "1"})),
+                     PROPERTY(user_property=(("c", "1"),)), id="User Property, nil and too long"),
+        pytest.param(of_application(usr=Folder(b"<usr><a>1</usr>")), None, id="User Property, folder that cannot be read"),
+        pytest.param(of_application({"userProperties": '[["a","1"],["a","2"]]'}, Folder.build("usr", {"a": "2"})),
+                     PROPERTY(user_property=(("a", "1"), ("a", "2"))), id="User Property, a name twice"),
+        pytest.param(of_application({"userProperties": '[["a","1"],["a","2"]]'}, Folder.build("usr", {"a": "3", "b": "4"})),
+                     PROPERTY(user_property=(("a", "3"), ("b", "4"))), id="User Property, changed by an application"),
+        *[
+            pytest.param(of_application({"userProperties": odd}, Folder.build("usr", {"a": "2"})),
+                         PROPERTY(user_property=(("a", "2"),)), id=f"User Property, {odd[:9]} for the pairs")
+            for odd in ("[[", "{}", '[["a"]]', '[["a", 1]]', "[" * 100_000, '[["\\ud800","2"]]')
+        ],
+        pytest.param(of_application({"userProperties": '[["a","1"],["\\u0000","2"]]'}), PROPERTY(user_property=(("a", "1"),)),
+                     id="User Property with U+0000"),
+    ],
+)  # fmt: skip
+def test_from_mq(message: Message, expected: PublishProperties | None) -> None:
+    assert given_to_client(message) == expected
+    assert from_mq(message, topic="t").properties is None
+
+
+def test_properties_are_for_those_who_ask_for_them() -> None:
+    message = published(content_type="text/plain")
+    assert from_mq(message).properties is None
+    assert from_mq(message, with_properties=True).properties is message.properties
+
+
+@pytest.mark.parametrize(
+    ("message", "publisher"),
+    [
+        (published("dev-1"), "dev-1"),
+        (as_bytes(published("dev-1")), "dev-1"),
+        (Message(MQMD(), b""), ""),
+        (of_application({"clientId": {"a": "b"}}), ""),
+        (Message(MQMD(Format=b"MQHRF2"), b"RFH"), ""),
+    ],
+)
+def test_publisher(message: AnyMessage, publisher: str) -> None:
+    assert publisher_of(message) == publisher
+
+
+# There and back ---------------------------------------------------------------------------------------------------------
+
+
+#: What a decoder lets through: no U+0000, no surrogates.
+TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40) | st.sampled_from(
+    ["", " ", "\r\n", "<&'\">", "_x0041_", "_x0000_", "a b", "1", "$", "\x01", "\U0001f600", "x" * 65_535]
+)
+NAMES = st.sampled_from(["a", "b", "site-id", "", "x" * 4096, "ä" * 600]) | TEXT
+PROPERTIES = st.builds(
+    PublishProperties,
+    payload_format_indicator=st.none() | st.integers(0, 1),
+    content_type=st.none() | TEXT,
+    response_topic=st.none() | TEXT.map(lambda text: text.replace("+", "").replace("#", "")),
+    correlation_data=st.none() | st.binary(max_size=100) | st.binary(max_size=23).map(lambda data: data + b"\0"),
+    user_property=st.lists(st.tuples(NAMES, TEXT), max_size=8).map(tuple),
+)
+
+
+@given(PROPERTIES, st.binary(max_size=9), st.sampled_from([None, b"\x01" * 24]))
+def test_what_is_published_comes_out(properties: PublishProperties, payload: bytes, correl_id: bytes | None) -> None:
+    message = to_mq(Publish("a/b", payload, 2, False, False, 1, properties), ClientIdentity("dev", b""))
+    expected = None if properties == PublishProperties() else properties
+    assert given_to_client(message) == expected
+    if properties.correlation_data is None:
+        correl_id = None  # (one that a subscription has made counts as Correlation Data)
+    got = as_bytes(message, retained=True, user_data="1 NL", correl_id=correl_id)
+    if correl_id is not None:
+        got = Message(msgspec.structs.replace(got.md, CorrelId=correl_id), got.data)
+    outgoing = from_mq(got, with_properties=True)
+    assert (outgoing.topic, outgoing.payload, outgoing.qos) == ("a/b", payload, 1)
+    assert outgoing.properties == expected
+
+
+# On disk ----------------------------------------------------------------------------------------------------------------
+
+
+def batch(message: PublicationMessage) -> Batch:
+    return Batch([Put(message, [Delivery(1, 0)], 0, 1.5)], [], [Lane("Q")])
+
+
+@given(PROPERTIES)
+def test_the_log_keeps_them(properties: PublishProperties) -> None:
+    message = to_mq(Publish("a/b", b"p", 1, False, False, 1, properties), ClientIdentity("dev", b""))
+    assert decode(encode(batch(message))).puts[0].message == message
+
+
+def test_a_row_of_an_older_log_is_read() -> None:
+    """Its publications end with the message id."""
+    message = to_mq(Publish("a/b", b"p", 1, False, False, 9), ClientIdentity("dev", b""))
+    rows = msgspec.msgpack.decode(encode(batch(message)))
+    publication = rows[0][0][0]
+    assert publication[0] == "p" and publication[-2:] == [9, None]
+    del publication[-1]
+    assert decode(msgspec.msgpack.encode(rows)).puts[0].message == message

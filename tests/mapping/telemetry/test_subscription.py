@@ -1,0 +1,45 @@
+"""The user data of a client's subscription: what it asked for, as a person reads it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mapping.telemetry.qos import subscription_qos
+from bridge.mapping.telemetry.subscription import FOREIGN, SubscriptionData, subscription_data
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (SubscriptionData(0), "0"),
+        (SubscriptionData(1), "1"),
+        (SubscriptionData(2), "2"),
+        (SubscriptionData(2, no_local=True), "2 NL"),
+        (SubscriptionData(0, retain_as_published=True), "0 RAP"),
+        (SubscriptionData(1, True, True, 5), "1 NL RAP ID=5"),
+        (SubscriptionData(1, subscription_identifier=268_435_455), "1 ID=268435455"),
+    ],
+)
+def test_user_data(data: SubscriptionData, text: str) -> None:
+    assert data.user_data == text
+    assert subscription_data(text) == data
+    assert subscription_qos(text) == data.qos
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "1 ", "1 RAP NL", "1  NL", "1 nl", "1 ID=0", "1 ID=268435456", "1 ID=05", "1 ID=٣", "1\n", "x" * 2000]
+)
+def test_user_data_of_others_limit_nothing(text: str) -> None:
+    assert subscription_data(text) == FOREIGN == SubscriptionData(2, False, False, None)
+    assert subscription_qos(text) == 2
+
+
+@given(
+    st.builds(
+        SubscriptionData, st.integers(0, 2), st.booleans(), st.booleans(), st.none() | st.integers(1, 268_435_455)
+    )
+)
+def test_user_data_are_read_as_written(data: SubscriptionData) -> None:
+    assert subscription_data(data.user_data) == data
