@@ -4,9 +4,9 @@ Every row is a shape (publishers, subscribers, window), a QoS and a kind of sess
 the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed within a
 round, and the median of these and their spread are printed, with the CPU time that a message costs each server, which a busy
 machine changes least. The word `compiled` in place of COMMIT puts the working tree, compiled (`make compile`), beside itself
-as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5, whose messages have
-so many user properties, beside itself with clients of 3.1.1. The load is `load.c`: with small windows a generator in Python
-would measure itself.
+as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5 (`--properties`:
+user properties of each message) beside itself with clients of 3.1.1. The load is `load.c`: with small windows a generator in
+Python would measure itself.
 """
 
 from __future__ import annotations
