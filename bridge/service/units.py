@@ -18,6 +18,7 @@ from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import Refusal
+from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
 from bridge.service.client import Client
 from bridge.service.observers import Observers
@@ -144,9 +145,14 @@ class Units:
         refusals = completion.refusals
         # A look at the clock costs as much as the rest: it is for messages that are released.
         now = self.clock() if work.released else 0.0
-        answers = session.committed(work, refusals, now, answerable=present is client)
+        reasons: dict[Answer, Reason] | None = None
+        if (refusals or completion.unmatched) and client.protocol.level == LEVEL_MQTT_5:
+            reasons = _reasons(work, completion)
+        answers = session.committed(
+            work, refusals, now, answerable=present is client, answer_refused=reasons is not None
+        )
         if answers and present is not None:
-            present.protocol.answer(answers)
+            present.protocol.answer(answers, reasons)
             present.transport.flush()
         if work.recording is not None:
             self.recorded(session, work.recording)
@@ -154,14 +160,11 @@ class Units:
             self._refused(session, client, work, refusals)
 
     def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
-        """Tell the client that MQ refuses publications.
+        """See to it that MQ refuses publications.
 
-        A client of MQTT 5 gets the reason code in PUBACK or PUBREC, and sends them no more. Before, there is no negative
-        PUBACK: they stay unacknowledged, and the connection is closed.
+        A client of MQTT 5 was told so in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK: they
+        stay unacknowledged, and the connection is closed.
         """
-        if client.protocol.level == LEVEL_MQTT_5:
-            self._answer_refused(session, client, work, refusals)
-            return
         index, reason = next(iter(refusals.items()))
         message = work.publications[index][0]
         self.save(session)
@@ -171,22 +174,10 @@ class Units:
             log.warning("client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
         self.observers.refused(session, message, reason)
-        self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason))
-
-    def _answer_refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
-        self.save(session)
-        user = session.identity.user.decode("utf-8", "replace")
-        for index, reason in refusals.items():
-            message = work.publications[index][0]
-            name = f"{cmqc.reason_name(reason)} ({reason})"
-            topic = message.topic[:200]
-            log.warning("client %s: publication to %r as user %r is refused: %s", client.peer, topic, user, name)
-            if message.qos:
-                self.observers.refused(session, message, reason)
-                if client.session is session:
-                    code = reason_code_of(reason)
-                    client.protocol.refuse_publication(message.qos, message.message_id, code, name)
-        client.transport.flush()
+        if client.protocol.level == LEVEL_MQTT_5:
+            log.warning("client %s: %s; it was told so", client.peer, what)
+        else:
+            self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason))
 
     def _close(self, session: Session, client: Client, why: str, reason_code: ReasonCode) -> None:
         """Close the connection that packets came over, and the one over which the client has sent them again since."""
@@ -236,3 +227,13 @@ class Units:
         if client is not None:
             client.transport.flush()
             self.work(session, client, Work())
+
+
+def _reasons(work: Work, completion: Completion) -> dict[Answer, Reason]:
+    """Return the reason codes of MQTT 5 for publications that were refused, or that nobody has subscribed to."""
+    found: dict[Answer, Reason] = {
+        work.answer_to(index): (ReasonCode.NO_MATCHING_SUBSCRIBERS, "") for index in completion.unmatched
+    }
+    for index, reason in completion.refusals.items():
+        found[work.answer_to(index)] = reason_code_of(reason), f"{cmqc.reason_name(reason)} ({reason})"
+    return found
