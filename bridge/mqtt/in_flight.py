@@ -104,6 +104,11 @@ class InFlight(dict[int, Outgoing]):
         self[message_id] = outgoing
         self.unacknowledged += 1
 
+    def withdraw(self, message_id: int) -> None:
+        """Take out a message that is not acknowledged: another client gets it."""
+        del self[message_id]
+        self.unacknowledged -= 1
+
     def free(self, message_ids: Iterable[int]) -> None:
         """Let these message ids be used again: the ends of their deliveries are committed."""
         for message_id in message_ids:

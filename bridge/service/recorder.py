@@ -26,6 +26,7 @@ from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.config.archive import ArchiveConfig
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
@@ -60,7 +61,7 @@ class Recorder(Observer):
         self._producer.keep(Started(now))
         for one in subscriptions:
             if one.durable:
-                qos = int(one.user_data) if one.user_data in ("0", "1", "2") else 2
+                qos = subscription_data(one.user_data).qos
                 self._producer.keep(Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
         self._archive.start()
 

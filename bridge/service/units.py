@@ -6,6 +6,7 @@ what it acknowledged is forgotten, only when the unit that holds it is committed
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from bridge.mqtt.outbox import Refusal
 from bridge.mqtt.session import Session, Work
 from bridge.service.client import Client
 from bridge.service.observers import Observers
+from bridge.service.shares import Share, Shares
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ReasonCode
 
@@ -40,6 +42,9 @@ class Units:
         self.clock = clock
         #: by client identifier
         self._clients = clients
+        self.shares = Shares()
+        #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
+        self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -68,6 +73,13 @@ class Units:
                 # One client's fault stays its own.
                 log.exception("a unit of work ended, but what follows it failed")
 
+    def take_back(self, session: Session, *, sent: bool) -> None:
+        """Have other members get what a session was given for shares, and not sent, or with `sent`, not acknowledged."""
+        shares = self.shares.take_back(session, sent=sent)
+        if shares:
+            # Not at once: a batch may be on its way to the members.
+            asyncio.get_running_loop().call_soon(self.give_out, shares)
+
     # What clients have sent ------------------------------------------------------------------------------------------
 
     def work(self, session: Session, client: Client, work: Work) -> None:
@@ -78,6 +90,8 @@ class Units:
             refusals = outbox.pump(self.clock(), client.protocol, work.removals)
             client.transport.flush()
             self.sent(session, client, work.removals[acknowledged:], refusals)
+        if session.shares and (waiting := self.shares.waiting_for(session)):
+            self.give_out(waiting)
         recorded = outbox.record or session.record
         if work.empty and not recorded:
             if work.answers:
@@ -130,6 +144,8 @@ class Units:
             self.observers.published(session, work.publications, completion, work.received_at)
         if completion.failure:
             session.failed(work)
+            if not session.connected:
+                self.take_back(session, sent=True)
             self._close(
                 session,
                 client,
@@ -152,6 +168,10 @@ class Units:
             self.recorded(session, work.recording)
         if refusals:
             self._refused(session, client, work, refusals)
+        outbox = session.outbox
+        if present is not None and outbox.open and (session.shares or (outbox.backlog and present.protocol.level == 5)):
+            # Acknowledgements that are committed make room.
+            self.work(session, present, Work())
 
     def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
         """Tell the client that MQ refuses publications.
