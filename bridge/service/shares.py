@@ -73,7 +73,12 @@ class Share:
         waiting.extendleft(reversed(front))
         member = self.members.get(session.client_id)
         if member is not None:
-            member.sent = sent | (member.sent & {one.msg_number for one in waiting} if member.sent else set())
+            member.sent = sent | (member.sent and member.sent & self._unacknowledged())
+
+    def _unacknowledged(self) -> set[int]:
+        """Return the numbers of all its messages."""
+        held = [one for member in self.members.values() for one in member.session.outbox.pending()]
+        return {one.msg_number for one in [*self.waiting, *held]}
 
     def uncertain(self) -> None:
         """Note after a crash that what waits may have been sent to members that were connected then."""

@@ -320,7 +320,7 @@ class Subscriber(Worker[Request]):
             options |= cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
-            if not wanted.retained:
+            if not wanted.retained and options & cmqc.MQSO_CREATE:
                 options |= cmqc.MQSO_NEW_PUBLICATIONS_ONLY
             return MQSD(
                 Options=options,
