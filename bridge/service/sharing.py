@@ -43,7 +43,14 @@ def join(
             session.shares.pop(name, None)
         end_without_members(service, share)
         if not awaited:
-            put_on_record(service, session, lambda failure: done([failure or reason for reason in reasons]))
+            put_on_record(service, session, recorded)
+
+    def recorded(failure: int) -> None:
+        for share in shares if failure else ():
+            if share.subscription.remote_queue_manager not in before:
+                leave(service, session, share)
+                end_without_members(service, share)
+        done([failure or reason for reason in reasons])
 
     for share, request in zip(shares, requests, strict=True):
         share.joining += 1

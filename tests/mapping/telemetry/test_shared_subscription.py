@@ -39,14 +39,15 @@ def test_names() -> None:
     assert (share.share_name, share.topic_filter) == ("g", "plant/+/t")
     assert share.subscription_name == "$share/g:plant/+/t"
     name = share.remote_queue_manager
-    assert is_remote_queue_manager(name) and len(name) == 38 and name != shared_subscription("$share/g/plant").remote_queue_manager
+    assert is_remote_queue_manager(name) and len(name) == 38
+    assert name != shared_subscription("$share/g/plant").remote_queue_manager
     assert subscription_name(name, share.written) == share.subscription_name
     assert topic_string(name, share.written) == share.topic_filter
     assert subscription_name("c", "a/b") == "c:a/b" and topic_string("c", "$share/g/t") == "$share/g/t"
     assert not is_shared("$shared/g/t") and not is_remote_queue_manager("SHARE." + 31 * "0")
 
 
-@given(st.text("ab:/$", min_size=1, max_size=5).filter(lambda name: "/" not in name), st.text("ab:/+", min_size=1, max_size=6))
+@given(st.text("ab:$", min_size=1, max_size=5), st.text("ab:/+", min_size=1, max_size=6))
 def test_a_subscription_tells_its_share(name: str, topic_filter: str) -> None:
     written = f"$share/{name}/{topic_filter}"
     if shared_subscription_error(written) is None:
