@@ -8,9 +8,11 @@ said otherwise.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+
+from bridge.wire.mqtt import PublishProperties
 
 
 def now_us() -> int:
@@ -25,6 +27,7 @@ class Source(msgspec.Struct, array_like=True, gc=False):
     Encoding: int
     CodedCharSetId: int
     data: bytes
+    CorrelId: bytes = b""
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
@@ -47,6 +50,8 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
     user_data: str | None = None
     #: the whole message where its parts are not known; bytes are those of a transmission queue, from the MQXQH on
     source: Source | bytes | None = None
+    #: what the publisher said in MQTT 5, where the source does not
+    properties: PublishProperties | None = None
 
 
 class Acknowledgement(msgspec.Struct, array_like=True, gc=False):
@@ -65,6 +70,7 @@ class Acknowledgement(msgspec.Struct, array_like=True, gc=False):
     sent: float
     times_sent: int
     source: Source | bytes | None = None
+    properties: PublishProperties | None = None
 
 
 class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
@@ -80,6 +86,7 @@ class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
     data: bytes
     #: name of the queue; empty where it came as a publication, and says its topic itself
     queue: str
+    CorrelId: bytes = b""
 
 
 class Arrived(msgspec.Struct, tag=2, array_like=True, gc=False):
@@ -93,6 +100,7 @@ class Arrived(msgspec.Struct, tag=2, array_like=True, gc=False):
     message_id: int
     #: DUP: the broker may have sent it before
     dup: bool
+    properties: PublishProperties | None = None
 
 
 class Moved(msgspec.Struct, array_like=True, gc=False):
@@ -104,6 +112,17 @@ class Moved(msgspec.Struct, array_like=True, gc=False):
     message: Taken | Arrived
 
 
+class Incoming(NamedTuple):
+    """A publication of a client."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    message_id: int
+    retain: bool
+    properties: PublishProperties | None = None
+
+
 class Published(msgspec.Struct, tag=1, array_like=True):
     """Publications of one client whose unit of work has ended; `refusals` has the reasons by index."""
 
@@ -112,8 +131,7 @@ class Published(msgspec.Struct, tag=1, array_like=True):
     user: str
     received: int
     refusals: dict[int, str]
-    #: (topic, payload, QoS, message id, RETAIN)
-    publications: list[tuple[str, bytes, int, int, bool]]
+    publications: list[Incoming]
 
 
 class Acknowledged(msgspec.Struct, tag=2, array_like=True):

@@ -7,6 +7,7 @@ from typing import Any
 from bridge.archive.event_queue import EventProducer
 from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
 from bridge.archive.mapping_observer import Fate, MappingObserver
+from bridge.archive.publish_properties import properties_from
 from bridge.mapping.received import Received
 from bridge.mq.mqi import Got
 
@@ -36,9 +37,13 @@ def _taken(got: Got, queue: str) -> tuple[Any, ...]:
     md = got.md
     return (
         _TAKEN, md.Format, md.Encoding, md.CodedCharSetId, md.Persistence, md.MsgId, md.PutDate, md.PutTime, got.data, queue,
+        md.CorrelId,
     )  # fmt: skip
 
 
 def _arrived(received: Received) -> tuple[Any, ...]:
     one = received.publication
-    return _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup
+    return (
+        _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup,
+        properties_from(one),
+    )  # fmt: skip

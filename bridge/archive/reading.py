@@ -12,7 +12,7 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from bridge.archive import directory as archive_directory
-from bridge.archive.schema import Direction, Outcome
+from bridge.archive.schema import Direction, Outcome, arrow_schema
 from bridge.mapping.topic import matches
 
 
@@ -36,6 +36,7 @@ class Selection:
         # What came before `end` may have been committed, and so written, a little later.
         last = None if end is None else end + timedelta(hours=1)
         self._files = archive_directory.files(directory, start, last)
+        self._schema = arrow_schema()
         self._start = start
         self._end = end
         self._filter = topic_filter
@@ -73,7 +74,10 @@ class Selection:
         if self._clients:
             expression &= pa.compute.field("publisher").isin(self._clients)
         # Its partition is in its path, and is no column that is asked for.
-        table = pa.parquet.read_table(file, columns=list(dict.fromkeys(columns)), filters=expression, partitioning=None)
+        # The schema has a column of an earlier version's file that is not there be null.
+        table = pa.parquet.read_table(
+            file, columns=list(dict.fromkeys(columns)), filters=expression, partitioning=None, schema=self._schema
+        )
         if self._filter == "#":
             # What begins with $ is not named by it (MQTT-4.7.2-1).
             return table.filter(pa.compute.invert(pa.compute.starts_with(table["topic"], "$")))

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bridge.archive.publish_properties import properties_of
 from bridge.archive.rows import REPLAYED
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
+from bridge.mapping.telemetry.publish_properties import body_format, descriptor_with, folders_of
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mq import MQMD, RFH2, encode_rfh2
+from bridge.wire.mqtt import PublishProperties, UserProperty
 
 if TYPE_CHECKING:
     from bridge.archive.reading import Selection
@@ -37,8 +40,10 @@ UNITS_PER_SECOND: Final = 10
 #: Why there is no queue of a name; the second, for it cannot be one.
 _NO_QUEUE: Final = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_OBJECT_NAME_ERROR))
 
+#: User property of what is replayed: when the publication came.
+_PUBLISHED: Final = "published"
 #: What a row is asked for.
-COLUMNS: Final = ("publisher", "qos", "retain", "publisher_message_id", "payload", "received")
+COLUMNS: Final = ("publisher", "qos", "retain", "publisher_message_id", "payload", "received", "properties")
 
 
 class NoPayload(Exception):
@@ -80,22 +85,24 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
     topic, qos = row["topic"], row["qos"]
     # No publisher: a mapping may have taken it from an MQ application.
     mqtt = mqtt_content(row["publisher"] or None, qos, row["publisher_message_id"] or 0)
-    usr = {REPLAYED: run, "published": row["received"].astimezone(UTC).isoformat()}
-    folders: tuple[Folder, ...] = (Folder.build("mqtt", mqtt), Folder.build("usr", usr))
-    if destination.queue:
-        # Nobody writes this folder of a message that is not published.
-        folders = (mqps_folder(topic, row["retain"], None), *folders)
-    rfh2 = RFH2(
-        Encoding=cmqc.MQENC_NATIVE,
-        CodedCharSetId=CCSID_UTF8,
-        Format=cmqc.MQFMT_NONE,
-        NameValueCCSID=CCSID_UTF8,
-        folders=folders,
-    )
+    said = properties_of(row["properties"]) or PublishProperties()
+    marked = msgspec.structs.replace(said, user_property=_marked(said.user_property, run, row["received"]))
     md = MQMD(
         Format=cmqc.MQFMT_RF_HEADER_2,
         Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
         Persistence=PERSISTENCE_FROM_QOS[qos],
+    )
+    md = descriptor_with(md, said, row["publisher"])
+    folders = folders_of(marked, mqtt, md.CorrelId)
+    if destination.queue:
+        # Nobody writes this folder of a message that is not published.
+        folders.insert(0, mqps_folder(topic, row["retain"], None))
+    rfh2 = RFH2(
+        Encoding=cmqc.MQENC_NATIVE,
+        CodedCharSetId=CCSID_UTF8,
+        Format=body_format(said.payload_format_indicator),
+        NameValueCCSID=CCSID_UTF8,
+        folders=tuple(folders),
     )
     retain = destination.retain and row["retain"] and not destination.queue
     return MappedMessage(
@@ -104,6 +111,13 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
         retain=retain and bool(payload),
         clear=retain and not payload,
     )
+
+
+def _marked(pairs: UserProperty, run: str, received: datetime) -> UserProperty:
+    """Return user properties with the marks of a replay behind them, in place of those of an earlier one."""
+    if any(name == REPLAYED for name, _ in pairs):
+        pairs = tuple([pair for pair in pairs if pair[0] not in (REPLAYED, _PUBLISHED)])
+    return (*pairs, (REPLAYED, run), (_PUBLISHED, received.astimezone(UTC).isoformat()))
 
 
 class Replay:

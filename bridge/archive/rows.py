@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from bridge.archive.events import (
     Acknowledged,
     Acknowledgement,
@@ -19,12 +21,15 @@ from bridge.archive.events import (
     Published,
     Source,
 )
+from bridge.archive.publish_properties import json_of
 from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set
+from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.mapping.telemetry.folders import HEADER_FORMATS, Properties, is_set
+from bridge.mapping.telemetry.publish_properties import properties_in
 from bridge.mapping.telemetry.qos import publication_qos, subscription_qos
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, MalformedHeader, decode_chain, decode_mqxqh
+from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Value, decode_chain, decode_mqxqh
+from bridge.wire.mqtt import PublishProperties
 
 #: Name of the message property, in the folder usr, by which a message says which replay it comes from.
 REPLAYED = "replayed"
@@ -45,6 +50,8 @@ class OriginalPublication(NamedTuple):
     retained: bool = False
     #: mqps.Top: what it was published to
     topic: str = ""
+    #: what a client of MQTT 5 gets of it
+    properties: PublishProperties | None = None
 
 
 class Provenance(NamedTuple):
@@ -59,21 +66,29 @@ class Provenance(NamedTuple):
     qos: int | None
     replayed: str | None = None
     retained: bool = False
+    properties: PublishProperties | None = None
 
 
 def original_publication_of(message: Message) -> OriginalPublication:
     """Return what the folders of its RFH2 tell of the publication that a message was made of."""
     if message.md.Format not in HEADER_FORMATS:
-        return OriginalPublication(body=message.data)
+        found = Properties(message.data, format=message.md.Format, ccsid=message.md.CodedCharSetId or CCSID_UTF8)
+        return OriginalPublication(body=message.data, properties=properties_in(found, message.md.CorrelId))
     try:
         chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
     except MalformedHeader:
         return OriginalPublication()
-    folders: dict[str, dict[str, object]] = {"mqtt": {}, "usr": {}, "mqps": {}}
+    folders: dict[str, dict[str, Value]] = {"mqtt": {}, "usr": {}, "mqps": {}}
+    usr: list[Folder] = []
     for header in chain.headers:
         for folder in header.folders if isinstance(header, RFH2) else ():
             if folder.name in folders:
                 folders[folder.name].update(folder.content)
+                if folder.name == "usr":
+                    usr.append(folder)
+    found = Properties(
+        chain.body, format=chain.Format, ccsid=chain.CodedCharSetId or CCSID_UTF8, mqtt=folders["mqtt"], usr=tuple(usr)
+    )
     mqtt, replayed = folders["mqtt"], folders["usr"].get(REPLAYED)
     return OriginalPublication(
         str(mqtt.get("clientId", "")),
@@ -83,6 +98,7 @@ def original_publication_of(message: Message) -> OriginalPublication:
         chain.body,
         is_set(folders["mqps"].get("Ret")),
         str(folders["mqps"].get("Top", "")),
+        properties_in(found, message.md.CorrelId),
     )
 
 
@@ -108,6 +124,8 @@ def message_of(source: Source | bytes) -> Message:
     if isinstance(source, bytes):
         return Message(decode_mqxqh(source).MsgDesc, source[_MQXQH:])
     md = MQMD(Format=source.Format, Encoding=source.Encoding, CodedCharSetId=source.CodedCharSetId)
+    if source.CorrelId:
+        md = msgspec.structs.replace(md, CorrelId=source.CorrelId)
     return Message(md, source.data)
 
 
@@ -123,7 +141,7 @@ class Rows:
         numbers, payloads, refusals = self._numbers, self._payloads, event.refusals
         now, client_id, user, received = event.now, event.client_id, event.user, event.received
         rows = []
-        for index, (topic, payload, qos, message_id, retain) in enumerate(event.publications):
+        for index, (topic, payload, qos, message_id, retain, *said) in enumerate(event.publications):
             reason = refusals.get(index) if refusals else None
             outcome = Outcome.PUT if reason is None else Outcome.REFUSED
             # In the order of COLUMNS. This is one of the two places that make rows by the thousand.
@@ -131,7 +149,7 @@ class Rows:
                 (
                     next(numbers), Direction.IN, outcome, reason, client_id, user, topic, qos, retain, 0, message_id,
                     payload if payloads else None, len(payload), payload_hash(payload), client_id, message_id, received,
-                    None, now, None, None, None, None,
+                    None, now, None, None, None, None, json_of(said[0]) if said else None,
                 )
             )  # fmt: skip
         return rows
@@ -176,18 +194,23 @@ class Rows:
     def _moved(self, event: Mapped, one: Moved) -> Row:
         message, times_sent, retain, msg_id = one.message, 1, False, None
         if isinstance(message, Arrived):
-            provenance = Provenance(message.payload, event.received, message.publisher, message.message_id, message.qos)
+            provenance = Provenance(
+                message.payload, event.received, message.publisher, message.message_id, message.qos,
+                properties=message.properties,
+            )  # fmt: skip
             topic, retain, times_sent = message.topic, message.retain, 2 if message.dup else 1
         else:
             md = MQMD(
                 Format=message.Format, Encoding=message.Encoding, CodedCharSetId=message.CodedCharSetId,
-                PutDate=message.PutDate, PutTime=message.PutTime,
+                PutDate=message.PutDate, PutTime=message.PutTime, CorrelId=message.CorrelId or cmqc.MQCI_NONE,
             )  # fmt: skip
             original = original_publication_of(Message(md, message.data))
             body = message.data if original.body is None else original.body
             qos = publication_qos(message.Persistence, original.qos)
             put = put_time(md) or event.received
-            provenance = Provenance(body, put, original.publisher, original.message_id, qos, original.replayed)
+            provenance = Provenance(
+                body, put, original.publisher, original.message_id, qos, original.replayed, properties=original.properties
+            )
             topic, retain, msg_id = message.queue or original.topic, original.retained, message.MsgId
         return row(
             sequence=next(self._numbers), direction=Direction.MAPPED, outcome=one.outcome, reason=one.reason,
@@ -196,6 +219,7 @@ class Rows:
             size=len(provenance.payload), payload_hash=payload_hash(provenance.payload), publisher=provenance.publisher,
             publisher_message_id=provenance.publisher_message_id, received=provenance.put, settled=event.now,
             replayed=provenance.replayed, destination=one.destination, msg_id=msg_id,
+            properties=json_of(provenance.properties),
         )  # fmt: skip
 
     def _undelivered(self, now: int, client_id: str, user: str, one: Delivery, outcome: Outcome) -> Row:
@@ -212,14 +236,17 @@ class Rows:
         put = int(one.put * 1_000_000) or now
         source = one.source
         if source is None:
-            return Provenance(one.payload, put, one.publisher, one.publisher_message_id, one.qos)
+            return Provenance(
+                one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties
+            )
         message = message_of(source)
         original = original_publication_of(message)
         body = message.data if original.body is None else original.body
         if not one.put:
             put = put_time(message.md) or now
         return Provenance(
-            body, put, original.publisher, original.message_id, original.qos, original.replayed, original.retained
+            body, put, original.publisher, original.message_id, original.qos, original.replayed, original.retained,
+            original.properties,
         )
 
     def _out(
@@ -232,4 +259,5 @@ class Rows:
             next(self._numbers), Direction.OUT, outcome, reason, client_id, user, topic, qos, retain, times_sent, message_id,
             payload if self._payloads else None, len(payload), payload_hash(payload), provenance.publisher,
             provenance.publisher_message_id, provenance.put, sent, now, None, provenance.replayed, None, None,
+            json_of(provenance.properties),
         )  # fmt: skip

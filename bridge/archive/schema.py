@@ -103,6 +103,7 @@ COLUMNS: Final = (
     # Archives of earlier versions are without the columns from here on: readers have null there.
     Column("destination", "string", True, "mapped: queue or topic that it went to; null where it went nowhere"),
     Column("msg_id", "binary", True, "mapped: MQMD.MsgId of a message that was taken from MQ"),
+    Column("properties", "string", True, "in, out, mapped: its properties of MQTT 5, by their names as JSON; null for none"),
 )
 #: Columns that a partition adds, out of the path of the file: date=YYYY-MM-DD, hour=HH of `settled`, UTC.
 PARTITIONS: Final = ("date", "hour")

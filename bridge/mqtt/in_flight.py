@@ -50,11 +50,13 @@ class Outgoing(Held):
 class InFlight(dict[int, Outgoing]):
     """Messages in flight by message id, in the order they were sent."""
 
-    __slots__ = ("unacknowledged",)
+    __slots__ = ("unacknowledged", "unfinished")
 
     def __init__(self) -> None:
         #: of these, those that neither PUBACK nor PUBREC has come for: they count for the window
         self.unacknowledged = 0
+        #: those that the client still owes PUBACK or PUBCOMP for, which count for a Receive Maximum (MQTT 5 section 4.9)
+        self.unfinished = 0
 
     def _step(self, message_id: int, packet: int) -> tuple[Outgoing | None, Phase | Step]:
         """Return what is in flight under a message id, and the step that a packet takes. Raises WrongAcknowledgement."""
@@ -72,6 +74,7 @@ class InFlight(dict[int, Outgoing]):
             return None
         outgoing.phase = Phase.ACKNOWLEDGED
         self.unacknowledged -= 1
+        self.unfinished -= 1
         transmission, outgoing.transmission = outgoing.transmission, None
         return transmission
 
@@ -97,17 +100,32 @@ class InFlight(dict[int, Outgoing]):
         if outgoing is None or step is Step.NOTHING:
             return False
         outgoing.phase = Phase.COMPLETED
+        self.unfinished -= 1
         return True
+
+    def reject(self, outgoing: Outgoing) -> None:
+        """Take it that a PUBREC which was received refuses the message: there is no PUBREL (MQTT 5 section 4.3.3)."""
+        outgoing.phase = Phase.ACKNOWLEDGED
+        self.unfinished -= 1
+
+    def take_back(self, message_id: int) -> None:
+        """Forget a message that is to be sent anew, or to another client."""
+        phase = self.pop(message_id).phase
+        if phase is not Phase.ACKNOWLEDGED:
+            self.unfinished -= 1
+            self.unacknowledged -= phase is not Phase.RELEASING
+
+    def release(self, message_id: int, outgoing: Outgoing) -> None:
+        """Await PUBCOMP: PUBREL was sent on a connection before, or PUBCOMP came and could not be committed."""
+        outgoing.phase = Phase.AWAITING_PUBCOMP
+        self[message_id] = outgoing
+        self.unfinished += 1
 
     def add(self, message_id: int, outgoing: Outgoing) -> None:
         """Take up a message that is sent, or waits for its record."""
         self[message_id] = outgoing
         self.unacknowledged += 1
-
-    def withdraw(self, message_id: int) -> None:
-        """Take out a message that is not acknowledged: another client gets it."""
-        del self[message_id]
-        self.unacknowledged -= 1
+        self.unfinished += 1
 
     def free(self, message_ids: Iterable[int]) -> None:
         """Let these message ids be used again: the ends of their deliveries are committed."""

@@ -14,6 +14,7 @@ import msgspec
 
 from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publisher_of
 from bridge.mapping.telemetry.message_id import message_id_from
+from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
@@ -148,8 +149,7 @@ class Outbox:
             self.more = True
             return False
         version_5 = protocol.level == LEVEL_MQTT_5
-        # The Receive Maximum of MQTT 5 counts a message until PUBCOMP (section 4.9).
-        awaited = len(self.in_flight) if version_5 else self.in_flight.unacknowledged
+        awaited = self.in_flight.unfinished if version_5 else self.in_flight.unacknowledged
         if (awaited >= self.window or self.recording is not None) and self._qos(transmission):
             return False
         if transmission.expired and transmission.msg_number not in self.sent_before:
@@ -192,6 +192,8 @@ class Outbox:
             refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
             return True
         self._room -= len(publication.payload) + _MESSAGE_BYTES
+        if publication.properties is not None:
+            self._room -= size_of_properties(publication.properties)
         qos = publication.qos
         if not qos:
             protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
@@ -260,14 +262,27 @@ class Outbox:
         self.record = True
         return True
 
-    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
-        """Take back messages whose acknowledgements by the client could not be committed.
+    def fit(self) -> None:
+        """Have what is in flight fit into a window that is smaller than that of the connection before (MQTT-3.3.4-9)."""
+        in_flight = self.in_flight
+        room = max(self.window - (in_flight.unfinished - in_flight.unacknowledged), 0)
+        unacknowledged = [
+            (message_id, outgoing.transmission)
+            for message_id, outgoing in in_flight.items()
+            if outgoing.phase in (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC) and outgoing.transmission is not None
+        ]
+        if len(unacknowledged) > room:
+            self.restore(unacknowledged[room:])
+            self.record = self.durable
 
-        They are still there, and go out again.
+    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
+        """Take back messages that are not finished, though they were sent; they go out again, under their message ids.
+
+        Their acknowledgements by the client could not be committed, or its window has become smaller.
         """
         again: list[Transmission] = []
         for message_id, transmission in acknowledged:
-            del self.in_flight[message_id]
+            self.in_flight.take_back(message_id)
             self.assigned[transmission.msg_number] = message_id
             again.append(transmission)
         again.sort(key=lambda transmission: transmission.msg_number)
@@ -291,7 +306,7 @@ class Outbox:
         """Return how many messages with QoS 1 or 2 could be sent at once; 0 while the client does not read."""
         if not self.open or self.recording is not None:
             return 0
-        return max(0, self.window - len(self.in_flight) - len(self.backlog))
+        return max(0, self.window - self.in_flight.unfinished - len(self.backlog))
 
     def withdraw_waiting(self, client_ids: Container[str]) -> list[Transmission]:
         """Give back messages that wait and came for one of these remote queue managers."""
@@ -308,7 +323,7 @@ class Outbox:
             transmission = outgoing.transmission
             if transmission is None or transmission.client_id not in client_ids:
                 continue
-            self.in_flight.withdraw(message_id)
+            self.in_flight.take_back(message_id)
             if outgoing is self.recording:
                 self.recording = None
             if self.assigned.pop(transmission.msg_number, None) is not None:

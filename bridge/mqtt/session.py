@@ -212,6 +212,7 @@ class Session:
         """Take a PUBREC of MQTT 5 that refuses the message: it is the client's, and there is no PUBREL (section 4.3.3)."""
         outgoing, transmission = self.outbox.receive(message_id)
         if outgoing is not None and transmission is not None:
+            self.outbox.in_flight.reject(outgoing)
             work.removals.append(transmission)
             work.acknowledged.append((message_id, transmission))
 
@@ -252,7 +253,7 @@ class Session:
         self.received -= unknown - (work.refused or set())
         self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
         for message_id in work.completed:
-            self.outbox.in_flight[message_id].phase = Phase.AWAITING_PUBCOMP
+            self.outbox.in_flight.release(message_id, self.outbox.in_flight[message_id])
         self.record = self.outbox.record = self.durable
 
     def refuse(self, work: Work, refused: Iterable[int]) -> None:
@@ -307,7 +308,7 @@ class Session:
         if record.connected:
             self.detach(now)
         for message_id in record.released:
-            self.outbox.in_flight[message_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
+            self.outbox.in_flight.release(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))
 
 
 def _answers_to(work: Work, indices: Collection[int]) -> set[Answer]:

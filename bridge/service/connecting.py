@@ -109,12 +109,12 @@ def _begin(
     protocol = client.protocol
     session.attach(identity)
     client.session = session
-    window, properties = service.limits.in_flight, None
+    session.outbox.window, properties = service.limits.in_flight, None
     if packet.protocol_level == LEVEL_MQTT_5:
         properties = connack_properties(packet, client, session, service.limits)
         if packet.properties is not None and packet.properties.receive_maximum is not None:
-            window = min(window, packet.properties.receive_maximum)
-    session.outbox.window = window
+            session.outbox.window = min(session.outbox.window, packet.properties.receive_maximum)
+        session.outbox.fit()
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
     log.info(

@@ -107,7 +107,9 @@ class Recorder(Observer):
         now = now_us()
         event = (
             _PUBLISHED, now, session.client_id, self._user(session), received, refusals,
-            [(one.topic, one.payload, one.qos, one.message_id, retain) for one, retain in publications],
+            [
+                (one.topic, one.payload, one.qos, one.message_id, retain, one.properties) for one, retain in publications
+            ],
         )  # fmt: skip
         self._producer.add(now, encode(event), len(publications))
 
@@ -126,7 +128,8 @@ class Recorder(Observer):
                 messages.append(
                     (
                         message.topic, outgoing.payload, outgoing.retain, one.put_time, message.client_id,
-                        message.message_id, outgoing.qos, message_id, outgoing.sent_at, outgoing.times_sent,
+                        message.message_id, outgoing.qos, message_id, outgoing.sent_at, outgoing.times_sent, None,
+                        message.properties,
                     )
                 )  # fmt: skip
                 continue
@@ -149,7 +152,7 @@ class Recorder(Observer):
             messages = [
                 (
                     message.topic, message.payload, one.retained, one.put_time, message.client_id,
-                    message.message_id, None,
+                    message.message_id, None, None, False, None, None, message.properties,
                 )
                 if type(message := one.message) is PublicationMessage
                 else delivery_of(one, None)
@@ -206,7 +209,7 @@ def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ..
     if isinstance(message, PublicationMessage) and transmission.raw is None:
         return (
             message.topic, message.payload, transmission.retained, put, message.client_id, message.message_id,
-            message.qos, *rest,
+            message.qos, *rest, None, message.properties,
         )  # fmt: skip
     topic = transmission.topic or transmission.remote_queue
     return (topic, b"", transmission.retained, put, "", 0, None, *rest, _source(transmission))
@@ -218,7 +221,8 @@ def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
     if raw is not None:
         return raw
     message = transmission.message
-    return message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data
+    md = message.md
+    return md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId
 
 
 def _reason(reason: int) -> str:

@@ -17,6 +17,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.session_record import Side, StateKey
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
+from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mq.backend import Backend, ClientSubscription
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.outbox import SENT_AT_A_TURN
@@ -82,8 +83,8 @@ class TelemetryService:
                 continue
             session = self._recovered(subscription.client_id)
             session.filters.add(subscription.topic_filter)
-            if subscription.topic_filter == DEFAULT_QOS_TOPIC and subscription.user_data in ("0", "1", "2"):
-                session.outbox.direct_qos = int(subscription.user_data)
+            if subscription.topic_filter == DEFAULT_QOS_TOPIC:
+                session.outbox.direct_qos = subscription_data(subscription.user_data).qos
         for record in recovered.records:
             self._recovered(record.clientIdentifier).restore(record, time.time())
         self.observers.begin([one for one in recovered.subscriptions if one.client_id not in shared] + self._rejoined())

@@ -168,10 +168,6 @@ class Units:
             self.recorded(session, work.recording)
         if refusals:
             self._refused(session, client, work, refusals)
-        outbox = session.outbox
-        if present is not None and outbox.open and (session.shares or (outbox.backlog and present.protocol.level == 5)):
-            # Acknowledgements that are committed make room.
-            self.work(session, present, Work())
 
     def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
         """Tell the client that MQ refuses publications.

@@ -8,14 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.archive.events import DeadLettered, Finished, encode, events_of, together
+from bridge.archive.events import DeadLettered, Finished, Published, encode, events_of, together
+from bridge.archive.publish_properties import json_of, properties_of
 from bridge.archive.rows import OriginalPublication, Rows, original_publication_of, put_time
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
 from bridge.mapping.message import CCSID_UTF8, Message
+from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.service.recorder import delivery_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
+from bridge.wire.mqtt import Publish, PublishProperties
 
 
 class Queued:
@@ -45,7 +49,10 @@ MQTT = Folder.build("mqtt", {"clientId": "p", "qos": Typed(1, "i4"), "msgid": Ty
     [
         (Message(MQMD(), b"plain"), OriginalPublication(body=b"plain")),
         (with_rfh2(MQTT), OriginalPublication("p", 7, 1, None, b"body")),
-        (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})), OriginalPublication("p", 7, 1, "run", b"body")),
+        (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})),
+         OriginalPublication("p", 7, 1, "run", b"body", properties=PublishProperties(user_property=(("replayed", "run"),)))),
+        (Message(MQMD(Format=b"MQSTR"), b"text"),
+         OriginalPublication(body=b"text", properties=PublishProperties(payload_format_indicator=1))),
         (with_rfh2(Folder.build("mqtt", {"msgid": "many"})), OriginalPublication(body=b"body")),
         (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), OriginalPublication()),
     ],
@@ -81,6 +88,37 @@ def test_a_publication_of_a_client() -> None:
     assert (found["outcome"], found["topic"], found["payload"], found["size"]) == ("delivered", "t/u", b"body", 4)
     assert (found["publisher"], found["publisher_message_id"], found["received"]) == ("p", 9, 12_500_000)
     assert (found["retain"], found["user"], found["sent"]) == (True, "anna", 50)
+
+
+PROPERTIES = PublishProperties(
+    payload_format_indicator=0, content_type="", response_topic="r", correlation_data=b"\0c",
+    user_property=(("a", "1"), ("a", "2")),
+)
+WRITTEN = (
+    '{"payload_format_indicator":0,"content_type":"","response_topic":"r","correlation_data":"AGM=",'
+    '"user_property":[["a","1"],["a","2"]]}'
+)
+
+
+def test_properties_of_mqtt_5_are_in_each_row_of_a_publication() -> None:
+    assert json_of(None) is json_of(PublishProperties()) is None
+    assert json_of(PROPERTIES) == WRITTEN
+    assert properties_of(WRITTEN) == PROPERTIES
+    identity = ClientIdentity("p", b"")
+    message = to_mq(Publish("t/u", b"body", 2, False, False, 9, PROPERTIES), identity)
+    md = message.md
+    source = (md.Format, md.Encoding, md.CodedCharSetId, message.data, md.CorrelId)
+    delivered = ("t/u", b"", False, 12.5, "", 0, None, None, False, None, source)
+    assert rows_of(Finished, 50, "c", "anna", [delivered])[0]["properties"] == WRITTEN
+    header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=msgspec.structs.replace(md, Version=1))
+    raw = delivery_of(Queued(message, raw=encode_mqxqh(header) + message.data), None)  # type: ignore[arg-type]
+    assert rows_of(Finished, 50, "c", "anna", [raw])[0]["properties"] == WRITTEN
+    parts = ("t/u", b"body", False, 12.5, "p", 9, 2, None, False, None, None, PROPERTIES)
+    assert rows_of(Finished, 50, "c", "anna", [parts])[0]["properties"] == WRITTEN
+    (event,) = events_of(together([b""]) + encode((1, 50, "p", "anna", 49, {}, [("t/u", b"", 0, 0, False, PROPERTIES)])))
+    assert isinstance(event, Published)
+    (published,) = Rows(itertools.count(1), payloads=True).published(event)
+    assert published[NAMES.index("properties")] == WRITTEN
 
 
 def test_a_delivery_of_an_applications_message() -> None:

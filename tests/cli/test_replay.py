@@ -11,17 +11,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import Result
 
 from bridge.archive import replay as replay_module
+from bridge.archive.publish_properties import json_of
 from bridge.archive.replay import ReplayDestination
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination
+from bridge.mapping.telemetry.from_mq import from_mq
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, decode_chain
+from bridge.wire.mqtt import PublishProperties
 from tests.support.archive import NOON, Story, write
 
 COUNT = 25
@@ -258,11 +262,26 @@ def test_retained_publications_are_retained_when_asked(
     retain: bool, payload: bytes, expected: tuple[bool, bool]
 ) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
-    values |= {"publisher": "p", "publisher_message_id": 0}
+    values |= {"publisher": "p", "publisher_message_id": 0, "properties": None}
     made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
     assert (made.retain, made.clear) == expected
     assert made.destination == Destination("t", is_topic=True)
     assert isinstance(made.message, Message)
+
+
+def test_what_is_replayed_has_the_properties_that_it_was_published_with() -> None:
+    """And the marks behind them; what is replayed again has them once."""
+    said = PublishProperties(
+        payload_format_indicator=1, content_type="t", correlation_data=b"c", user_property=(("a", "1"), ("a", "2"))
+    )
+    values = {"topic": "t", "qos": 1, "retain": False, "payload": b"x", "received": NOON, "publisher": "p"}
+    values |= {"publisher_message_id": 3, "properties": json_of(said)}
+    for run in ("one", "two"):
+        made = replay_module.message_of(values, run, ReplayDestination(queue="Q")).message
+        found = from_mq(made, with_properties=True).properties
+        marks = (("replayed", run), ("published", NOON.isoformat()))
+        assert found == msgspec.structs.replace(said, user_property=(*said.user_property, *marks))
+        values["properties"] = json_of(found)
 
 
 @pytest.mark.parametrize(

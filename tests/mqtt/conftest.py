@@ -33,6 +33,7 @@ class Waiting:
     raw: bytes | None = None
     client_id: str = "c"
     expired: bool = False
+    seconds_left: float | None = None
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def packets() -> Callable[[ServerProtocol], list[Packet]]:
     """What a connection has written to a client since the last look."""
 
     def read(protocol: ServerProtocol) -> list[Packet]:
-        decoder = Decoder(server=False, protocol_level=4)
+        decoder = Decoder(server=False, protocol_level=protocol.level)
         found = decoder.feed(protocol.data_to_send())
         assert decoder.error is None
         return found

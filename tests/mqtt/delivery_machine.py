@@ -11,6 +11,7 @@ from hypothesis.stateful import precondition, rule
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.wire.mqtt import (
+    FAILURE,
     Connack,
     Packet,
     Pingreq,
@@ -47,7 +48,7 @@ class Delivery(Scene):
             if packet.return_code:
                 return
             link.accepted = True
-            if self.durable and self.level == 4:
+            if self.durable and self.level >= 4:
                 assert packet.session_present or not self.had_session, "the bridge has forgotten the session"
             self.had_session = True
             for message_id, publication in self.outward.items():
@@ -68,6 +69,8 @@ class Delivery(Scene):
         elif isinstance(packet, Pubrel):
             self.received.discard(packet.message_id)
             link.to_bridge.append(Pubcomp(packet.message_id))
+        elif isinstance(packet, Puback | Pubrec) and packet.reason_code >= FAILURE:
+            del self.outward[packet.message_id]
         elif isinstance(packet, Puback):
             self.finish(packet.message_id, 1)
         elif isinstance(packet, Pubrec):
@@ -116,14 +119,16 @@ class Delivery(Scene):
         assert link is not None
         batch, link.to_bridge = link.to_bridge[:count], link.to_bridge[count:]
         for packet in batch:
-            if isinstance(packet, Puback | Pubrec):
+            # The Receive Maximum of MQTT 5 counts a message until PUBCOMP (section 4.9).
+            if isinstance(packet, Puback | (Pubcomp if self.level == 5 else Pubrec)):
                 link.unacknowledged.discard(packet.message_id)
+            if isinstance(packet, Puback | Pubrec):
                 payload = self.in_use.get(packet.message_id)
                 if payload is not None:
                     self.acknowledged.add(payload)
             if isinstance(packet, Puback | Pubcomp):
                 self.in_use.pop(packet.message_id, None)
-        link.connection.data_received(b"".join(map(encode, batch)))
+        link.connection.data_received(b"".join(encode(one, "big", self.level) for one in batch))
         self.settle()
 
     def ping(self) -> None:

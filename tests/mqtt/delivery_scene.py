@@ -14,7 +14,9 @@ from bridge.mqtt.acknowledgement import Phase
 from bridge.mqtt.transport.tcp import TcpConnection
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
+    FAILURE,
     Connect,
+    ConnectProperties,
     Decoder,
     Packet,
     Puback,
@@ -46,7 +48,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 class Scene(RuleBasedStateMachine):
     durable = True
 
-    @initialize(window=st.integers(1, 4), level=st.sampled_from([3, 4]))
+    @initialize(window=st.integers(1, 4), level=st.sampled_from([3, 4, 5]))
     def begin(self, window: int, level: int) -> None:
         self.level = level
         self.window = window
@@ -100,7 +102,7 @@ class Scene(RuleBasedStateMachine):
             self.on_publish(link, packet)
         elif isinstance(packet, Puback | Pubrec):
             publication = self.outward.get(packet.message_id)
-            assert publication is None or publication.payload in self.manager.entered, (
+            assert packet.reason_code >= FAILURE or publication is None or publication.payload in self.manager.entered, (
                 f"{packet} is sent, the publication is not committed"
             )
         elif isinstance(packet, Pubcomp):
@@ -129,6 +131,8 @@ class Scene(RuleBasedStateMachine):
             counted = box.in_flight.unacknowledged
             assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.values())
             assert 0 <= counted <= self.window
+            finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
+            assert box.in_flight.unfinished == sum(one.phase not in finished for one in box.in_flight.values())
 
     # The network ------------------------------------------------------------------------------------------------------
 
@@ -147,7 +151,9 @@ class Scene(RuleBasedStateMachine):
         self.link = self.opening = Link(connection, transport, Decoder(server=False, protocol_level=self.level))
         connection.connection_made(transport)  # type: ignore[arg-type]
         name = "MQIsdp" if self.level == 3 else "MQTT"
-        connection.data_received(encode(Connect(CLIENT, name, self.level, not self.durable)))
+        properties = ConnectProperties(session_expiry_interval=0xFFFFFFFF) if self.durable and self.level == 5 else None
+        connect = Connect(CLIENT, name, self.level, not self.durable, properties=properties)
+        connection.data_received(encode(connect, "big", self.level))
         self.settle()
 
     opening: Link | None = None

@@ -41,6 +41,7 @@ class Queued:
     raw: bytes | None = None
     client_id: str = CLIENT
     expired: bool = False
+    seconds_left: float | None = None
 
 
 class QueueManager:

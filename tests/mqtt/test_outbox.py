@@ -361,3 +361,37 @@ def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> N
             box.acknowledge(number)
             box.in_flight.free([number])
     assert not box.in_flight and not box.backlog and not box.assigned and not box.in_flight.unacknowledged
+
+
+# A client that comes back with a smaller window (MQTT 5, Receive Maximum) ---------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any, packets: Any, qos: int) -> None:
+    """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first again at once, the rest in its turn, under its message id."""
+    box = outbox(durable=True)
+    messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
+    sent(box, packets, *messages)
+    (recording,) = [one for one in box.in_flight.values() if one.phase is Phase.RECORDING]
+    assert recording is box.recording
+    box.recorded(connected(), 0.0)
+    sent(box, packets)
+    out = connected(level=5)
+    box.pump(0.0, connected(), [])
+    box.window = 1
+    box.fit()
+    box.in_flight.send_again(out, 1.0)
+    (first,) = packets(out)
+    assert (first.message_id, first.dup) == (5, True)
+    box.pump(1.0, out, [])
+    assert packets(out) == []
+    if qos == 2:
+        box.receive(5)
+        box.in_flight[5].phase = Phase.AWAITING_PUBCOMP
+        assert box.pump(1.0, out, []) == [] and packets(out) == []
+        box.complete(5)
+    else:
+        box.acknowledge(5)
+    box.pump(2.0, out, [])
+    (second,) = packets(out)
+    assert (second.message_id, second.dup) == (6, True)

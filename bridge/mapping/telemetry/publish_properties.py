@@ -100,8 +100,8 @@ _PAIR_BYTES: Final = 180
 def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> MQMD:
     """Return the MQMD of a client's message with the fields that properties prescribe; the very same for none.
 
-    Where ReplyToQ and ReplyToQMgr can hold Response Topic and client identifier, the message is a request: an answer that
-    is put there reaches the client as a direct message with that topic (integration table 4).
+    Where ReplyToQ can hold the Response Topic, the message is a request: an answer that is put there, with the client
+    identifier as ReplyToQMgr, reaches the client as a direct message with that topic (integration table 4).
     """
     fields: dict[str, int | bytes] = {}
     if properties.message_expiry_interval is not None:
@@ -110,7 +110,7 @@ def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> 
     if correl_id != cmqc.MQCI_NONE:
         fields["CorrelId"] = correl_id
     topic = properties.response_topic
-    if topic is not None and is_object_name(topic) and is_object_name(client_id):
+    if topic is not None and is_object_name(topic) and client_id:
         fields["ReplyToQ"], fields["ReplyToQMgr"] = topic.encode(), client_id.encode()
     return msgspec.structs.replace(md, **requested(fields)) if fields else md
 

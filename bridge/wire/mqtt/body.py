@@ -11,7 +11,8 @@ from typing import Any, Final, NoReturn
 
 from .errors import MalformedPacket
 from .packets import LEVEL_MQTT_3_1, LEVEL_MQTT_5
-from .properties import Place, decode_properties
+from .properties import decode_properties
+from .property_table import Place
 from .reason_codes import ReasonCode
 
 _MALFORMED: Final = ReasonCode.MALFORMED_PACKET

@@ -64,7 +64,7 @@ class ConnackProperties(msgspec.Struct, frozen=True, gc=False):
     user_property: UserProperty = ()
 
 
-class PublishProperties(msgspec.Struct, frozen=True, gc=False):
+class PublishProperties(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Properties of a PUBLISH (MQTT 5 section 3.3.2.3)."""
 
     payload_format_indicator: int | None = None

@@ -140,9 +140,9 @@ def test_a_message_without_properties_is_what_it_was() -> None:
     assert empty.data == usual.data
 
 
-@pytest.mark.parametrize("client_id", ["dev-1", "dev 1", "ü"])
-def test_no_reply_to_for_a_client_that_is_no_queue_manager_name(client_id: str) -> None:
-    md = published(client_id, response_topic="answers").md
+@pytest.mark.parametrize("topic", ["plant-1/answers", "a b", "ü", "t" * 49])
+def test_no_reply_to_for_a_topic_that_is_no_queue_name(topic: str) -> None:
+    md = published("dev-1", response_topic=topic).md
     assert (md.MsgType, md.ReplyToQ, md.ReplyToQMgr) == (8, b"", b"")
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.cli.message_view import MessageView
+from bridge.mapping.envelope import publication_of
+from bridge.mapping.message import Message
 from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, remove_subscription
+from bridge.mq.mqi import Connection, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, decode_rfh2, encode_chain
 from bridge.wire.mqtt import Publish, PublishProperties
 from tests.mq.contract.backend_user import Bridge, unit
+from tests.support.patience import PATIENCE
 
 ALL = PublishProperties(
     payload_format_indicator=1,
@@ -94,3 +100,28 @@ async def test_an_application_answers_by_an_ordinary_put(bridge: Bridge) -> None
     publication = from_mq(answer.message, topic=answer.topic or answer.remote_queue, with_properties=True)
     assert (publication.topic, publication.payload, publication.qos) == ("answers/dev.1", b"4711", 2)
     assert publication.properties == PublishProperties(payload_format_indicator=1, correlation_data=b"c-1")
+
+
+async def test_a_mapping_takes_them_from_a_topic(bridge: Bridge) -> None:
+    topic = bridge.topic("a")
+    source = ConsumerSource(mapping=topic, topic_filter=topic)
+    await bridge.place.application(lambda connection: MessageConsumer(connection, source).close())
+    try:
+        await bridge.taken(unit(published(topic, ALL)))
+
+        def take(connection: Connection) -> Got:
+            (got,) = MessageConsumer(connection, source).take(1, 1 << 30, 60.0, PATIENCE)
+            connection.commit()
+            return got
+
+        got = await bridge.place.application(take)
+    finally:
+        await bridge.place.application(lambda connection: remove_subscription(connection, topic))
+    publication = publication_of(Message(got.md, got.data))
+    assert (publication.topic, publication.payload, publication.client_id) == (topic, b"21.5", "dev.1")
+    assert (publication.payload_format, publication.content_type) == (1, "text/plain")
+    assert (publication.response_topic, publication.correlation_data) == (ALL.response_topic, b"c-1\0")
+    assert publication.properties == {"site-id": "HH", "a": " 2 "}
+    folders = MessageView(got.md, got.data).json()["rfh2"][0]["folders"]
+    assert folders["usr"] == {"site_x002D_id": "HH", "a": " 2 "}
+    assert folders["mqtt"]["userProperties"] == '[["site-id","HH"],["a","<&>"],["a"," 2 "]]'

@@ -19,7 +19,8 @@ from bridge.wire.mqtt import (
     decode_properties,
     encode_properties,
 )
-from bridge.wire.mqtt.properties import PROPERTIES, STRUCTS, Kind
+from bridge.wire.mqtt.properties import STRUCTS
+from bridge.wire.mqtt.property_table import PROPERTIES, Kind
 
 BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
 STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR

@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.embedded.property import check_property, merge, split
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions, Got, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
+from bridge.wire.mqtt import Publish, PublishProperties
 
 INTEGERS = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 
@@ -243,8 +247,6 @@ def test_the_properties_of_an_mqtt_publication(manager):
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
     itself = manager.itself
     with itself.lock:
-        from bridge.mq.embedded.unit import Unit
-
         unit = Unit()
         message = PublicationMessage(MQMD(Format=b"MQHRF2"), "device", "a/b", b"body", 1, 7)
         itself.publish(unit, itself.topics.route("a/b"), message, 1.0)
@@ -258,3 +260,20 @@ def test_the_properties_of_an_mqtt_publication(manager):
         ("mqtt.msgid", cmqc.MQTYPE_INT32, 7),
         ("mqps.Top", cmqc.MQTYPE_STRING, "a/b"),
     ]
+
+
+def test_properties_of_mqtt_5_in_a_message_handle(manager):
+    """The body is text in UTF-8 for its application, without a header before it."""
+    manager.ok("DEFINE QLOCAL(Q)")
+    manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
+    said = PublishProperties(payload_format_indicator=1, content_type="t", user_property=(("site-id", "HH"), ("a", "<&>")))
+    message = to_mq(Publish("a/b", b"body", 0, properties=said), ClientIdentity("dev", b""))
+    with manager.itself.lock:
+        unit = Unit()
+        manager.itself.publish(unit, manager.itself.topics.route("a/b"), message, 1.0)
+        manager.itself.recovery_log.submit(unit)
+    queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
+    got = manager.connection.get(queue, GetOptions(Options=HANDLE))
+    assert (got.md.Format, got.md.CodedCharSetId, got.data) == (b"MQSTR", 1208, b"body")
+    found = {one.name: one.value for one in got.properties}
+    assert (found["mqtt.contentType"], found["site_x002D_id"], found["a"]) == ("t", "HH", "<&>")
