@@ -11,7 +11,11 @@ import re
 import msgspec
 
 from bridge.mapping.remembered import remembered
-from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, shared_subscription
+from bridge.mapping.telemetry.shared_subscription import (
+    is_remote_queue_manager,
+    share_of_subscription,
+    shared_subscription,
+)
 
 #: Destination queue of clients' subscriptions, at the remote queue manager that a client is to MQ.
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
@@ -67,9 +71,18 @@ FOREIGN = SubscriptionData()
 SHARED = SubscriptionData(1, retain_as_published=True)
 
 
-def is_subscription_data(user_data: str) -> bool:
-    """Return whether user data are such as the bridge writes."""
-    return _USER_DATA.fullmatch(user_data) is not None
+def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, str] | None:
+    """Return client identifier and filter of a subscription by its name, topic string and user data; None for another's.
+
+    The subscription of a share has its remote queue manager for a client identifier, and the filter as clients write it.
+    """
+    share = share_of_subscription(name, topic_filter)
+    if share is not None and user_data == SHARED.user_data:
+        return share.remote_queue_manager, share.written
+    client_id, separator, rest = name.partition(":")
+    if separator and client_id and rest == topic_filter and _USER_DATA.fullmatch(user_data):
+        return client_id, topic_filter
+    return None
 
 
 @remembered(4096)

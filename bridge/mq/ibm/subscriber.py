@@ -8,14 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.mapping.telemetry.shared_subscription import share_of_subscription
-from bridge.mapping.telemetry.subscription import (
-    PUBLICATION_QUEUE,
-    SHARED,
-    is_subscription_data,
-    subscription_name,
-    topic_string,
-)
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
@@ -400,12 +393,8 @@ class Subscriber(Worker[Request]):
         administration = Administration(connection)
         found = []
         for name, topic_filter, user_data, durable in administration.subscriptions():
-            share = share_of_subscription(name, topic_filter)
-            if share is not None and user_data == SHARED.user_data:
-                found.append(ClientSubscription(share.remote_queue_manager, share.written, user_data, durable))
-                continue
-            client_id, separator, rest = name.partition(":")
-            if separator and client_id and rest == topic_filter and is_subscription_data(user_data):
-                found.append(ClientSubscription(client_id, topic_filter, user_data, durable))
+            subscriber = subscriber_of(name, topic_filter, user_data)
+            if subscriber is not None:
+                found.append(ClientSubscription(*subscriber, user_data, durable))
         administration.close()
         return found

@@ -13,7 +13,7 @@ from bridge.mapping.telemetry.shared_subscription import (
     shared_subscription,
     shared_subscription_error,
 )
-from bridge.mapping.telemetry.subscription import subscription_name, topic_string
+from bridge.mapping.telemetry.subscription import subscriber_of, subscription_name, topic_string
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,25 @@ def test_a_subscription_tells_its_share(name: str, topic_filter: str) -> None:
         share = shared_subscription(written)
         assert share.written == written
         assert share_of_subscription(share.subscription_name, topic_filter) == share
+
+
+@pytest.mark.parametrize(
+    ("name", "topic_filter", "user_data", "expected"),
+    [
+        ("c:t", "t", "2", ("c", "t")),
+        ("c:a:b", "a:b", "1 NL RAP ID=5", ("c", "a:b")),
+        ("$share/g:t", "t", "1 RAP", (shared_subscription("$share/g/t").remote_queue_manager, "$share/g/t")),
+        ("c:t", "t", "an administrator's", None),
+        ("c:t", "u", "1", None),
+        (":t", "t", "1", None),
+        ("t", "t", "1", None),
+    ],
+)
+def test_whose_subscription_it_is(
+    name: str, topic_filter: str, user_data: str, expected: tuple[str, str] | None
+) -> None:
+    """Options of MQTT 5 among the user data are the bridge's, too."""
+    assert subscriber_of(name, topic_filter, user_data) == expected
 
 
 @pytest.mark.parametrize("name", ["c:t", "$share/g", "$share/g:u", "$share/:t", "$share/a/b:t", "$SHARE/g:t"])
