@@ -6,7 +6,16 @@ import itertools
 
 import pytest
 
-from bridge.wire.mqtt import SUBACK_FAILURE, ConnectProperties, Publish
+from bridge.wire.mqtt import (
+    SUBACK_FAILURE,
+    ConnectProperties,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscribeProperties,
+    SubscriptionOptions,
+)
+from tests.acceptance.queue_managers import EMBEDDED
 from tests.support.bridge_process import BridgeProcess
 from tests.support.mosquitto import Subscriber, publish
 from tests.support.patience import eventually
@@ -216,6 +225,26 @@ def test_no_retained_publication_comes_for_a_share(bridge: BridgeProcess, unique
         assert (publish.payload, publish.retain) == (b"live", False)
         client.publish(unique, b"", 1, retain=True)
         assert client.take().payload == b""
+
+
+def test_each_member_has_options_of_its_own(bridge: BridgeProcess, unique: str, queue_manager: str) -> None:
+    """QoS, Retain As Published and Subscription Identifier are those of the member that gets a message."""
+    share = f"$share/g/{unique}"
+    plain, fancy = (RawClient.connected(bridge.port, f"{name}-{unique}"[:23], level=5) for name in "pf")
+    plain.subscribe((share, 0))
+    options = SubscriptionOptions(retain_as_published=True)
+    fancy.send(Subscribe(9, ((share, 1),), options=(options,), properties=SubscribeProperties(7)))
+    assert fancy.wait_for(Suback).return_codes == (1,)
+    for _ in range(2):
+        plain.send(Publish(unique, b"x", 1, True, False, 5))
+    one, other = plain.wait_for(Publish), fancy.wait_for(Publish)
+    assert (one.qos, one.retain, one.properties) == (0, False, None)
+    assert other.qos == 1 and other.properties is not None and other.properties.subscription_identifier == (7,)
+    if queue_manager == EMBEDDED:  # IBM MQ says of no publication that comes live that it is retained
+        assert other.retain
+    plain.publish(unique, b"", 0, retain=True)
+    plain.disconnect()
+    fancy.disconnect()
 
 
 @LEVELS

@@ -18,7 +18,6 @@ from bridge.wire.mqtt import (
     Publish,
     Suback,
     Subscribe,
-    SubscriptionOptions,
     Unsuback,
     Unsubscribe,
 )
@@ -218,15 +217,14 @@ async def test_qos_0_is_not_dropped_while_another_member_reads(bridge: Any) -> N
 
 
 async def test_what_each_member_asked_for(bridge: Any) -> None:
-    """QoS, Retain As Published and Subscription Identifier are those of the member that gets a message."""
+    """QoS and Retain As Published are those of the member that gets a message."""
     async with bridge() as running:
         client = await running.connect("c")
-        options = SubscriptionOptions(retain_as_published=True)
         client.send(Subscribe(1, ((SHARE, 0),)))
         await client.receive()
         running.backend.deliver(shared(running, 1, retained=True))
         assert await client.receive() == Publish("t", b"1", 0, False, False, 0)
-        assert running.service.units.shares[NAME].members["c"].user_data == "0" and options.retain_as_published
+        assert running.service.units.shares[NAME].members["c"].user_data == "0"
         running.service.units.shares[NAME].members["c"].user_data = "1 RAP"
         running.backend.deliver(shared(running, 2, retained=True))
         assert await client.receive() == Publish("t", b"2", 1, True, False, 2)

@@ -161,7 +161,7 @@ async def test_everyone_who_flushes_is_called(bridge: Bridge) -> None:
 
 async def test_a_flush_waits_for_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
     reasons: list[list[int]] = []
-    bridge.backend.subscribe("dev", [(bridge.topic("a"), 1)], reasons.append, durable=False, user="")
+    bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), reasons.append, durable=False, user="")
     bridge.submit(unit(publication(bridge.topic("a"))))
     await bridge.flush()
     assert (reasons, len(bridge.completions)) == ([[0]], 1)
