@@ -27,6 +27,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish
 from tests.mq.embedded.conftest import Manager
+from tests.support.subscription_requests import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 QUEUE = cmqc.MQOT_Q
@@ -296,7 +297,7 @@ async def test_the_backend(manager: Manager, enforced: bool) -> None:
         backend.admit("c", user, lambda reason, user=user: admitted.update({user: reason}))  # type: ignore[misc]
         assert user in admitted, "there is nothing to wait for"
         done = asyncio.get_running_loop().create_future()
-        backend.subscribe("c", [("plant/#", 1), ("x", 0)], done.set_result, durable=False, user=user)
+        backend.subscribe("c", requests(("plant/#", 1), ("x", 0)), done.set_result, durable=False, user=user)
         subscribed[user] = await done
         unit = publication("plant/a", user)
         published[user] = backend.submit(unit).get(0, 0)
