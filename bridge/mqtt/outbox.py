@@ -313,7 +313,7 @@ class Outbox:
         backlog = self.backlog
         taken = [one for one in backlog if one.client_id in client_ids]
         if taken:
-            self.backlog = deque(one for one in backlog if one.client_id not in client_ids)
+            self.backlog = deque([one for one in backlog if one.client_id not in client_ids])
         return taken
 
     def withdraw_sent(self, client_ids: Container[str]) -> list[Transmission]:
