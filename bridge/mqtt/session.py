@@ -12,6 +12,7 @@ from typing import Final
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
+from bridge.mapping.telemetry.shared_subscription import shared_subscription
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.acknowledgement import Phase, WrongAcknowledgement
@@ -116,6 +117,8 @@ class Session:
         self.record = False
         #: topic filters subscribed to
         self.filters: set[str] = set()
+        #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
+        self.shares: dict[str, tuple[str, str]] = {}
         #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() when it expires while its client is away; 0.0: it does not
@@ -294,6 +297,7 @@ class Session:
             connected=self.connected,
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
+            shares=list(self.shares.values()),
         )
 
     def restore(self, record: SessionRecord, now: float) -> None:
@@ -309,6 +313,7 @@ class Session:
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt
+        self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         if record.connected:
             self.detach(now)
         for message_id in record.released:

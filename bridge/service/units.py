@@ -6,6 +6,7 @@ what it acknowledged is forgotten, only when the unit that holds it is committed
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
 from bridge.service.client import Client
 from bridge.service.observers import Observers
+from bridge.service.shares import Share, Shares
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ReasonCode
 
@@ -41,6 +43,9 @@ class Units:
         self.clock = clock
         #: by client identifier
         self._clients = clients
+        self.shares = Shares()
+        #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
+        self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -69,6 +74,13 @@ class Units:
                 # One client's fault stays its own.
                 log.exception("a unit of work ended, but what follows it failed")
 
+    def take_back(self, session: Session, *, sent: bool) -> None:
+        """Have other members get what a session was given for shares, and not sent, or with `sent`, not acknowledged."""
+        shares = self.shares.take_back(session, sent=sent)
+        if shares:
+            # Not at once: a batch may be on its way to the members.
+            asyncio.get_running_loop().call_soon(self.give_out, shares)
+
     # What clients have sent ------------------------------------------------------------------------------------------
 
     def work(self, session: Session, client: Client, work: Work) -> None:
@@ -79,6 +91,8 @@ class Units:
             refusals = outbox.pump(self.clock(), client.protocol, work.removals)
             client.transport.flush()
             self.sent(session, client, work.removals[acknowledged:], refusals)
+        if session.shares and (waiting := self.shares.waiting_for(session)):
+            self.give_out(waiting)
         recorded = outbox.record or session.record
         if work.empty and not recorded:
             if work.answers:
@@ -131,6 +145,8 @@ class Units:
             self.observers.published(session, work.publications, completion, work.received_at)
         if completion.failure:
             session.failed(work)
+            if not session.connected:
+                self.take_back(session, sent=True)
             self._close(
                 session,
                 client,

@@ -267,6 +267,7 @@ class EmbeddedBackend:
         *,
         durable: bool,
         user: str,
+        member: str = "",
     ) -> None:
         work = Unit()
         reasons: list[int] = []
