@@ -107,8 +107,13 @@ class Backend(Protocol):
         *,
         durable: bool,
         user: str,
+        member: str = "",
     ) -> None:
         """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each.
+
+        The subscription of a share (`bridge.mapping.telemetry.shared_subscription`) has its remote queue manager in the place
+        of a client identifier, and the filter as clients write it; `member` is the client that joins it, whose publications
+        come behind.
 
         `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
         Retained publications are handed over as other messages are, where asked for; where threads do it, perhaps before

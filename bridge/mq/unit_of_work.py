@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -64,3 +64,5 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
     refusals: Mapping[int, int] = NONE_REFUSED
     #: publications that went to the dead-letter queue, by index, with the reason
     diverted: Mapping[int, int] = NONE_REFUSED
+    #: publications, by index, that no subscription is for (MQRC_NO_SUBS_MATCHED), where the queue manager says so
+    unmatched: Sequence[int] = ()

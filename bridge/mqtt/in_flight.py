@@ -109,7 +109,7 @@ class InFlight(dict[int, Outgoing]):
         self.unfinished -= 1
 
     def take_back(self, message_id: int) -> None:
-        """Forget a message that is to be sent anew."""
+        """Forget a message that is to be sent anew, or to another client."""
         phase = self.pop(message_id).phase
         if phase is not Phase.ACKNOWLEDGED:
             self.unfinished -= 1

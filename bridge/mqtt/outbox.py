@@ -7,7 +7,7 @@ becomes which publication is `bridge.mapping.telemetry`'s business; an Outbox wr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publi
 from bridge.mapping.telemetry.message_id import message_id_from
 from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
+from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
 from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import SENT, Phase
@@ -160,7 +161,7 @@ class Outbox:
             publication = from_mq(
                 transmission.message,
                 topic=transmission.topic or transmission.remote_queue,
-                retained=transmission.retained,
+                retained=transmission.retained and _as_published(transmission),
                 persistent=transmission.persistent,
                 requested_qos=subscription_qos(transmission.user_data),
                 direct_qos=self.direct_qos,
@@ -300,10 +301,47 @@ class Outbox:
                 if protocol is not None:
                     outgoing.publish(protocol, message_id, now, dup=False)
 
+    @property
+    def room(self) -> int:
+        """Return how many messages with QoS 1 or 2 could be sent at once; 0 while the client does not read."""
+        if not self.open or self.recording is not None:
+            return 0
+        return max(0, self.window - self.in_flight.unfinished - len(self.backlog))
+
+    def withdraw_waiting(self, client_ids: Container[str]) -> list[Transmission]:
+        """Give back messages that wait and came for one of these remote queue managers."""
+        backlog = self.backlog
+        taken = [one for one in backlog if one.client_id in client_ids]
+        if taken:
+            self.backlog = deque([one for one in backlog if one.client_id not in client_ids])
+        return taken
+
+    def withdraw_sent(self, client_ids: Container[str]) -> list[Transmission]:
+        """Give back messages that are sent and not acknowledged, and came for one of these remote queue managers."""
+        taken: list[Transmission] = []
+        for message_id, outgoing in list(self.in_flight.items()):
+            transmission = outgoing.transmission
+            if transmission is None or transmission.client_id not in client_ids:
+                continue
+            self.in_flight.take_back(message_id)
+            if outgoing is self.recording:
+                self.recording = None
+            if self.assigned.pop(transmission.msg_number, None) is not None:
+                self.record = self.durable
+            taken.append(transmission)
+        return taken
+
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""
         held = [one.transmission for one in self.in_flight.values() if one.transmission is not None]
         return held + list(self.backlog)
+
+
+def _as_published(transmission: Transmission) -> bool:
+    """Return whether RETAIN stays; the subscription of a share keeps it for those of its members that ask for it."""
+    if not is_remote_queue_manager(transmission.client_id):
+        return True
+    return transmission.user_data is not None and subscription_data(transmission.user_data).retain_as_published
 
 
 def _properties(

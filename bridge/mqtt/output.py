@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -50,6 +50,8 @@ _FAULTS: Final = frozenset(
 )
 #: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
 Answer = tuple[PacketType, int]
+#: A reason code of MQTT 5, and in words why; "" for no words.
+Reason = tuple[ReasonCode, str]
 #: Return codes of CONNACK before MQTT 5, as reason codes.
 _REASON_CODES: Final = {
     ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION: ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
@@ -157,16 +159,28 @@ class Output:
         """Send PUBREL."""
         self._out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
 
-    def answer(self, answers: Iterable[Answer]) -> None:
-        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given."""
+    def answer(self, answers: Iterable[Answer], reasons: Mapping[Answer, Reason] | None = None) -> None:
+        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given.
+
+        `reasons` are for those PUBACKs and PUBRECs of MQTT 5 that say more than Success.
+        """
+        if reasons:
+            for answer in answers:
+                if answer in reasons:
+                    self._answer_publish(answer, *reasons[answer])
+                else:
+                    self.answer((answer,))
+            return
         byte_order, out = self.byte_order, self._out
         for kind, message_id in answers:
             out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
 
-    def refuse_publication(self, qos: int, message_id: int, reason_code: ReasonCode, why: str) -> None:
-        """Answer PUBLISH by a PUBACK or PUBREC that says why it is not taken; MQTT 5 only."""
+    def _answer_publish(self, answer: Answer, reason_code: ReasonCode, why: str) -> None:
+        """Write a PUBACK or PUBREC of MQTT 5 with a reason code, and why."""
+        kind, message_id = answer
         told = self._told(why)
-        self._write(Puback(message_id, reason_code, told) if qos == 1 else Pubrec(message_id, reason_code, told))
+        packet = Puback if kind is PacketType.PUBACK else Pubrec
+        self._write(packet(message_id, reason_code, told))
 
     def _told(self, why: str) -> AcknowledgementProperties | None:
         """Return the Reason String of an acknowledgement, where there is one and the client wants it (MQTT-3.1.2-29)."""

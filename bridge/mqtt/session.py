@@ -12,6 +12,7 @@ from typing import Final
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
+from bridge.mapping.telemetry.shared_subscription import shared_subscription
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.acknowledgement import Phase, WrongAcknowledgement
@@ -79,6 +80,11 @@ class Work:
         publications = self.publications
         return {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
 
+    def answer_to(self, index: int) -> Answer:
+        """Return the acknowledgement of a publication, by index; one that is never sent for QoS 0."""
+        message = self.publications[index][0]
+        return (_PUBACK if message.qos == 1 else _PUBREC), message.message_id
+
     @property
     def empty(self) -> bool:
         """Return whether there is nothing to commit."""
@@ -111,6 +117,8 @@ class Session:
         self.record = False
         #: topic filters subscribed to
         self.filters: set[str] = set()
+        #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
+        self.shares: dict[str, tuple[str, str]] = {}
         #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() when it expires while its client is away; 0.0: it does not
@@ -213,10 +221,13 @@ class Session:
             work.removals.append(transmission)
             work.acknowledged.append((message_id, transmission))
 
-    def committed(self, work: Work, refused: Collection[int], now: float, *, answerable: bool = True) -> list[Answer]:
+    def committed(
+        self, work: Work, refused: Collection[int], now: float, *, answerable: bool = True, answer_refused: bool = False
+    ) -> list[Answer]:
         """Return what the client is told now that `work` is committed.
 
-        `refused` are indices of publications that were not taken. Where the connection that the packets came over is gone,
+        `refused` are indices of publications that were not taken; they are acknowledged only where `answer_refused` says that
+        the client is told why (MQTT 5). Where the connection that the packets came over is gone,
         `answerable` is False: PUBREL alone goes out over the one that has taken its place.
         """
         in_flight = self.outbox.in_flight
@@ -233,8 +244,9 @@ class Session:
         if refused:
             if work.refused is None:
                 self.refuse(work, refused)
-            withheld = _answers_to(work, refused)
-            answers = [answer for answer in answers if answer not in withheld]
+            if not answer_refused:
+                withheld = {work.answer_to(index) for index in refused}
+                answers = [answer for answer in answers if answer not in withheld]
         if work.repeated and answerable:
             # A publication refused here may have come once more since: it is in a later unit of work, not committed yet.
             awaited = self.received - (work.refused or set())
@@ -285,6 +297,7 @@ class Session:
             connected=self.connected,
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
+            shares=list(self.shares.values()),
         )
 
     def restore(self, record: SessionRecord, now: float) -> None:
@@ -300,13 +313,8 @@ class Session:
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt
+        self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         if record.connected:
             self.detach(now)
         for message_id in record.released:
             self.outbox.in_flight.release(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))
-
-
-def _answers_to(work: Work, indices: Collection[int]) -> set[Answer]:
-    """Return the answers to publications of `work`, by index: where these are refused, they are not acknowledged."""
-    messages = [work.publications[index][0] for index in indices]
-    return {(_PUBACK if message.qos == 1 else _PUBREC, message.message_id) for message in messages if message.qos}

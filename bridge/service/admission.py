@@ -8,6 +8,7 @@ import secrets
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
+from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
 from bridge.mqtt.session import NEVER, Session
 from bridge.service.client import Client
@@ -57,6 +58,8 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
         return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
     if len(client_id.encode()) > CLIENT_ID_BYTES:
         return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
+    if is_shared(client_id) or is_remote_queue_manager(client_id):
+        return "a client identifier of this form is kept for shared subscriptions"
     if client_id == queue_manager_name:
         return "the client identifier is the name of the queue manager itself"
     return None
@@ -96,7 +99,6 @@ def connack_properties(packet: Connect, client: Client, session: Session, limits
         maximum_packet_size=client.channel.max_packet_size,
         assigned_client_identifier=None if packet.client_id else session.client_id,
         topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
-        shared_subscription_available=0,
     )
 
 

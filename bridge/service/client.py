@@ -46,6 +46,9 @@ class Service(Protocol):
     def sweep(self, client: Client) -> None:
         """Do what is due as time passes."""
 
+    def paused(self, session: Session) -> None:
+        """Note that a client does not read."""
+
     def lost(self, client: Client) -> None:
         """Note that the connection of a client is gone."""
 
@@ -136,6 +139,7 @@ class Client:
         """Send no more for now: the client does not read."""
         if self.session is not None:
             self.session.outbox.open = False
+            self._service.paused(self.session)
 
     def resume_writing(self) -> None:
         """Go on with a client that was slow and has read what was written."""

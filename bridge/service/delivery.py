@@ -11,6 +11,7 @@ from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.session import Session
+from bridge.service.shares import Share
 from bridge.service.units import Units
 from bridge.wire import cmqc
 
@@ -26,24 +27,49 @@ class Delivery:
         self._sessions = sessions
         #: the sessions are another bridge's: nothing is done for them any more
         self.retired = False
+        units.give_out = self.give_out
 
     def deliver(self, batch: Sequence[Transmission]) -> None:
         """Hand each message that the transmit-queue poller found to its session."""
         if self.retired:
             return
-        sessions = self._sessions
+        sessions, shares = self._sessions, self._units.shares
         grouped: dict[Session, list[Transmission]] = {}
         removals: list[Transmission] = []
+        filled: dict[str, Share] = {}
         for transmission in batch:
             session = sessions.get(transmission.client_id)
             if session is None or not session.begun:
-                self._unclaimed(session, transmission, removals)
+                share = shares.get(transmission.client_id)
+                if share is None or transmission.user_data is None:
+                    self._unclaimed(session, transmission, removals)
+                else:
+                    share.waiting.append(transmission)
+                    filled[transmission.client_id] = share
                 continue
             waiting = grouped.get(session)
             if waiting is None:
                 grouped[session] = [transmission]
             else:
                 waiting.append(transmission)
+        for share in filled.values():
+            while share.give_out(grouped):
+                pass
+        self._send(grouped, removals)
+
+    def give_out(self, shares: Sequence[Share]) -> None:
+        """Hand what waits in shares to their members, as far as they can take it."""
+        if self.retired:
+            return
+        grouped: dict[Session, list[Transmission]] = {}
+        left = list(shares)
+        while left:
+            left = [share for share in left if share.give_out(grouped)]
+        if grouped:
+            self._send(grouped, [])
+
+    def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
+        """Send what the windows of sessions allow; the rest waits. `removals` are finished already."""
         units = self._units
         now = units.clock()
         records: dict[StateKey, SessionRecord | None] = {}

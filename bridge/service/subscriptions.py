@@ -1,19 +1,23 @@
-"""SUBSCRIBE and UNSUBSCRIBE of a client: subscriptions named `ClientIdentifier:Topic name` at the queue manager."""
+"""SUBSCRIBE and UNSUBSCRIBE of a client: subscriptions `ClientIdentifier:Topic name` of the queue manager, and shares."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Sequence
+from functools import partial
 
 from bridge.archive.events import now_us
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
 from bridge.mapping.telemetry.reason_code import reason_code_of
-from bridge.mapping.telemetry.subscription import SubscriptionData
+from bridge.mapping.telemetry.shared_subscription import is_shared, shared_subscription_error
+from bridge.mapping.telemetry.subscription import SHARED, SubscriptionData
 from bridge.mapping.topic import topic_filter_error
 from bridge.mq.backend import SubscriptionRequest
 from bridge.mqtt.session import Session
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
+from bridge.service.sharing import end_without_members, join, leave, put_on_record
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, SUBACK_FAILURE, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe
 
@@ -30,23 +34,30 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     version_5 = client.protocol.level == LEVEL_MQTT_5
     codes: list[int] = []
     wanted: list[tuple[int, SubscriptionRequest]] = []
+    shared: list[tuple[int, SubscriptionRequest]] = []
+    known = session.filters | {topic_filter for topic_filter, _ in session.shares.values()}
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
     plain = itertools.repeat(SubscriptionOptions())
-    room = service.limits.subscriptions - len(session.filters)
+    room = service.limits.subscriptions - len(known)
     for (topic_filter, qos), options in zip(packet.topics, packet.options or plain, strict=False):
-        why, code = topic_filter_error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
-        if why is None and version_5 and topic_filter.startswith("$share/"):
-            why, code = "there are no shared subscriptions here", ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        elif why is None and len(codes) >= service.limits.subscribe_filters:
+        sharing = is_shared(topic_filter)
+        error = shared_subscription_error if sharing else topic_filter_error
+        why, code = error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
+        if why is None and len(codes) >= service.limits.subscribe_filters:
             why = f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters (limits.subscribe_filters)"
             code = ReasonCode.QUOTA_EXCEEDED
-        elif why is None and topic_filter not in session.filters and room <= 0:
+        elif why is None and topic_filter not in known and room <= 0:
             why = f"a client has at most {service.limits.subscriptions} subscriptions (limits.subscriptions)"
             code = ReasonCode.QUOTA_EXCEEDED
         if why is not None:
             log.warning("client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
+        elif sharing:
+            room -= topic_filter not in known
+            # QoS 2 cannot be kept across members: see SHARED.
+            data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifier)
+            shared.append((len(codes), SubscriptionRequest(topic_filter, data, retained=False)))
         else:
-            room -= topic_filter not in session.filters
+            room -= topic_filter not in known
             data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifier)
             handling = options.retain_handling
             retained = not handling or (handling == 1 and topic_filter not in session.filters)
@@ -55,10 +66,21 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
 
     added = {request.topic_filter for _, request in wanted} - session.filters
 
-    def done(reasons: list[int]) -> None:
-        client.release(len(wanted))
+    reasons_by_position: dict[int, int] = {}
+    awaited = 1 + bool(shared)
+
+    def done(asked: Sequence[tuple[int, SubscriptionRequest]], reasons: list[int]) -> None:
+        nonlocal awaited
+        awaited -= 1
+        client.release(len(asked))
+        reasons_by_position.update(zip((position for position, _ in asked), reasons, strict=True))
+        if not awaited:
+            answer()
+
+    def answer() -> None:
         granted = []
-        for (position, request), reason in zip(wanted, reasons, strict=True):
+        for position, request in sorted(wanted + shared, key=lambda one: one[0]):
+            reason = reasons_by_position[position]
             topic_filter, qos = request.topic_filter, request.data.qos
             if reason:
                 log.warning(
@@ -80,22 +102,28 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         client.protocol.suback(packet.message_id, codes)
         client.transport.flush()
         service.observers.subscribed(session, granted, received)
+        if shared and client.session is session:
+            service.pump(client)
 
     session.filters |= added
-    client.hold(len(wanted))
+    client.hold(len(wanted) + len(shared))
     service.backend.subscribe(
         session.client_id,
         [request for _, request in wanted],
-        done,
+        partial(done, wanted),
         durable=session.durable,
         user=user,
     )
+    if shared:
+        join(service, session, [request for _, request in shared], user, partial(done, shared))
 
 
 def unsubscribe(service: Sessions, client: Client, session: Session, packet: Unsubscribe) -> None:
     """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
+    shares = [share for share in service.units.shares.of(session) if share.subscription.written in packet.topics]
+    known = session.filters | {share.subscription.written for share in shares}
     codes = [
-        ReasonCode.SUCCESS if topic_filter in session.filters else ReasonCode.NO_SUBSCRIPTION_EXISTED
+        ReasonCode.SUCCESS if topic_filter in known else ReasonCode.NO_SUBSCRIPTION_EXISTED
         for topic_filter in packet.topics
     ]
     session.filters.difference_update(packet.topics)
@@ -111,4 +139,23 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
         client.transport.flush()
         service.observers.unsubscribed(session, packet.topics, received)
 
-    service.backend.unsubscribe(session.client_id, packet.topics, done)
+    if not shares:
+        service.backend.unsubscribe(session.client_id, packet.topics, done)
+        return
+    awaited = 1 + len(shares)
+
+    def one_done() -> None:
+        nonlocal awaited
+        awaited -= 1
+        if not awaited:
+            done()
+
+    def recorded(_failure: int) -> None:
+        for share in shares:
+            end_without_members(service, share, one_done)
+
+    for share in shares:
+        leave(service, session, share)
+    # The record first: a share that nobody is a member of by it ends with the next start at the latest.
+    put_on_record(service, session, recorded)
+    service.backend.unsubscribe(session.client_id, packet.topics, one_done)

@@ -16,8 +16,9 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.session_record import Side, StateKey
+from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import subscription_data
-from bridge.mq.backend import Backend
+from bridge.mq.backend import Backend, ClientSubscription
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
@@ -28,6 +29,7 @@ from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
 from bridge.service.locked_out import LockedOut
 from bridge.service.observers import Observer, Observers
+from bridge.service.sharing import end_without_members, leave_all
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.timers import Timers
 from bridge.service.units import Units
@@ -71,9 +73,13 @@ class TelemetryService:
         self.backend.on_dropped = self._dropped
         self.backend.on_completed = self.units.completed
         recovered = await self.backend.open()
-        self.observers.begin(recovered.subscriptions)
+        shared: set[str] = set()
         for subscription in recovered.subscriptions:
             if not subscription.durable:
+                continue
+            if is_remote_queue_manager(subscription.client_id):
+                shared.add(subscription.client_id)
+                self.units.shares.share(subscription.topic_filter)
                 continue
             session = self._recovered(subscription.client_id)
             session.filters.add(subscription.topic_filter)
@@ -81,14 +87,32 @@ class TelemetryService:
                 session.outbox.direct_qos = subscription_data(subscription.user_data).qos
         for record in recovered.records:
             self._recovered(record.clientIdentifier).restore(record, time.time())
+        self.observers.begin([one for one in recovered.subscriptions if one.client_id not in shared] + self._rejoined())
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
             await self.backend.caught_up()
+        for share in list(self.units.shares.values()):
+            share.uncertain()
+            end_without_members(self, share)
         # What comes from now on was never sent to anybody.
         for session in self.sessions.values():
             session.outbox.uncertain = False
         for session in list(self.sessions.values()):
             self._expire_later(session)
+
+    def _rejoined(self) -> list[ClientSubscription]:
+        """Make durable sessions members of their shares again; return what they subscribe to by them."""
+        shares, found = self.units.shares, []
+        for session in self.sessions.values():
+            for name, (topic_filter, user_data) in list(session.shares.items()):
+                share = shares.get(name)
+                if share is None:
+                    # An administrator has deleted the subscription.
+                    del session.shares[name]
+                    continue
+                share.add(session, user_data)
+                found.append(ClientSubscription(session.client_id, topic_filter, user_data, True))
+        return found
 
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
@@ -144,6 +168,11 @@ class TelemetryService:
         session.outbox.in_flight.send_again(client.protocol, self.clock(), self.limits.retry_interval)
         client.transport.flush()
 
+    def paused(self, session: Session) -> None:
+        """Have what a client that does not read has not been sent for its shares go to others."""
+        if session.shares:
+            self.units.take_back(session, sent=False)
+
     def _dropped(self, client_id: str, topic_filter: str, reason: int) -> None:
         """Disconnect a client that has lost a subscription for good.
 
@@ -164,6 +193,7 @@ class TelemetryService:
         if self.clients.get(session.client_id) is client:
             del self.clients[session.client_id]
         session.detach(time.time())
+        self.units.take_back(session, sent=True)
         self.observers.disconnected(session)
         try:
             if client.will is not None:
@@ -198,6 +228,7 @@ class TelemetryService:
             del self.sessions[session.client_id]
         self.timers.cancel(session.client_id)
         self.wills.publish_now(session.client_id)
+        leave_all(self, session)
         if session.filters:
             self.backend.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
         unit = UnitOfWork()

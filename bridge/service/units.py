@@ -6,6 +6,7 @@ what it acknowledged is forgotten, only when the unit that holds it is committed
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,9 +19,11 @@ from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import Refusal
+from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
 from bridge.service.client import Client
 from bridge.service.observers import Observers
+from bridge.service.shares import Share, Shares
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ReasonCode
 
@@ -40,6 +43,9 @@ class Units:
         self.clock = clock
         #: by client identifier
         self._clients = clients
+        self.shares = Shares()
+        #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
+        self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -68,6 +74,13 @@ class Units:
                 # One client's fault stays its own.
                 log.exception("a unit of work ended, but what follows it failed")
 
+    def take_back(self, session: Session, *, sent: bool) -> None:
+        """Have other members get what a session was given for shares, and not sent, or with `sent`, not acknowledged."""
+        shares = self.shares.take_back(session, sent=sent)
+        if shares:
+            # Not at once: a batch may be on its way to the members.
+            asyncio.get_running_loop().call_soon(self.give_out, shares)
+
     # What clients have sent ------------------------------------------------------------------------------------------
 
     def work(self, session: Session, client: Client, work: Work) -> None:
@@ -78,6 +91,8 @@ class Units:
             refusals = outbox.pump(self.clock(), client.protocol, work.removals)
             client.transport.flush()
             self.sent(session, client, work.removals[acknowledged:], refusals)
+        if session.shares and (waiting := self.shares.waiting_for(session)):
+            self.give_out(waiting)
         recorded = outbox.record or session.record
         if work.empty and not recorded:
             if work.answers:
@@ -130,6 +145,8 @@ class Units:
             self.observers.published(session, work.publications, completion, work.received_at)
         if completion.failure:
             session.failed(work)
+            if not session.connected:
+                self.take_back(session, sent=True)
             self._close(
                 session,
                 client,
@@ -144,9 +161,14 @@ class Units:
         refusals = completion.refusals
         # A look at the clock costs as much as the rest: it is for messages that are released.
         now = self.clock() if work.released else 0.0
-        answers = session.committed(work, refusals, now, answerable=present is client)
+        reasons: dict[Answer, Reason] | None = None
+        if (refusals or completion.unmatched) and client.protocol.level == LEVEL_MQTT_5:
+            reasons = _reasons(work, completion)
+        answers = session.committed(
+            work, refusals, now, answerable=present is client, answer_refused=reasons is not None
+        )
         if answers and present is not None:
-            present.protocol.answer(answers)
+            present.protocol.answer(answers, reasons)
             present.transport.flush()
         if work.recording is not None:
             self.recorded(session, work.recording)
@@ -154,14 +176,11 @@ class Units:
             self._refused(session, client, work, refusals)
 
     def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
-        """Tell the client that MQ refuses publications.
+        """See to it that MQ refuses publications.
 
-        A client of MQTT 5 gets the reason code in PUBACK or PUBREC, and sends them no more. Before, there is no negative
-        PUBACK: they stay unacknowledged, and the connection is closed.
+        A client of MQTT 5 was told so in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK: they
+        stay unacknowledged, and the connection is closed.
         """
-        if client.protocol.level == LEVEL_MQTT_5:
-            self._answer_refused(session, client, work, refusals)
-            return
         index, reason = next(iter(refusals.items()))
         message = work.publications[index][0]
         self.save(session)
@@ -171,22 +190,10 @@ class Units:
             log.warning("client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
         self.observers.refused(session, message, reason)
-        self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason))
-
-    def _answer_refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
-        self.save(session)
-        user = session.identity.user.decode("utf-8", "replace")
-        for index, reason in refusals.items():
-            message = work.publications[index][0]
-            name = f"{cmqc.reason_name(reason)} ({reason})"
-            topic = message.topic[:200]
-            log.warning("client %s: publication to %r as user %r is refused: %s", client.peer, topic, user, name)
-            if message.qos:
-                self.observers.refused(session, message, reason)
-                if client.session is session:
-                    code = reason_code_of(reason)
-                    client.protocol.refuse_publication(message.qos, message.message_id, code, name)
-        client.transport.flush()
+        if client.protocol.level == LEVEL_MQTT_5:
+            log.warning("client %s: %s; it was told so", client.peer, what)
+        else:
+            self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason))
 
     def _close(self, session: Session, client: Client, why: str, reason_code: ReasonCode) -> None:
         """Close the connection that packets came over, and the one over which the client has sent them again since."""
@@ -236,3 +243,13 @@ class Units:
         if client is not None:
             client.transport.flush()
             self.work(session, client, Work())
+
+
+def _reasons(work: Work, completion: Completion) -> dict[Answer, Reason]:
+    """Return the reason codes of MQTT 5 for publications that were refused, or that nobody has subscribed to."""
+    found: dict[Answer, Reason] = {
+        work.answer_to(index): (ReasonCode.NO_MATCHING_SUBSCRIBERS, "") for index in completion.unmatched
+    }
+    for index, reason in completion.refusals.items():
+        found[work.answer_to(index)] = reason_code_of(reason), f"{cmqc.reason_name(reason)} ({reason})"
+    return found

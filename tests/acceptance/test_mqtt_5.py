@@ -460,6 +460,21 @@ def test_a_publication_that_is_refused_gets_its_reason(new_bridge: NewBridge) ->
         assert client.expect(Puback).properties is None
 
 
+def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT 5 sections 3.4.2.1 and 3.5.2.1, with those that somebody has subscribed to between them, in order."""
+    with client_of(bridge, unique) as client:
+        subscribe(client, f"{unique}/heard", 0)
+        nobody, heard = f"{unique}/nobody", f"{unique}/heard"
+        client.send(*(Publish(topic, b"", 1, False, False, one) for one, topic in enumerate((nobody, heard, nobody), 1)))
+        answers = [client.wait_for(Puback) for _ in range(3)]
+        none = ReasonCode.NO_MATCHING_SUBSCRIBERS
+        assert [(one.message_id, one.reason_code) for one in answers] == [(1, none), (2, 0), (3, none)]
+        client.send(Publish(nobody, b"", 2, False, False, 4))
+        assert client.wait_for(Pubrec).reason_code == none
+        client.send(Pubrel(4))
+        assert client.wait_for(Pubcomp).message_id == 4
+
+
 def test_a_client_may_refuse_a_message(bridge: BridgeProcess, unique: str) -> None:
     """A PUBACK or PUBREC of 0x80 and above ends the delivery (MQTT 5 section 4.3): it does not come again."""
     session = ConnectProperties(session_expiry_interval=600)

@@ -4,8 +4,9 @@ Every row is a shape (publishers, subscribers, window), a QoS and a kind of sess
 the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed within a
 round, and the median of these and their spread are printed, with the CPU time that a message costs each server, which a busy
 machine changes least. The word `compiled` in place of COMMIT puts the working tree, compiled (`make compile`), beside itself
-as pure Python; with a commit both are pure. The load is `load.c`: with small windows a generator in Python
-would measure itself.
+as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5 (`--properties`:
+user properties of each message) beside itself with clients of 3.1.1. The load is `load.c`: with small windows a generator in
+Python would measure itself.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ ROOT = Path(__file__).parents[2]
 MEAN_TARGET, ROW_TARGET = 0.97, 0.90
 #: The word for the working tree compiled, beside itself as pure Python.
 COMPILED = "compiled"
+#: The word for the working tree with clients of MQTT 5, beside itself with clients of 3.1.1.
+MQTT_5 = "mqtt5"
 NAMES = ("mosquitto", "base", "present")
 
 
@@ -107,14 +110,16 @@ def compiled(folder: Path) -> Path:
     return program
 
 
-def measure(program: Path, port: int, row: Row, seconds: float, payload: int, core: int | None) -> dict[str, float | str]:
+def measure(
+    program: Path, port: int, row: Row, seconds: float, payload: int, core: int | None, *, level: int = 4, properties: int = 0
+) -> dict[str, float | str]:
     """Put the load of a row on a server; the figures that `load.c` prints."""
     shape = row.shape
     words = [port, shape.publishers, shape.subscribers, int(shape.pairs), row.qos, row.window, payload, int(row.durable)]
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     try:
         said = subprocess.run(
-            [*pinned, str(program), *map(str, words), str(seconds)],
+            [*pinned, str(program), *map(str, words), str(seconds), str(level), str(properties)],
             capture_output=True,
             timeout=seconds + 90,
             check=True,
@@ -150,7 +155,7 @@ def sessions(value: str) -> list[bool]:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     out = argparse.ArgumentParser(prog="python -m tests.bench.against", description=__doc__)
-    out.add_argument("commit", help='the commit to compare the working tree with; "compiled": itself, pure with compiled')
+    out.add_argument("commit", help='the commit to compare the working tree with; "compiled", "mqtt5": itself')
     out.add_argument("--rounds", type=int, default=5)
     out.add_argument("--seconds", type=float, default=1.0, help="publish for so long in each run (1)")
     out.add_argument("--payload", type=int, default=100)
@@ -158,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--windows", type=numbers, default=[1, 10, 100])
     out.add_argument("--sessions", type=sessions, default=[False, True], help="clean,durable")
     out.add_argument("--shapes", type=lambda value: value.split(","), help=", ".join(shape.name for shape in SHAPES))
+    out.add_argument("--properties", type=int, default=0, help="user properties of each message, with mqtt5 (0)")
     out.add_argument("--json", type=Path, default=Path("bench-against.json"))
     return out
 
@@ -171,8 +177,8 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
     for number in range(1, options.rounds + 1):
         servers: list[Server] = [
             Mosquitto(server_cores),
-            Checkout("base", base, server_cores),
-            Checkout("present", ROOT, server_cores, pure=options.commit != COMPILED),
+            Checkout("base", base, server_cores, pure=options.commit != MQTT_5),
+            Checkout("present", ROOT, server_cores, pure=options.commit not in (COMPILED, MQTT_5)),
         ]
         # The order turns from round to round: who goes first after a pause has no advantage in the end.
         servers = servers[number % 3 :] + servers[: number % 3]
@@ -182,7 +188,11 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
             for done, row in enumerate(chosen):
                 for server in servers:
                     before = psutil.Process(server.pid).cpu_times()
-                    figures = measure(program, server.port, row, options.seconds, options.payload, core)
+                    level = 5 if options.commit == MQTT_5 and server.name != "base" else 4
+                    figures = measure(
+                        program, server.port, row, options.seconds, options.payload, core,
+                        level=level, properties=options.properties,
+                    )  # fmt: skip
                     after = psutil.Process(server.pid).cpu_times()
                     rates = results[row].rates.setdefault(server.name, [])
                     wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
@@ -246,7 +256,7 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         base = ROOT
-        if options.commit != COMPILED:
+        if options.commit not in (COMPILED, MQTT_5):
             base = folder / "base"
             base.mkdir()
             archive = subprocess.run(["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True)

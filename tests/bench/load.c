@@ -1,10 +1,11 @@
-/* The load of `tests.bench.against`: MQTT 3.1.1 publishers and subscribers on one thread, by epoll.
+/* The load of `tests.bench.against`: MQTT 3.1.1 or 5 publishers and subscribers on one thread, by epoll.
  *
  * A publisher has at most WINDOW messages under way. A message is under way until its publisher has its acknowledgement
  * and every subscriber that it is for has it, so that a window means the same at each QoS. Each payload begins with the
  * publisher's number and the message's sequence number; losses and repeats are counted by these.
  *
- * usage: generator PORT PUBLISHERS SUBSCRIBERS PAIRS QOS WINDOW PAYLOAD DURABLE SECONDS
+ * usage: generator PORT PUBLISHERS SUBSCRIBERS PAIRS QOS WINDOW PAYLOAD DURABLE SECONDS LEVEL PROPERTIES
+ * LEVEL 4 is MQTT 3.1.1, 5 is MQTT 5, where each message has PROPERTIES user properties.
  * PAIRS 1: subscriber n is for publisher n only; 0: each subscriber is for all. Prints one line of JSON.
  */
 #include <arpa/inet.h>
@@ -31,7 +32,7 @@ struct client {
     uint32_t *next; /* a subscriber's: the sequence number due from each publisher */
 };
 
-static int port, publishers, subscribers, pairs, qos, window, payload_length, durable;
+static int port, publishers, subscribers, pairs, qos, window, payload_length, durable, level, properties;
 static uint64_t received, duplicates;
 static struct client *all, *sending, *receiving;
 static int epoll;
@@ -101,7 +102,7 @@ static void read_exactly(int fd, unsigned char *at, size_t length) {
 }
 
 static int connected(const char *id, int clean) {
-    unsigned char packet[128], reply[8];
+    unsigned char packet[128], reply[130];
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
     struct timeval patience = {.tv_sec = 30};
@@ -110,15 +111,23 @@ static int connected(const char *id, int clean) {
     if (connect(fd, (struct sockaddr *)&to, sizeof to)) fail("cannot connect");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     size_t n = 2 + text(packet + 2, "MQTT");
-    packet[n++] = 4;
+    packet[n++] = level;
     packet[n++] = clean ? 2 : 0;
     packet[n++] = 600 >> 8;
     packet[n++] = 600 & 255;
+    if (level == 5) {
+        /* Session Expiry Interval */
+        static const unsigned char lasting[] = {5, 0x11, 0, 0, 255, 255};
+        if (clean) packet[n++] = 0;
+        else memcpy(packet + n, lasting, sizeof lasting), n += sizeof lasting;
+    }
     n += text(packet + n, id);
     packet[0] = 0x10;
     packet[1] = n - 2;
     if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n) fail("cannot send");
     read_exactly(fd, reply, 4);
+    if (reply[1] > 127) fail("a long CONNACK");
+    read_exactly(fd, reply + 4, reply[1] - 2);
     if (reply[0] != 0x20 || reply[3]) fail("CONNECT is refused");
     return fd;
 }
@@ -127,13 +136,15 @@ static void subscribe(int fd, const char *filter) {
     unsigned char packet[128], reply[8];
     packet[2] = 0;
     packet[3] = 1;
-    size_t n = 4 + text(packet + 4, filter);
+    packet[4] = 0; /* no properties */
+    size_t n = 4 + (level == 5);
+    n += text(packet + n, filter);
     packet[n++] = qos;
     packet[0] = 0x82;
     packet[1] = n - 2;
     if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n) fail("cannot send");
-    read_exactly(fd, reply, 5);
-    if (reply[0] != 0x90 || reply[4] != qos) fail("SUBSCRIBE is refused");
+    read_exactly(fd, reply, 5 + (level == 5));
+    if (reply[0] != 0x90 || reply[4 + (level == 5)] != qos) fail("SUBSCRIBE is refused");
 }
 
 static void watch(struct client *c) {
@@ -170,6 +181,11 @@ static void packet(struct client *c, const unsigned char *p, const unsigned char
             id = body[topic] << 8 | body[topic + 1];
             topic += 2;
             answer(c, (p[0] & 6) == 2 ? 0x40 : 0x50, id);
+        }
+        if (level == 5) {
+            size_t said = body[topic++];
+            if (said > 127) said = (said & 127) | body[topic++] << 7;
+            topic += said;
         }
         count(c, body + topic);
         if ((p[0] & 6) == 4) memcpy(&held[c->number * 65536 + id], body + topic, 4);
@@ -214,6 +230,26 @@ static void take(struct client *c) {
     }
 }
 
+/* Properties of each message, their length in front; none before MQTT 5. */
+static unsigned char said[1024];
+static size_t said_length;
+
+static void say(void) {
+    if (level != 5) return;
+    size_t n = 2;
+    for (int i = 0; i < properties; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "name-%d", i % 10);
+        said[n++] = 0x26;
+        n += text(said + n, name);
+        n += text(said + n, "some value");
+    }
+    size_t length = n - 2;
+    if (length > 127) said[0] = (length & 127) | 128, said[1] = length >> 7;
+    else said[0] = length, memmove(said + 1, said + 2, length);
+    said_length = length + 1 + (length > 127);
+}
+
 static int fan(void) { return pairs ? 1 : subscribers; }
 
 static void publish(struct client *c, const unsigned char *head, size_t head_length, unsigned char *body) {
@@ -228,18 +264,22 @@ static void publish(struct client *c, const unsigned char *head, size_t head_len
             unsigned char raw[2] = {id >> 8, id & 255};
             put(c, raw, 2);
         }
+        put(c, said, said_length);
         put(c, body, payload_length);
         c->sent++;
     }
 }
 
 int main(int count_of, char **given) {
-    if (count_of != 10) fail("usage");
+    if (count_of != 12) fail("usage");
     int numbers[9];
     for (int i = 0; i < 8; i++) numbers[i] = atoi(given[i + 1]);
     port = numbers[0], publishers = numbers[1], subscribers = numbers[2], pairs = numbers[3], qos = numbers[4];
     window = numbers[5], payload_length = numbers[6], durable = numbers[7];
     double limit = atof(given[9]);
+    level = atoi(given[10]), properties = atoi(given[11]);
+    if (properties > 30) fail("usage");
+    say();
     if (publishers < 1 || subscribers < 1 || payload_length < HEADER || payload_length > 1000 || (pairs && publishers != subscribers)) fail("usage");
     epoll = epoll_create1(0);
     all = calloc(publishers + subscribers, sizeof *all);
@@ -265,7 +305,7 @@ int main(int count_of, char **given) {
         c->number = i, c->fd = connected(name, 1);
         watch(c);
         unsigned char *at = heads + 32 * i;
-        size_t remaining = 2 + 10 + (qos ? 2 : 0) + payload_length, n = 0;
+        size_t remaining = 2 + 10 + (qos ? 2 : 0) + said_length + payload_length, n = 0;
         at[n++] = 0x30 | qos << 1;
         if (remaining > 127) at[n++] = (remaining & 127) | 128, at[n++] = remaining >> 7;
         else at[n++] = remaining;

@@ -155,6 +155,7 @@ class FakeBackend:
         *,
         durable: bool,
         user: str,
+        member: str = "",
     ) -> None:
         def take_effect() -> None:
             reasons = [self.failure or self.refused.get(one.topic_filter, 0) for one in requests]

@@ -80,6 +80,8 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     expiryInterval: int = 0xFFFFFFFF
     #: when it expires while its client is away, in seconds since the epoch; 0: it does not
     expiresAt: float = 0.0
+    #: shared subscriptions that it is a member of: [`$share/NAME/FILTER`, user data]
+    shares: list[tuple[str, str]] = []
     sequence: int = 0
     version: int = VERSION
 

@@ -11,6 +11,11 @@ import re
 import msgspec
 
 from bridge.mapping.remembered import remembered
+from bridge.mapping.telemetry.shared_subscription import (
+    is_remote_queue_manager,
+    share_of_subscription,
+    shared_subscription,
+)
 
 #: Destination queue of clients' subscriptions, at the remote queue manager that a client is to MQ.
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
@@ -21,8 +26,18 @@ _MOST_IDENTIFIER = 268_435_455
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:
-    """Return the name of an MQTT client's subscription: `ClientIdentifier:Topic name`."""
+    """Return the name of an MQTT client's subscription, `ClientIdentifier:Topic name`, or of a share's.
+
+    For a share, `client_id` is its remote queue manager, and `topic_filter` is as clients write it.
+    """
+    if is_remote_queue_manager(client_id):
+        return shared_subscription(topic_filter).subscription_name
     return f"{client_id}:{topic_filter}"
+
+
+def topic_string(client_id: str, topic_filter: str) -> str:
+    """Return the topic string of a subscription: the filter, for a share without what stands before it."""
+    return shared_subscription(topic_filter).topic_filter if is_remote_queue_manager(client_id) else topic_filter
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +64,25 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
 #: What user data say that the bridge did not write, such as those of a subscription that an administrator made for a client:
 #: they limit nothing.
 FOREIGN = SubscriptionData()
+
+
+#: What a share asks the queue manager for, whatever its members ask for: QoS 1 at most, for a message that one member has
+#: seen with QoS 2 must not go to another (MQTT-4.8.2-5).
+SHARED = SubscriptionData(1, retain_as_published=True)
+
+
+def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, str] | None:
+    """Return client identifier and filter of a subscription by its name, topic string and user data; None for another's.
+
+    The subscription of a share has its remote queue manager for a client identifier, and the filter as clients write it.
+    """
+    share = share_of_subscription(name, topic_filter)
+    if share is not None and user_data == SHARED.user_data:
+        return share.remote_queue_manager, share.written
+    client_id, separator, rest = name.partition(":")
+    if separator and client_id and rest == topic_filter and _USER_DATA.fullmatch(user_data):
+        return client_id, topic_filter
+    return None
 
 
 @remembered(4096)

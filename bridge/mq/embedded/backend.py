@@ -134,9 +134,10 @@ class EmbeddedBackend:
         work = Unit()
         refusals: dict[int, int] = {}
         diverted: dict[int, int] = {}
+        unmatched: list[int] = []
         with self._queue_manager.lock:
             try:
-                self._do(unit, work, refusals, diverted)
+                self._do(unit, work, refusals, diverted, unmatched)
             except Exception:
                 # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
                 log.exception("a unit of work of the telemetry service fails")
@@ -144,7 +145,7 @@ class EmbeddedBackend:
                 work, refusals = Unit(), {}
                 work.done = partial(self._fail, unit.number)
             else:
-                work.done = partial(self._end, unit.number, refusals, diverted)
+                work.done = partial(self._end, unit.number, refusals, diverted, unmatched)
             work.barrier = not unit.publications and not unit.removals
             self._queue_manager.recovery_log.submit(work)
         return refusals
@@ -152,10 +153,24 @@ class EmbeddedBackend:
     def _fail(self, number: int, _reason: int) -> None:
         self.on_completed((Completion(number, cmqc.MQRC_UNEXPECTED_ERROR),))
 
-    def _end(self, number: int, refusals: Mapping[int, int], diverted: Mapping[int, int], reason: int) -> None:
-        self.on_completed((Completion(number, reason, refusals, diverted),))
+    def _end(
+        self,
+        number: int,
+        refusals: Mapping[int, int],
+        diverted: Mapping[int, int],
+        unmatched: Sequence[int],
+        reason: int,
+    ) -> None:
+        self.on_completed((Completion(number, reason, refusals, diverted, unmatched),))
 
-    def _do(self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int]) -> None:
+    def _do(
+        self,
+        unit: UnitOfWork,
+        work: Unit,
+        refusals: dict[int, int],
+        diverted: dict[int, int],
+        unmatched: list[int],
+    ) -> None:
         """Do in `work` what a unit of work asks; publications that are refused are left out and told by `refusals`."""
         queue_manager = self._queue_manager
         if unit.publications:
@@ -171,6 +186,8 @@ class EmbeddedBackend:
                         refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
                         continue
                     route = route_of(message.topic)
+                    if not route.subscriptions and not route.selective:
+                        unmatched.append(index)
                     if not retain:
                         reason = publish(work, route, message, now, application=APPLICATION_NAME)
                     else:
@@ -250,6 +267,7 @@ class EmbeddedBackend:
         *,
         durable: bool,
         user: str,
+        member: str = "",
     ) -> None:
         work = Unit()
         reasons: list[int] = []

@@ -1,8 +1,9 @@
-"""Subscriptions of MQTT clients at the embedded queue manager, named `ClientIdentifier:Topic name`."""
+"""Subscriptions of MQTT clients at the embedded queue manager, named `ClientIdentifier:Topic name`, and of shares."""
 
 from __future__ import annotations
 
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
+from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, share_of_subscription
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name, topic_string
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.queue import Queue
@@ -47,9 +48,9 @@ def subscribe(
     user: str,
 ) -> Subscription:
     """Make or alter a subscription in a unit of work. Raises MQError."""
-    topic_filter = request.topic_filter
+    name = subscription_name(client_id, request.topic_filter)
+    topic_filter = topic_string(client_id, request.topic_filter)
     check_topic_string(topic_filter)
-    name = subscription_name(client_id, topic_filter)
     taken = queue_manager.topics.subscriptions.get(name)
     if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
         # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
@@ -88,11 +89,16 @@ def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_f
 
 
 def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription]:
-    """Return the subscriptions of all clients."""
+    """Return the subscriptions of all clients and shares; a share has its remote queue manager for a client identifier."""
     found = []
     with queue_manager.lock:
         for subscription in queue_manager.topics.subscriptions.values():
             client_id, topic_filter = subscription.client_id, subscription.topic_filter
+            share = share_of_subscription(subscription.name, topic_filter)
+            if share is not None and share.remote_queue_manager == client_id:
+                topic_filter = share.written
+            elif is_remote_queue_manager(client_id):
+                continue
             if client_id and subscription.name == subscription_name(client_id, topic_filter):
                 found.append(
                     ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)

@@ -296,15 +296,17 @@ class IbmBackend:
         *,
         durable: bool,
         user: str,
+        member: str = "",
     ) -> None:
-        self._subscribing[client_id] = self._subscribing.get(client_id, 0) + 1
+        asking = member or client_id
+        self._subscribing[asking] = self._subscribing.get(asking, 0) + 1
 
         def answered(reasons: list[int]) -> None:
             done(reasons)
-            self._subscribing[client_id] -= 1
-            if not self._subscribing[client_id]:
-                del self._subscribing[client_id]
-                for unit in self._behind.pop(client_id, []):
+            self._subscribing[asking] -= 1
+            if not self._subscribing[asking]:
+                del self._subscribing[asking]
+                for unit in self._behind.pop(asking, []):
                     self.submit(unit)
 
         request = Subscribe(client_id, requests, durable, user, lambda reasons: self._call(answered, reasons))

@@ -1,4 +1,4 @@
-"""The thread that makes and removes subscriptions, each named `ClientIdentifier:Topic name` (integration tables)."""
+"""The thread that makes and removes subscriptions, `ClientIdentifier:Topic name` (integration tables), and of shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name
+from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
@@ -275,10 +275,9 @@ class Subscriber(Worker[Request]):
         return cmqc.MQRC_NONE
 
     def _subscribe_one(self, request: Subscribe, wanted: SubscriptionRequest) -> int:
-        topic_filter = wanted.topic_filter
-        if topic_string_error(topic_filter) is not None:
+        if topic_string_error(wanted.topic_filter) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
-        name = subscription_name(request.client_id, topic_filter)
+        name = subscription_name(request.client_id, wanted.topic_filter)
         index = 0 if request.durable else self._roomy()
         connection = self._connections[index]
         held = self._held.get(name)
@@ -314,11 +313,11 @@ class Subscriber(Worker[Request]):
             options |= cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
-            if not wanted.retained:
+            if not wanted.retained and options & cmqc.MQSO_CREATE:
                 options |= cmqc.MQSO_NEW_PUBLICATIONS_ONLY
             return MQSD(
                 Options=options,
-                ObjectString=wanted.topic_filter,
+                ObjectString=topic_string(request.client_id, wanted.topic_filter),
                 SubName=subscription_name(request.client_id, wanted.topic_filter),
                 SubUserData=wanted.data.user_data,
                 SubLevel=1,
@@ -333,7 +332,8 @@ class Subscriber(Worker[Request]):
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 raise
             return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE), destination)[0]
-        self._request_retained(connection, handle)
+        if wanted.retained:
+            self._request_retained(connection, handle)
         return handle
 
     @staticmethod
@@ -379,7 +379,8 @@ class Subscriber(Worker[Request]):
         """
         options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
         name = subscription_name(client_id, topic_filter)
-        sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=topic_filter, SubName=name)
+        written = topic_string(client_id, topic_filter)
+        sd = MQSD(Options=options | cmqc.MQSO_ANY_USERID, ObjectString=written, SubName=name)
         destination = Subscriber._destination(connection, client_id, "")
         try:
             handle, _ = connection.subscribe(sd, destination)
@@ -392,8 +393,8 @@ class Subscriber(Worker[Request]):
         administration = Administration(connection)
         found = []
         for name, topic_filter, user_data, durable in administration.subscriptions():
-            client_id, separator, rest = name.partition(":")
-            if separator and client_id and rest == topic_filter and user_data in ("0", "1", "2"):
-                found.append(ClientSubscription(client_id, topic_filter, user_data, durable))
+            subscriber = subscriber_of(name, topic_filter, user_data)
+            if subscriber is not None:
+                found.append(ClientSubscription(*subscriber, user_data, durable))
         administration.close()
         return found

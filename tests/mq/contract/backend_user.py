@@ -80,7 +80,7 @@ class Bridge:
             await self.stop()
             raise
         # On a queue manager that others use, there may be those of others.
-        recovered.subscriptions = [one for one in recovered.subscriptions if one.topic_filter.startswith(self.place.root)]
+        recovered.subscriptions = [one for one in recovered.subscriptions if self.place.root in one.topic_filter]
         return recovered
 
     async def start(self) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
-from bridge.mq.backend import ClientSubscription
+from bridge.mapping.telemetry.shared_subscription import SharedSubscription, shared_subscription
+from bridge.mapping.telemetry.subscription import SHARED
+from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm import subscriber
 from bridge.wire import cmqc
 from tests.mq.contract.backend_places import TRANSMISSION_QUEUE
@@ -191,6 +194,35 @@ async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> N
         seen.append((admitted, subscribed, completion.refusals.get(0, 0)))
     no = cmqc.MQRC_NOT_AUTHORIZED
     assert seen == [(no, no, no), (0, no, no), (0, 0, no), (0, 0, 0)]
+
+
+async def _join(bridge: Bridge, share: SharedSubscription, member: str, user: str = "") -> list[int]:
+    bridge.place.at_end.append(f"DELETE SUB('{share.subscription_name}')")
+    request = [SubscriptionRequest(share.written, SHARED, retained=False)]
+    ask = partial(bridge.backend.subscribe, share.remote_queue_manager, request, durable=True, user=user, member=member)
+    return list(await bridge.called(lambda done: ask(done=done)))
+
+
+async def test_the_subscription_of_a_share(bridge: Bridge) -> None:
+    """It is found again after a restart, and ends by its name."""
+    share = shared_subscription(f"$share/g/{bridge.topic('a')}")
+    name = share.remote_queue_manager
+    assert [await _join(bridge, share, "c1"), await _join(bridge, share, "c2")] == [[0], [0]]
+    await bridge.taken(unit(publication(share.topic_filter)))
+    (message,) = await bridge.settled()
+    assert (message.client_id, message.user_data) == (name, SHARED.user_data)
+    recovered = await bridge.restart()
+    assert ClientSubscription(name, share.written, SHARED.user_data, True) in recovered.subscriptions
+    await bridge.unsubscribe(name, share.written, ended=True)
+    assert name not in {one.client_id for one in (await bridge.restart()).subscriptions}
+
+
+async def test_authority_is_asked_for_each_member_of_a_share(bridge: Bridge, user: str) -> None:
+    """Though the subscription is there already."""
+    share = shared_subscription(f"$share/g/{bridge.topic('a')}")
+    assert await _join(bridge, share, "c1") == [0]
+    bridge.place.enforce_authorities()
+    assert await _join(bridge, share, "c2", user) == [cmqc.MQRC_NOT_AUTHORIZED]
 
 
 async def test_answers_for_one_client_come_in_the_order_asked(bridge: Bridge, user: str) -> None:

@@ -9,6 +9,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
 from tests.mq.contract.backend_user import Bridge, payload, publication, received, sent, unit
+from tests.support.subscription_requests import requests
 
 TOO_LONG = "x" * 10_241
 
@@ -160,7 +161,7 @@ async def test_everyone_who_flushes_is_called(bridge: Bridge) -> None:
 
 async def test_a_flush_waits_for_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
     reasons: list[list[int]] = []
-    bridge.backend.subscribe("dev", [(bridge.topic("a"), 1)], reasons.append, durable=False, user="")
+    bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), reasons.append, durable=False, user="")
     bridge.submit(unit(publication(bridge.topic("a"))))
     await bridge.flush()
     assert (reasons, len(bridge.completions)) == ([[0]], 1)
@@ -182,7 +183,7 @@ async def test_stop_comes_after_what_is_published_behind_a_subscribe(bridge: Bri
     reasons: list[list[int]] = []
     topic = bridge.topic("a")
     bridge.place.at_end.append(f"DELETE SUB('dev:{topic}')")
-    bridge.backend.subscribe("dev", [(topic, 1)], reasons.append, durable=True, user="")
+    bridge.backend.subscribe("dev", requests((topic, 1)), reasons.append, durable=True, user="")
     bridge.submit(unit(publication(topic)))
     await bridge.stop()
     assert (reasons, [one.failure for one in bridge.completions]) == ([[0]], [0])

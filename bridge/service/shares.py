@@ -1,0 +1,176 @@
+"""Shares: who the members of each shared subscription are, and what waits for one of them (MQTT 5 section 4.8.2).
+
+A message goes to the member whose turn it is, of those that read and whose windows have room. What a member has not
+acknowledged when it leaves goes to another. Nothing is lost by that: it lies on the transmission queue all the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from bridge.mapping.telemetry.shared_subscription import SharedSubscription, shared_subscription
+from bridge.mapping.telemetry.subscription import subscription_data
+from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mqtt.session import Session
+
+#: What is given out in one batch: messages by session.
+Grouped = dict[Session, list[Transmission]]
+
+
+class Member(msgspec.Struct, eq=False):
+    """A session that takes part in a share."""
+
+    session: Session
+    #: what its client asked for
+    user_data: str
+    #: numbers of waiting messages that it may have been sent: they go out to it again with DUP
+    sent: set[int]
+
+    @property
+    def qos(self) -> int:
+        """Return the QoS that it asked for."""
+        return subscription_data(self.user_data).qos
+
+
+class Share:
+    """The members of one shared subscription, and the messages that wait for one of them, in order."""
+
+    def __init__(self, subscription: SharedSubscription) -> None:
+        self.subscription = subscription
+        #: by client identifier
+        self.members: dict[str, Member] = {}
+        #: SUBSCRIBEs that are not answered yet
+        self.joining = 0
+        self.waiting: deque[Transmission] = deque()
+        #: the members; the first one's turn it is
+        self._turns: deque[Member] = deque()
+
+    def add(self, session: Session, user_data: str) -> None:
+        """Make a session a member, or note what the client of one that is asks for now."""
+        member = self.members.get(session.client_id)
+        if member is None:
+            member = self.members[session.client_id] = Member(session, user_data, set())
+            self._turns.append(member)
+        member.user_data = user_data
+
+    def remove(self, session: Session) -> None:
+        """Make a session a member no more."""
+        member = self.members.pop(session.client_id, None)
+        if member is not None:
+            self._turns.remove(member)
+
+    def take_back(self, session: Session, taken: Sequence[Transmission], sent: set[int]) -> None:
+        """Let messages wait again that a session was given, in front of those that came later; it was sent some of them."""
+        waiting = self.waiting
+        front = sorted(taken, key=_number)
+        last = front[-1].msg_number
+        while waiting and waiting[0].msg_number < last:
+            front.append(waiting.popleft())
+        front.sort(key=_number)
+        waiting.extendleft(reversed(front))
+        member = self.members.get(session.client_id)
+        if member is not None:
+            member.sent = sent | (member.sent and member.sent & self._unacknowledged())
+
+    def _unacknowledged(self) -> set[int]:
+        """Return the numbers of all its messages."""
+        held = [one for member in self.members.values() for one in member.session.outbox.pending()]
+        return {one.msg_number for one in [*self.waiting, *held]}
+
+    def uncertain(self) -> None:
+        """Note after a crash that what waits may have been sent to members that were connected then."""
+        for member in self.members.values():
+            if member.session.outbox.uncertain:
+                member.sent = {one.msg_number for one in self.waiting}
+
+    def give_out(self, grouped: Grouped) -> bool:
+        """Give the first waiting message to a member: it is added to `grouped`. Return whether one could take it."""
+        waiting = self.waiting
+        member = self._next(waiting[0], grouped) if waiting else None
+        if member is None:
+            return False
+        transmission = waiting.popleft()
+        transmission.user_data = member.user_data
+        if transmission.msg_number in member.sent:
+            member.sent.discard(transmission.msg_number)
+            member.session.outbox.sent_before.add(transmission.msg_number)
+        grouped.setdefault(member.session, []).append(transmission)
+        return True
+
+    def _next(self, transmission: Transmission, grouped: Mapping[Session, Sequence[Transmission]]) -> Member | None:
+        """Return the member that gets a message; None where it has to wait.
+
+        With QoS 0 a message needs no room in a window. Where all who are connected are too slow, it is one of them that it
+        is dropped for.
+        """
+        turns = self._turns
+        reliable = getattr(transmission.message, "qos", None) != 0
+        slow: Member | None = None
+        for _ in range(len(turns)):
+            member = turns[0]
+            turns.rotate(-1)
+            session = member.session
+            outbox = session.outbox
+            unacknowledged = reliable and member.qos > 0
+            if not outbox.open:
+                if session.connected and not unacknowledged:
+                    slow = member
+            elif unacknowledged:
+                if outbox.room > len(grouped.get(session, ())):
+                    return member
+            elif not outbox.backlog:
+                return member
+        return slow
+
+
+class Shares(dict[str, Share]):
+    """All shares, by remote queue manager."""
+
+    def share(self, topic_filter: str) -> Share:
+        """Return the share that clients write as `$share/NAME/FILTER`; it begins where there is none."""
+        subscription = shared_subscription(topic_filter)
+        name = subscription.remote_queue_manager
+        found = self.get(name)
+        if found is None:
+            found = self[name] = Share(subscription)
+        return found
+
+    def of(self, session: Session) -> list[Share]:
+        """Return the shares that a session is a member of."""
+        return [share for name in session.shares if (share := self.get(name)) is not None]
+
+    def waiting_for(self, session: Session) -> list[Share]:
+        """Return those of its shares in which messages wait; each time, another one has its turn first."""
+        found = [share for share in self.of(session) if share.waiting]
+        if len(found) > 1:
+            first = found[0].subscription.remote_queue_manager
+            session.shares[first] = session.shares.pop(first)
+        return found
+
+    def take_back(self, session: Session, *, sent: bool) -> list[Share]:
+        """Let messages wait for another member that a session has not been sent; with `sent`, those not acknowledged, too.
+
+        Returns the shares that they wait in.
+        """
+        outbox = session.outbox
+        in_flight = outbox.withdraw_sent(self) if sent else []
+        taken: dict[str, list[Transmission]] = {}
+        for transmission in in_flight + outbox.withdraw_waiting(self):
+            taken.setdefault(transmission.client_id, []).append(transmission)
+        numbers = {one.msg_number for one in in_flight}
+        for name, transmissions in taken.items():
+            self[name].take_back(session, transmissions, numbers & {one.msg_number for one in transmissions})
+        return [self[name] for name in taken]
+
+    def drop(self, share: Share) -> bool:
+        """Forget a share that nobody is a member of any more; return whether it is one."""
+        if share.members or share.joining:
+            return False
+        return self.pop(share.subscription.remote_queue_manager, None) is not None
+
+
+def _number(transmission: Transmission) -> int:
+    return transmission.msg_number

@@ -1,0 +1,282 @@
+"""`$share/NAME/FILTER` (MQTT 5 section 4.8.2), for clients of each protocol level: one of the members gets a message."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from bridge.wire.mqtt import (
+    SUBACK_FAILURE,
+    ConnectProperties,
+    Publish,
+    Suback,
+    Subscribe,
+    SubscribeProperties,
+    SubscriptionOptions,
+)
+from tests.acceptance.queue_managers import EMBEDDED
+from tests.support.bridge_process import BridgeProcess
+from tests.support.mosquitto import Subscriber, publish
+from tests.support.patience import eventually
+from tests.support.raw_client import LEVELS, ConnectionClosed, RawClient
+
+#: Messages that members share, and the limit of messages in flight of the configuration.
+COUNT, WINDOW = 1_000, 20
+
+
+class Member:
+    """A member of a share that notes the numbers that it gets, and acknowledges them where it is told to."""
+
+    def __init__(self, port: int, client_id: str, share: str, *, level: int = 4, clean: bool = True, qos: int = 1) -> None:
+        self.client = RawClient.connected(port, client_id, level=level, clean=clean)
+        if share:
+            assert self.client.subscribe((share, qos)) == (min(qos, 1),)
+        self.numbers: list[int] = []
+        self.publishes: list[Publish] = []
+
+    def take(self, *, acknowledge: bool = True, timeout: float = 0.05) -> int:
+        """Take what has come, or comes soon; the number of messages."""
+        try:
+            if not self.client.inbox:
+                self.client.fill(timeout)
+        except TimeoutError:
+            return 0
+        count = 0
+        while self.client.inbox:
+            publish = self.client.expect(Publish)
+            if acknowledge:
+                self.client.acknowledge(publish)
+            self.publishes.append(publish)
+            self.numbers.append(int(publish.payload))
+            count += 1
+        return count
+
+
+def take_all(count: int, *members: Member) -> None:
+    """Have members take messages until they have so many numbers together."""
+
+    def taken() -> bool:
+        for member in members:
+            member.take()
+        return len({number for member in members for number in member.numbers}) >= count
+
+    eventually(taken, True)
+
+
+def numbers_of(*members: Member) -> list[int]:
+    return sorted(number for member in members for number in member.numbers)
+
+
+def publish_numbers(port: int, topic: str, numbers: range, *, qos: int = 1) -> None:
+    with RawClient.connected(port, f"p-{topic}"[:23]) as publisher:
+        for number in numbers:
+            publisher.publish(topic, b"%d" % number, qos)
+
+
+def subscriptions(bridge: BridgeProcess, name: str) -> list[str]:
+    """The names of the queue manager's subscriptions that begin like this."""
+    done = bridge.run_mq("display", f"SUB('{name}*')", "--json")
+    return [] if done.returncode else [one["SUB"] for one in bridge.mq_json("display", f"SUB('{name}*')")]
+
+
+@pytest.mark.parametrize("levels", [(4, 4), (5, 5), (3, 4, 5)], ids=str)
+def test_each_message_goes_to_one_member(bridge: BridgeProcess, unique: str, levels: tuple[int, ...]) -> None:
+    share = f"$share/g-{unique}/{unique}/#"
+    members = [Member(bridge.port, f"m{n}-{unique}"[:23], share, level=level, qos=2) for n, level in enumerate(levels)]
+    publish_numbers(bridge.port, f"{unique}/t", range(COUNT))
+    take_all(COUNT, *members)
+    assert numbers_of(*members) == list(range(COUNT)), "each message once"
+    for member in members:
+        assert member.numbers == sorted(member.numbers), "in order for each member"
+        assert len(member.numbers) > COUNT // len(members) // 4, "all take part"
+        assert all(one.qos == 1 and not one.dup for one in member.publishes)
+    assert subscriptions(bridge, f"$share/g-{unique}") == [f"$share/g-{unique}:{unique}/#"]
+    for member in members:
+        member.client.unsubscribe(share)
+    assert subscriptions(bridge, f"$share/g-{unique}") == [], "it ends with the last member"
+    for member in members:
+        member.client.disconnect()
+
+
+def test_a_member_that_does_not_acknowledge_holds_up_nobody(bridge: BridgeProcess, unique: str) -> None:
+    share = f"$share/g/{unique}"
+    still, busy = (Member(bridge.port, f"{name}-{unique}"[:23], share) for name in ("s", "b"))
+    publish_numbers(bridge.port, unique, range(200))
+
+    def taken() -> int:
+        still.take(acknowledge=False)
+        busy.take()
+        return len(still.numbers) + len(busy.numbers)
+
+    eventually(taken, 200)
+    assert len(still.numbers) == WINDOW
+    assert numbers_of(still, busy) == list(range(200))
+    still.client.vanish()
+    take_all(200, busy)
+    assert sorted(busy.numbers) == list(range(200)), "what it had not acknowledged comes to the other, once"
+    assert not any(one.dup for one in busy.publishes)
+
+
+def test_a_member_that_does_not_read_holds_up_nobody(bridge: BridgeProcess, unique: str) -> None:
+    """With QoS 0, too: what it cannot be sent goes to the other, and is not dropped for it."""
+    share, count = f"$share/g/{unique}", 300
+    busy = Member(bridge.port, f"b-{unique}"[:23], share)
+    with RawClient.connected(bridge.port, f"d-{unique}"[:23], receive_buffer=4_096) as deaf, \
+         RawClient.connected(bridge.port, f"p-{unique}"[:23]) as publisher:  # fmt: skip
+        deaf.subscribe((share, 0))
+        for number in range(count):
+            publisher.publish(unique, b"%d".ljust(100_000) % number, 1)
+            busy.take(timeout=0.001)
+
+        def has_the_last() -> bool:
+            busy.take()
+            return set(range(count // 2, count)) <= set(busy.numbers)
+
+        eventually(has_the_last, True)
+        assert busy.numbers == sorted(busy.numbers)
+    busy.client.disconnect()
+
+
+@LEVELS
+def test_durable_members_that_are_away(own_bridge: BridgeProcess, level: int) -> None:
+    """The share keeps what comes, over a crash of the bridge, and who is back first gets it."""
+    bridge, share = own_bridge, "$share/g/t/+"
+    for name in ("one", "two"):
+        Member(bridge.port, name, share, level=level, clean=False).client.disconnect()
+    publish_numbers(bridge.port, "t/x", range(50))
+    bridge.kill()
+    bridge.start()
+    assert subscriptions(bridge, "$share") == ["$share/g:t/+"]
+    back = Member(bridge.port, "two", "", level=level, clean=False)
+    take_all(50, back)
+    assert back.numbers == list(range(50))
+    assert not any(one.dup for one in back.publishes)
+    publish_numbers(bridge.port, "t/y", range(50, 60))
+    take_all(60, back)
+    back.client.disconnect()
+    for name in ("one", "two"):
+        Member(bridge.port, name, "", level=level).client.disconnect()  # a clean session ends the durable one
+    eventually(lambda: subscriptions(bridge, "$share"), [])
+
+
+def test_what_was_not_acknowledged_comes_again_to_who_is_back(bridge: BridgeProcess, unique: str) -> None:
+    """Alone, a durable member gets its own again: with DUP, under the same message ids."""
+    share = f"$share/g/{unique}"
+    member = Member(bridge.port, f"m-{unique}"[:23], share, clean=False)
+    publish_numbers(bridge.port, unique, range(5))
+    while len(member.numbers) < 5:
+        member.take(acknowledge=False)
+    member.client.vanish()
+    back = Member(bridge.port, f"m-{unique}"[:23], "", clean=False)
+    take_all(5, back)
+    assert back.numbers == member.numbers and all(one.dup for one in back.publishes)
+    assert [one.message_id for one in back.publishes] == [one.message_id for one in member.publishes]
+    back.client.unsubscribe(share)
+    Member(bridge.port, f"m-{unique}"[:23], "").client.disconnect()
+
+
+def test_a_kill_of_the_bridge_loses_nothing(own_bridge: BridgeProcess) -> None:
+    bridge, share, count = own_bridge, "$share/g/t", 400
+    members = [Member(bridge.port, name, share, clean=False, level=level) for name, level in (("a", 4), ("b", 5))]
+    publish_numbers(bridge.port, "t", range(count))
+    for member in members:
+        for _ in range(50):
+            publish = member.client.expect(Publish)
+            member.client.acknowledge(publish)
+            member.numbers.append(int(publish.payload))
+    bridge.kill()
+    for member in members:
+        try:
+            while True:
+                member.client.fill()
+        except ConnectionClosed:
+            member.numbers += [int(one.payload) for one in member.client.inbox if isinstance(one, Publish)]
+    seen = set(numbers_of(*members))
+    bridge.start()
+    back = [Member(bridge.port, name, "", clean=False, level=level) for name, level in (("a", 4), ("b", 5))]
+    publish_numbers(bridge.port, "t", range(count, count + 20))
+
+    def all_are_there() -> bool:
+        for member in back:
+            member.take()
+        return seen | set(numbers_of(*back)) >= set(range(count + 20))
+
+    eventually(all_are_there, True)
+    for member in back:
+        assert member.numbers == sorted(member.numbers)
+        member.client.vanish()
+
+
+def test_a_member_with_a_subscription_of_its_own_gets_both(bridge: BridgeProcess, unique: str) -> None:
+    with RawClient.connected(bridge.port, unique, level=5) as client:
+        assert client.subscribe((f"$share/g/{unique}", 1), (unique, 2)) == (1, 2)
+        client.publish(unique, b"x", 2)
+        assert sorted(client.take().qos for _ in range(2)) == [1, 2]
+
+
+def test_no_retained_publication_comes_for_a_share(bridge: BridgeProcess, unique: str) -> None:
+    """Section 3.8.3.1. RETAIN of what comes live is as each member asked for."""
+    with RawClient.connected(bridge.port, unique, level=5) as client:
+        client.publish(unique, b"kept", 1, retain=True)
+        client.subscribe((f"$share/g/{unique}", 1))
+        client.publish(unique, b"live", 1, retain=True)
+        publish = client.take()
+        assert (publish.payload, publish.retain) == (b"live", False)
+        client.publish(unique, b"", 1, retain=True)
+        assert client.take().payload == b""
+
+
+def test_each_member_has_options_of_its_own(bridge: BridgeProcess, unique: str, queue_manager: str) -> None:
+    """QoS, Retain As Published and Subscription Identifier are those of the member that gets a message."""
+    share = f"$share/g/{unique}"
+    plain, fancy = (RawClient.connected(bridge.port, f"{name}-{unique}"[:23], level=5) for name in "pf")
+    plain.subscribe((share, 0))
+    options = SubscriptionOptions(retain_as_published=True)
+    fancy.send(Subscribe(9, ((share, 1),), options=(options,), properties=SubscribeProperties(7)))
+    assert fancy.wait_for(Suback).return_codes == (1,)
+    for _ in range(2):
+        plain.send(Publish(unique, b"x", 1, True, False, 5))
+    one, other = plain.wait_for(Publish), fancy.wait_for(Publish)
+    assert (one.qos, one.retain, one.properties) == (0, False, None)
+    assert other.qos == 1 and other.properties is not None and other.properties.subscription_identifier == (7,)
+    if queue_manager == EMBEDDED:  # IBM MQ says of no publication that comes live that it is retained
+        assert other.retain
+    plain.publish(unique, b"", 0, retain=True)
+    plain.disconnect()
+    fancy.disconnect()
+
+
+@LEVELS
+@pytest.mark.parametrize("wrong", ["$share/", "$share/g", "$share/g/", "$share//t", "$share/a+/t", "$share/g/a#"])
+def test_what_is_no_shared_subscription(bridge: BridgeProcess, unique: str, level: int, wrong: str) -> None:
+    """MQTT-4.8.2-1, MQTT-4.8.2-2."""
+    with RawClient.connected(bridge.port, unique, level=level) as client:
+        assert client.subscribe((wrong, 1)) == (SUBACK_FAILURE if level < 5 else 0x8F,)
+
+
+@pytest.mark.parametrize("client_id", ["$share/g", "SHARE." + 32 * "0"])
+def test_a_client_identifier_like_that_of_a_share(bridge: BridgeProcess, client_id: str) -> None:
+    client = RawClient(bridge.port, client_id)
+    assert client.connect().return_code == 2
+
+
+def test_a_window_of_one(bridge: BridgeProcess, unique: str) -> None:
+    """Receive Maximum 1: each acknowledgement makes room for one more, of a share and of an ordinary subscription."""
+    properties = ConnectProperties(receive_maximum=1)
+    with RawClient.connected(bridge.port, unique, level=5, properties=properties) as client:
+        client.subscribe((unique, 1), (f"$share/g/{unique}", 1))
+        publish_numbers(bridge.port, unique, range(20))
+        numbers = [int(client.take().payload) for _ in range(40)]
+        assert sorted(numbers) == sorted([*range(20), *range(20)])
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
+def test_mosquitto_sub(bridge: BridgeProcess, unique: str, version: str) -> None:
+    share = f"$share/g/{unique}/t"
+    with Subscriber(bridge.port, share, qos=1, version=version) as one, \
+         Subscriber(bridge.port, share, qos=1, version=version) as two:  # fmt: skip
+        for number in range(4):
+            publish(bridge.port, f"{unique}/t", f"{number}", qos=1, version=version)
+        came = [[int(member.message()["payload"]) for _ in range(2)] for member in (one, two)]
+        assert sorted(itertools.chain(*came)) == [0, 1, 2, 3] and all(one == sorted(one) for one in came)

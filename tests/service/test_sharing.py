@@ -1,0 +1,264 @@
+"""Joining and leaving shares, before a queue manager that does what a test tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.mapping.telemetry.session_record import SentRecord, Side, StateKey
+from bridge.mapping.telemetry.shared_subscription import shared_subscription
+from bridge.mq.backend import ClientSubscription
+from bridge.service.observers import Observer
+from bridge.wire.mqtt import (
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+
+SHARE = "$share/g/t"
+NAME = shared_subscription(SHARE).remote_queue_manager
+
+
+def shared(running: Any, number: int, qos: int = 1, **fields: Any) -> Any:
+    """A message of the share on the transmission queue."""
+    return running.backend.publication(number, qos, client_id=NAME, **{"user_data": "1 RAP"} | fields)
+
+
+async def member(running: Any, client_id: str, qos: int = 1, *, clean_session: bool = True) -> Any:
+    client = await running.connect(client_id, clean_session=clean_session)
+    client.send(Subscribe(1, ((SHARE, qos),)))
+    assert await client.receive() == Suback(1, (min(qos, 1),))
+    return client
+
+
+async def numbers(client: Any, count: int) -> list[int]:
+    return [int((await client.receive()).payload) for _ in range(count)]
+
+
+async def test_one_subscription_for_all_members(bridge: Any) -> None:
+    """It is made with each that joins, for its authority, and ends with the last."""
+    async with bridge() as running:
+        one, two = await member(running, "one", 2), await member(running, "two", clean_session=False)
+        assert running.backend.subscribed == [(NAME, SHARE, 1, True)] * 2
+        assert [request.retained for request in running.backend.requests] == [False] * 2
+        two.send(Unsubscribe(2, (SHARE,)))
+        assert await two.receive() == Unsuback(2)
+        assert running.backend.unsubscribed == [("two", SHARE)]
+        one.send(Disconnect())
+        await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
+        assert not running.service.units.shares
+
+
+async def test_round_robin_and_what_a_member_left_behind(bridge: Any) -> None:
+    async with bridge() as running:
+        one, two = await member(running, "one"), await member(running, "two")
+        running.backend.deliver(*(shared(running, number) for number in range(1, 5)))
+        assert (await numbers(one, 2), await numbers(two, 2)) == ([1, 3], [2, 4])
+        one.send(Puback(1))
+        await running.backend.until(lambda: bool(running.backend.removed))
+        one.vanish()
+        assert await two.receive() == Publish("t", b"3", 1, False, False, 3)
+        assert [number.msg_number for number in running.backend.removed] == [1]
+
+
+async def test_the_record_comes_before_suback(bridge: Any, restart: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect("c", clean_session=False)
+        running.backend.automatic = False
+        client.send(Subscribe(1, ((SHARE, 1), ("own", 2))))
+        for _ in range(3):
+            await running.backend.until(lambda: bool(running.backend.waiting))
+            await client.silent()
+            running.backend.complete()
+        assert await client.receive() == Suback(1, (1, 2))
+        record = running.backend.states[StateKey(Side.SENT, "c")]
+        assert isinstance(record, SentRecord) and record.shares == [(SHARE, "1")]
+        backend = restart(running.backend, ClientSubscription(NAME, SHARE, "1 RAP", True))
+        backend.lying = [shared(running, 7)]
+    async with bridge(backend=backend) as running:
+        assert list(running.service.sessions) == ["c"], "a share is no session"
+        client = await running.open()
+        client.send(Connect("c", clean_session=False))
+        assert await client.receive() == Connack(0, True)
+        packet = await client.receive()
+        assert packet.payload == b"7" and packet.dup, "it was connected when the bridge died, and may have had it"
+        client.send(Unsubscribe(2, (SHARE,)))
+        assert await client.receive() == Unsuback(2)
+        assert backend.unsubscribed == [("c", SHARE), (NAME, SHARE)]
+        assert backend.states[StateKey(Side.SENT, "c")].shares == []
+
+
+async def test_a_record_that_cannot_be_committed(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect("c", clean_session=False)
+        running.backend.automatic = False
+        client.send(Subscribe(1, ((SHARE, 1),)))
+        await running.backend.until(lambda: len(running.backend.waiting) == 2)
+        running.backend.complete(), running.backend.complete()
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        running.backend.failure = 2102
+        running.backend.complete_all()
+        assert await client.receive() == Suback(1, (0x80,))
+        running.backend.failure, running.backend.automatic = 0, True
+        await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
+        assert not running.service.sessions["c"].shares
+
+
+async def test_a_share_that_nobody_is_known_to_be_a_member_of_ends_at_the_start(bridge: Any, restart: Any) -> None:
+    async with bridge() as running:
+        await member(running, "c")
+        backend = restart(running.backend, ClientSubscription(NAME, SHARE, "1 RAP", True))
+        left = backend.lying = [shared(running, 7)]
+    async with bridge(backend=backend) as running:
+        await backend.until(lambda: backend.removed == left)
+        assert backend.unsubscribed == [(NAME, SHARE)] and not running.service.sessions
+
+
+async def test_a_share_whose_subscription_is_gone(bridge: Any, restart: Any) -> None:
+    """An administrator has deleted it: the session goes on without."""
+    async with bridge() as running:
+        await member(running, "c", clean_session=False)
+        backend = restart(running.backend)
+    async with bridge(backend=backend) as running:
+        assert not running.service.sessions["c"].shares and not running.service.units.shares
+
+
+async def test_a_member_that_is_refused(bridge: Any) -> None:
+    async with bridge() as running:
+        one, two = await member(running, "one"), await running.connect("two")
+        running.backend.refused[SHARE] = 2035
+        two.send(Subscribe(1, ((SHARE, 1),)))
+        assert await two.receive() == Suback(1, (0x80,))
+        running.backend.deliver(shared(running, 1), shared(running, 2))
+        assert await numbers(one, 2) == [1, 2]
+        one.send(Disconnect())
+        await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
+
+
+async def test_subscribe_and_unsubscribe_in_one_segment(bridge: Any) -> None:
+    """Packets take effect in the order sent."""
+    async with bridge() as running:
+        client = await running.connect("c")
+        client.send(Subscribe(1, ((SHARE, 1),)), Unsubscribe(2, (SHARE,)))
+        assert sorted([str(await client.receive()), str(await client.receive())]) == [
+            str(Suback(1, (1,))),
+            str(Unsuback(2)),
+        ]
+        await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
+        assert not running.service.sessions["c"].shares and not running.service.units.shares
+        client.send(Subscribe(3, ((SHARE, 1),)), Unsubscribe(4, (SHARE,)), Subscribe(5, ((SHARE, 0),)))
+        for _ in range(3):
+            await client.receive()
+        assert running.service.sessions["c"].shares[NAME] == (SHARE, "0")
+
+
+async def test_a_client_that_is_gone_before_it_is_answered(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect("c")
+        running.backend.automatic = False
+        client.send(Subscribe(1, ((SHARE, 1),)))
+        await running.backend.until(lambda: len(running.backend.waiting) == 2)
+        running.backend.deliver(shared(running, 1))
+        client.vanish()
+        await running.until(lambda: not running.service.sessions)
+        running.backend.automatic = True
+        running.backend.complete_all()
+        await running.backend.until(lambda: len(running.backend.removed) == 1)
+        assert running.backend.unsubscribed == [(NAME, SHARE)]
+
+
+async def test_messages_that_nobody_can_take_wait_in_order(bridge: Any) -> None:
+    async with bridge({"in_flight": 2}) as running:
+        client = await member(running, "c", clean_session=False)
+        running.backend.deliver(*(shared(running, number) for number in range(1, 6)))
+        assert await numbers(client, 2) == [1, 2]
+        await client.silent()
+        client.send(Puback(1), Puback(2))
+        assert await numbers(client, 2) == [3, 4]
+        other = await member(running, "other")
+        assert await numbers(other, 1) == [5]
+
+
+async def test_an_acknowledgement_that_cannot_be_committed(bridge: Any) -> None:
+    """The message goes to another member, though the client and its session are gone when that is known."""
+    async with bridge() as running:
+        one, two = await member(running, "one"), await member(running, "two")
+        running.backend.deliver(shared(running, 1))
+        assert await numbers(one, 1) == [1]
+        running.backend.automatic = False
+        one.send(Puback(1))
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        one.vanish()
+        await running.until(lambda: "one" not in running.service.sessions)
+        running.backend.failure = 2102
+        running.backend.complete_all()
+        assert await numbers(two, 1) == [1]
+        running.backend.failure = 0
+
+
+async def test_qos_0_is_not_dropped_while_another_member_reads(bridge: Any) -> None:
+    async with bridge() as running:
+        one, two = await member(running, "one", 0), await member(running, "two", 0)
+        running.service.clients["one"].pause_writing()
+        running.backend.deliver(*(shared(running, number) for number in (1, 2, 3)))
+        assert await numbers(two, 3) == [1, 2, 3]
+        running.service.clients["two"].pause_writing()
+        running.backend.deliver(shared(running, 4))
+        await running.backend.until(lambda: len(running.backend.removed) == 4)
+        assert sum(running.service.sessions[name].outbox.dropped for name in ("one", "two")) == 1
+        await one.silent()
+
+
+async def test_what_each_member_asked_for(bridge: Any) -> None:
+    """QoS and Retain As Published are those of the member that gets a message."""
+    async with bridge() as running:
+        client = await running.connect("c")
+        client.send(Subscribe(1, ((SHARE, 0),)))
+        await client.receive()
+        running.backend.deliver(shared(running, 1, retained=True))
+        assert await client.receive() == Publish("t", b"1", 0, False, False, 0)
+        assert running.service.units.shares[NAME].members["c"].user_data == "0"
+        running.service.units.shares[NAME].members["c"].user_data = "1 RAP"
+        running.backend.deliver(shared(running, 2, retained=True))
+        assert await client.receive() == Publish("t", b"2", 1, True, False, 2)
+
+
+async def test_a_message_put_straight_to_a_share(bridge: Any) -> None:
+    """Nobody is meant by it."""
+    async with bridge() as running:
+        await member(running, "c")
+        message = running.backend.direct(1, client_id=NAME)
+        running.backend.deliver(message)
+        assert running.backend.dead == [(message, 2087)]
+
+
+async def test_observers_are_told_what_the_client_wrote(bridge: Any) -> None:
+    told: list[Any] = []
+
+    class Told(Observer):
+        def subscribed(self, session: Any, granted: Any, received: int) -> None:
+            told.append(list(granted))
+
+        def unsubscribed(self, session: Any, filters: Any, received: int) -> None:
+            told.append(list(filters))
+
+    async with bridge(observers=[Told()]) as running:
+        client = await member(running, "c", 2)
+        client.send(Unsubscribe(2, (SHARE,)))
+        await client.receive()
+        assert told == [[(SHARE, 1)], [SHARE]]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_shares_count_among_the_subscriptions_of_a_client(bridge: Any, limit: int) -> None:
+    async with bridge({"subscriptions": limit}) as running:
+        client = await member(running, "c")
+        client.send(Subscribe(2, (("t", 1), (SHARE, 1))))
+        assert await client.receive() == Suback(2, (1 if limit == 2 else 0x80, 1))
