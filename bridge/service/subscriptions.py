@@ -19,7 +19,15 @@ from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5, SUBACK_FAILURE, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe
+from bridge.wire.mqtt import (
+    LEVEL_MQTT_5,
+    SUBACK_FAILURE,
+    PacketType,
+    ReasonCode,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+)
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +101,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
                 )
                 if topic_filter in added:
                     session.filters.discard(topic_filter)
-                codes[position] = reason_code_of(reason) if version_5 else SUBACK_FAILURE
+                codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE
                 continue
             codes[position] = qos
             granted.append((topic_filter, qos))

@@ -25,7 +25,7 @@ from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5, ReasonCode
+from bridge.wire.mqtt import LEVEL_MQTT_5, PacketType, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Units:
                 client,
                 f"its messages cannot be committed: {cmqc.reason_name(completion.failure)} ({completion.failure}); "
                 "nothing was acknowledged",
-                reason_code_of(completion.failure),
+                reason_code_of(completion.failure, PacketType.DISCONNECT),
             )
             return
         if work.acknowledged or work.released:
@@ -193,7 +193,7 @@ class Units:
         if client.protocol.level == LEVEL_MQTT_5:
             log.warning("client %s: %s; it was told so", client.peer, what)
         else:
-            self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason))
+            self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
 
     def _close(self, session: Session, client: Client, why: str, reason_code: ReasonCode) -> None:
         """Close the connection that packets came over, and the one over which the client has sent them again since."""
@@ -251,5 +251,6 @@ def _reasons(work: Work, completion: Completion) -> dict[Answer, Reason]:
         work.answer_to(index): (ReasonCode.NO_MATCHING_SUBSCRIBERS, "") for index in completion.unmatched
     }
     for index, reason in completion.refusals.items():
-        found[work.answer_to(index)] = reason_code_of(reason), f"{cmqc.reason_name(reason)} ({reason})"
+        answer = work.answer_to(index)
+        found[answer] = reason_code_of(reason, answer[0]), f"{cmqc.reason_name(reason)} ({reason})"
     return found

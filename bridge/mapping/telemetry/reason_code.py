@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.wire import cmqc
-from bridge.wire.mqtt import ReasonCode
+from bridge.wire.mqtt import PacketType, ReasonCode
+from bridge.wire.mqtt.reason_codes import FROM_SERVER
 
 REASON_CODES: Final = {
     cmqc.MQRC_NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
@@ -27,6 +28,16 @@ REASON_CODES: Final = {
 """Those that say more than that something is wrong; the rest is UNSPECIFIED_ERROR."""
 
 
-def reason_code_of(reason: int) -> ReasonCode:
-    """Return the reason code for an MQRC_ number that is not MQRC_NONE."""
-    return REASON_CODES.get(reason, ReasonCode.UNSPECIFIED_ERROR)
+#: What a packet says in place of a reason code that MQTT 5 does not have for it.
+_ELSE: Final = {
+    ReasonCode.PACKET_TOO_LARGE: ReasonCode.QUOTA_EXCEEDED,
+    ReasonCode.TOPIC_NAME_INVALID: ReasonCode.TOPIC_FILTER_INVALID,
+}
+
+
+def reason_code_of(reason: int, packet: PacketType) -> ReasonCode:
+    """Return the reason code with which a packet tells a client of an MQRC_ number that is not MQRC_NONE."""
+    code, allowed = REASON_CODES.get(reason, ReasonCode.UNSPECIFIED_ERROR), FROM_SERVER[packet]
+    if code not in allowed:
+        code = _ELSE.get(code, code)
+    return code if code in allowed else ReasonCode.UNSPECIFIED_ERROR

@@ -102,7 +102,7 @@ def _own_filter(options: Options, topic_filter: str) -> str:
     except PatternError as wrong:
         raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {wrong}") from wrong
     if own != topic_filter and options.text("link") == LOCAL:
-        raise options.wrong("topic", "no shared subscription, which the bridge itself does not have (MQTT 3.1.1 knows none)")
+        raise options.wrong("topic", "no shared subscription at the bridge itself, which has them with QoS 1 at most")
     if (error := topic_filter_error(own)) is not None:
         raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {error}")
     return own

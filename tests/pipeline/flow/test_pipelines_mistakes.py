@@ -44,7 +44,7 @@ MISTAKES = [
     ("from: {mqtt: a}, select: SELECT payload FROM input, mapping: m", "select", None, "column topic is missing"),
     ("from: {mqtt: a}, select: 'SELECT topic, body, 1L AS qos FROM input', mapping: m", "select", None, "expected int"),
     ("from: {mqtt: 'a/#/b'}, select: SELECT body FROM input, to: {mq: {queue: R}}", "from.mqtt", None, "a topic filter"),
-    ("from: {mqtt: $share/g/a}, select: SELECT 1, to: {mq: {}}", "from.mqtt", None, "no shared subscription, which"),
+    ("from: {mqtt: $share/g/a}, select: SELECT 1, to: {mq: {}}", "from.mqtt", None, "no shared subscription at the bridge"),
 ]
 
 
