@@ -85,9 +85,10 @@ def drive(one: Publisher | DurableSubscriber, bridge: BridgeProcess, killer: Kil
     one.close()
 
 
-def enlist(bridge: BridgeProcess, qos: int) -> DurableSubscriber:
+def enlist(bridge: BridgeProcess, qos: int, level: int = 4) -> DurableSubscriber:
     """A durable subscriber that has subscribed and gone."""
     subscriber = DurableSubscriber("keeper", "crash/#", qos)
+    subscriber.level = level
     subscriber.connect(bridge.port)
     subscriber.close()
     return subscriber
@@ -119,8 +120,11 @@ def test_kill_while_publishing_and_again_while_delivering(
     bridge, count, kills = own_bridge, COUNT[queue_manager], KILLS[queue_manager]
     # An MQ application's subscription shows what reached the queue manager, whatever delivery to MQTT does then.
     bridge.mqsc("DEFINE QLOCAL(AUDIT) DEFPSIST(YES) MAXDEPTH(999999)\nDEFINE SUB(AUDIT) TOPICSTR('crash/#') DEST(AUDIT)\n")
-    subscriber = enlist(bridge, qos)
+    level = chance.choice((4, 5))
+    print(f"protocol level {level}")
+    subscriber = enlist(bridge, qos, level)
     publisher = Publisher("sender", TOPICS, count, qos)
+    publisher.level = level
 
     killer = Killer(bridge, chance, kills, count)
     drive(publisher, bridge, killer, lambda: publisher.finished, lambda: len(publisher.acknowledged))

@@ -1,4 +1,4 @@
-"""Acceptance 1 with mosquitto_pub and mosquitto_sub, in MQTT 3.1 and 3.1.1."""
+"""Acceptance 1 with mosquitto_pub and mosquitto_sub, in MQTT 3.1, 3.1.1 and 5."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.bridge_process import BridgeProcess
 from tests.support.mosquitto import Subscriber, publish
 from tests.support.raw_client import RawClient
 
-VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311"])
+VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
 
 
 @VERSIONS

@@ -1,4 +1,4 @@
-"""Acceptance 1 with paho-mqtt, in MQTT 3.1 and 3.1.1."""
+"""Acceptance 1 with paho-mqtt, in MQTT 3.1, 3.1.1 and 5."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import PATIENCE
@@ -30,7 +32,7 @@ class PahoClient:
         self.client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
             client_id=client_id,
-            clean_session=clean,
+            clean_session=None if protocol == paho.MQTTv5 else clean,
             protocol=protocol,
             reconnect_on_failure=reconnects,
         )
@@ -43,7 +45,12 @@ class PahoClient:
         self.client.reconnect_delay_set(1, 1)
         if will is not None:
             self.client.will_set(*will)
-        self.client.connect("127.0.0.1", port)
+        if protocol == paho.MQTTv5:
+            lasting = Properties(PacketTypes.CONNECT)
+            lasting.SessionExpiryInterval = 0 if clean else 0xFFFFFFFF
+            self.client.connect("127.0.0.1", port, clean_start=clean, properties=lasting)
+        else:
+            self.client.connect("127.0.0.1", port)
         self.client.loop_start()
         self.session_present = self.wait_connected()
 
@@ -91,7 +98,7 @@ class PahoClient:
         self.close()
 
 
-@pytest.fixture(params=[paho.MQTTv31, paho.MQTTv311], ids=["mqtt31", "mqtt311"])
+@pytest.fixture(params=[paho.MQTTv31, paho.MQTTv311, paho.MQTTv5], ids=["mqtt31", "mqtt311", "mqtt5"])
 def protocol(request: pytest.FixtureRequest) -> Iterator[int]:
     yield request.param
 

@@ -38,6 +38,8 @@ class Publisher:
         self.acknowledged: set[int] = set()
         self.resent = 0
         self.connections = 0
+        #: protocol level
+        self.level = 4
         #: message id -> number, in the order sent: PUBLISH to send again
         self._unacknowledged: dict[int, int] = {}
         #: message ids whose PUBREC came: PUBREL to send again
@@ -52,7 +54,7 @@ class Publisher:
 
     def connect(self, port: int) -> None:
         """Connect, and send again what is not acknowledged, in the old order (MQTT-4.4.0-1)."""
-        self._client = client = RawClient(port, self.client_id, clean=False)
+        self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
         connack = client.connect()
         if connack.return_code:
             raise NotAccepted(f"CONNACK with return code {connack.return_code}")
@@ -133,13 +135,15 @@ class DurableSubscriber:
         #: numbers of messages that the bridge sent again without DUP
         self.undeclared: list[int] = []
         self.connections = 0
+        #: protocol level
+        self.level = 4
         #: method A: message ids received and not released
         self._not_released: set[int] = set()
         self._seen: set[bytes] = set()
         self._client: RawClient | None = None
 
     def connect(self, port: int) -> None:
-        self._client = client = RawClient(port, self.client_id, clean=False)
+        self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
         connack = client.connect()
         if connack.return_code:
             raise NotAccepted(f"CONNACK with return code {connack.return_code}")
