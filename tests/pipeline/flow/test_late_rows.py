@@ -94,7 +94,17 @@ def begin(bench: Bench, queues: dict[str, str]) -> None:
     bench.run()
 
 
-@pytest.mark.parametrize(("select", "seed"), [*((select, 1) for select in SELECTS), ("window", 2)])
+#: Those whose ways to the operator differ most; the others, and other seeds, are for `make test-slow`.
+QUICK = ("window, filter, key", "sliding")
+
+
+@pytest.mark.parametrize(
+    ("select", "seed"),
+    [
+        *((select, 1) for select in QUICK),
+        *(pytest.param(select, 2, marks=pytest.mark.slow) for select in SELECTS),
+    ],
+)
 def test_each_row_is_in_a_window_or_late_or_a_dead_letter(select: str, seed: int, bench: Bench) -> None:
     dice = random.Random(seed)
     queues = write(bench, SELECTS[select])
@@ -123,7 +133,7 @@ def test_each_row_is_in_a_window_or_late_or_a_dead_letter(select: str, seed: int
     assert sum(one.late for one in bench.batches) == sum(late.values()) and all(one.late_exact for one in bench.batches)
 
 
-@pytest.mark.parametrize("where", ["archive: $place", "format: parquet, path: $place"])
+@pytest.mark.parametrize("where", ["archive: $place", pytest.param("format: parquet, path: $place", marks=pytest.mark.slow)])
 def test_a_table_of_late_rows(where: str, bench: Bench) -> None:
     """They are as the source gave them, with what they were late for; a reference table on the way does not matter."""
     place, lines = bench.directory / "late", bench.directory / "lines.csv"
@@ -199,7 +209,7 @@ def test_a_directory_of_late_rows_that_cannot_be_written_is_told_and_tried_again
     assert ds.dataset(place, format="parquet").count_rows() == 2
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_batch_that_is_run_again_has_its_late_rows_once(count: int, bench: Bench) -> None:
     """The connection breaks before and after its late rows are committed, in one of the two partitions."""
     queues = write(bench, SELECTS["window"])
