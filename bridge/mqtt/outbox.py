@@ -44,6 +44,8 @@ def topic_field(topic: str) -> bytes:
     return field
 
 
+#: Receive Maximum of a client that says none: all message ids there are.
+NO_RECEIVE_MAXIMUM: Final = 65_535
 #: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
 SENT_AT_A_TURN: Final = 256 * 1024
 #: Bytes of a turn that a message costs beside its payload.
@@ -74,6 +76,8 @@ class Outbox:
 
     def __init__(self, window: int, *, durable: bool, turn_bytes: int = SENT_AT_A_TURN) -> None:
         self.window = window
+        #: messages that the client owes PUBACK or PUBCOMP for, at most (MQTT 5 section 4.9)
+        self.receive_maximum = NO_RECEIVE_MAXIMUM
         self.turn_bytes = turn_bytes
         #: bytes that may still be sent in this turn; `more` says that there is more to send in the next one
         self._room = turn_bytes
@@ -149,8 +153,9 @@ class Outbox:
             self.more = True
             return False
         version_5 = protocol.level == LEVEL_MQTT_5
-        awaited = self.in_flight.unfinished if version_5 else self.in_flight.unacknowledged
-        if (awaited >= self.window or self.recording is not None) and self._qos(transmission):
+        in_flight = self.in_flight
+        full = in_flight.unacknowledged >= self.window or in_flight.unfinished >= self.receive_maximum
+        if (full or self.recording is not None) and self._qos(transmission):
             return False
         if transmission.expired and transmission.msg_number not in self.sent_before:
             # One that the client may have: it holds the message id, and would take another message for this one.
@@ -171,7 +176,9 @@ class Outbox:
             properties = None
             if version_5:
                 user_data = transmission.user_data
-                subscription = FOREIGN if user_data is None else subscription_data(user_data)
+                subscription = FOREIGN
+                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                    subscription = subscription_data(user_data)
                 if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
                     done.append(transmission)
                     self.discarded[transmission.msg_number] = OWN
@@ -200,7 +207,6 @@ class Outbox:
             done.append(transmission)
             return True
         number = transmission.msg_number
-        in_flight = self.in_flight
         taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
         message_id = self.assigned.get(number) or message_id_from(number, taken)
         outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
@@ -263,9 +269,9 @@ class Outbox:
         return True
 
     def fit(self) -> None:
-        """Have what is in flight fit into a window that is smaller than that of the connection before (MQTT-3.3.4-9)."""
+        """Have what is in flight fit into a Receive Maximum that is smaller than the one before (MQTT-3.3.4-9)."""
         in_flight = self.in_flight
-        room = max(self.window - (in_flight.unfinished - in_flight.unacknowledged), 0)
+        room = max(self.receive_maximum - (in_flight.unfinished - in_flight.unacknowledged), 0)
         unacknowledged = [
             (message_id, outgoing.transmission)
             for message_id, outgoing in in_flight.items()
@@ -306,7 +312,9 @@ class Outbox:
         """Return how many messages with QoS 1 or 2 could be sent at once; 0 while the client does not read."""
         if not self.open or self.recording is not None:
             return 0
-        return max(0, self.window - self.in_flight.unfinished - len(self.backlog))
+        in_flight = self.in_flight
+        room = min(self.window - in_flight.unacknowledged, self.receive_maximum - in_flight.unfinished)
+        return max(0, room - len(self.backlog))
 
     def withdraw_waiting(self, client_ids: Container[str]) -> list[Transmission]:
         """Give back messages that wait and came for one of these remote queue managers."""

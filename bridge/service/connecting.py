@@ -13,6 +13,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.in_flight import Outgoing
+from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
 from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
@@ -109,11 +110,11 @@ def _begin(
     protocol = client.protocol
     session.attach(identity)
     client.session = session
-    session.outbox.window, properties = service.limits.in_flight, None
+    session.outbox.receive_maximum, properties = NO_RECEIVE_MAXIMUM, None
     if packet.protocol_level == LEVEL_MQTT_5:
         properties = connack_properties(packet, client, session, service.limits)
         if packet.properties is not None and packet.properties.receive_maximum is not None:
-            session.outbox.window = min(session.outbox.window, packet.properties.receive_maximum)
+            session.outbox.receive_maximum = packet.properties.receive_maximum
         session.outbox.fit()
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)

@@ -151,7 +151,10 @@ class Scene(RuleBasedStateMachine):
         self.link = self.opening = Link(connection, transport, Decoder(server=False, protocol_level=self.level))
         connection.connection_made(transport)  # type: ignore[arg-type]
         name = "MQIsdp" if self.level == 3 else "MQTT"
-        properties = ConnectProperties(session_expiry_interval=0xFFFFFFFF) if self.durable and self.level == 5 else None
+        properties = None
+        if self.level == 5:
+            expiry = 0xFFFFFFFF if self.durable else 0
+            properties = ConnectProperties(session_expiry_interval=expiry, receive_maximum=self.window)
         connect = Connect(CLIENT, name, self.level, not self.durable, properties=properties)
         connection.data_received(encode(connect, "big", self.level))
         self.settle()

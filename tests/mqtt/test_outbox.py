@@ -378,7 +378,7 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     sent(box, packets)
     out = connected(level=5)
     box.pump(0.0, connected(), [])
-    box.window = 1
+    box.receive_maximum = 1
     box.fit()
     box.in_flight.send_again(out, 1.0)
     (first,) = packets(out)
