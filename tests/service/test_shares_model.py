@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,27 +12,30 @@ from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.session import Session
 from bridge.service.shares import Share, Shares
-from bridge.wire.mqtt import Publish
+from bridge.wire.mqtt import Decoder, Publish
 from tests.service.conftest import Queued
+from tests.support.connected import connected
 
 FILTER = "$share/g/t"
 WINDOW = 3
 
 
 class Connection:
-    """Takes what an outbox sends, in the place of a ServerProtocol."""
-
-    level = 4
+    """A connection of a member, and what came over it."""
 
     def __init__(self) -> None:
-        #: (payload, QoS, DUP, message id) that the client has not acknowledged
+        self.protocol = connected()
+        self._decoder = Decoder(server=False, protocol_level=4)
+        #: (payload, DUP, message id) that the client has not acknowledged
         self.came: list[tuple[bytes, bool, int]] = []
         self.payloads: list[bytes] = []
 
-    def publish(self, field: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int, _: Any) -> None:
-        assert qos == 1 and not retain
-        self.came.append((payload, dup, message_id))
-        self.payloads.append(payload)
+    def look(self) -> None:
+        """Take what was sent."""
+        for packet in self._decoder.feed(self.protocol.data_to_send()):
+            assert isinstance(packet, Publish) and packet.qos == 1 and not packet.retain
+            self.came.append((packet.payload, packet.dup, packet.message_id))
+            self.payloads.append(packet.payload)
 
 
 class SharedMachine(RuleBasedStateMachine):
@@ -68,7 +70,8 @@ class SharedMachine(RuleBasedStateMachine):
         connection = self.connections[session]
         before = len(connection.came)
         done: list[Transmission] = []
-        assert not session.outbox.deliver(batch, 0.0, connection, done)  # type: ignore[arg-type]
+        assert not session.outbox.deliver(batch, 0.0, connection.protocol, done)
+        connection.look()
         assert not done
         for payload, dup, _ in connection.came[before:]:
             number = int(payload)
@@ -123,7 +126,8 @@ class SharedMachine(RuleBasedStateMachine):
             self.acknowledged.add(int(payload))
         assert session is not None and connection is not None
         if session.outbox.backlog and session.outbox.open:
-            session.outbox.pump(0.0, connection, [])  # type: ignore[arg-type]
+            session.outbox.pump(0.0, connection.protocol, [])
+            connection.look()
         self.give_out()
 
     @rule(name=st.sampled_from("abcd"))
