@@ -47,6 +47,8 @@ class Share:
         self.waiting: deque[Transmission] = deque()
         #: the members; the first one's turn it is
         self._turns: deque[Member] = deque()
+        #: sessions that were members, and may have messages of it to acknowledge
+        self._left: list[Session] = []
 
     def add(self, session: Session, user_data: str) -> None:
         """Make a session a member, or note what the client of one that is asks for now."""
@@ -61,6 +63,7 @@ class Share:
         member = self.members.pop(session.client_id, None)
         if member is not None:
             self._turns.remove(member)
+            self._left.append(session)
 
     def take_back(self, session: Session, taken: Sequence[Transmission], sent: set[int]) -> None:
         """Let messages wait again that a session was given, in front of those that came later; it was sent some of them."""
@@ -77,7 +80,10 @@ class Share:
 
     def _unacknowledged(self) -> set[int]:
         """Return the numbers of all its messages."""
-        held = [one for member in self.members.values() for one in member.session.outbox.pending()]
+        name = self.subscription.remote_queue_manager
+        self._left = [one for one in self._left if any(held.client_id == name for held in one.outbox.pending())]
+        sessions = [*(member.session for member in self.members.values()), *self._left]
+        held = [one for session in sessions for one in session.outbox.pending()]
         return {one.msg_number for one in [*self.waiting, *held]}
 
     def uncertain(self) -> None:
