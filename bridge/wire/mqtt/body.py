@@ -26,9 +26,11 @@ class Body:
     field does, or the field breaks the rules for its kind.
     """
 
-    __slots__ = ("_begin", "_buffer", "_packet", "_position", "_stop", "_word_order")
+    __slots__ = ("_begin", "_buffer", "_from_client", "_packet", "_position", "_stop", "_word_order")
 
-    def __init__(self, buffer: bytes, begin: int, start: int, stop: int, packet: str, little: bool) -> None:
+    def __init__(
+        self, buffer: bytes, begin: int, start: int, stop: int, packet: str, little: bool, from_client: bool
+    ) -> None:
         """Stand at the first field.
 
         Args:
@@ -38,12 +40,14 @@ class Body:
             stop: offset behind the packet.
             packet: the packet's name for errors.
             little: whether words are little-endian.
+            from_client: whether a client sent the packet.
         """
         self._buffer = buffer
         self._begin = begin
         self._position = start
         self._stop = stop
         self._packet = packet
+        self._from_client = from_client
         self._word_order = -1 if little else 1
 
     @property
@@ -117,7 +121,9 @@ class Body:
 
     def properties(self, place: Place) -> Any:
         """Read the properties of a packet of MQTT 5, or of its will; None where there are none."""
-        properties, self._position = decode_properties(place, self._buffer, self._position, self._stop, self._begin)
+        properties, self._position = decode_properties(
+            place, self._buffer, self._position, self._stop, self._begin, self._from_client
+        )
         return properties
 
     def rest(self) -> bytes:

@@ -268,15 +268,8 @@ class Decoder:
         """Read one complete packet that ``feed`` does not; see Body for the arguments. Raises MalformedPacket."""
         if self.protocol_level != LEVEL_MQTT_5:
             return self._read_carefully(buffer, begin, start, stop)
-        packet = None if self._little else _read_quickly(buffer, begin, start, stop)
-        if packet is None:
-            packet = self._read_carefully(buffer, begin, start, stop)
-        if self._server and type(packet) is Publish:
-            properties = packet.properties
-            if properties is not None and properties.subscription_identifier:
-                rule = "MQTT-3.3.4-6: Subscription Identifier in a PUBLISH from a client"
-                raise MalformedPacket("PUBLISH", 0, rule, ReasonCode.PROTOCOL_ERROR)
-        return packet
+        packet = None if self._little else _read_quickly(buffer, begin, start, stop, self._server)
+        return self._read_carefully(buffer, begin, start, stop) if packet is None else packet
 
     def _read_carefully(self, buffer: bytes, begin: int, start: int, stop: int) -> Packet:
         first = buffer[begin]
@@ -284,14 +277,14 @@ class Decoder:
         name = packet_type.name
         if packet_type is _CONNECT and not self._messages_only:
             # At once: who refuses a CONNECT that is malformed behind its level answers by the rules of this level.
-            level = read_protocol_level(Body(buffer, begin, start, stop, name, self._little))
+            level = read_protocol_level(Body(buffer, begin, start, stop, name, self._little, self._server))
             if level is not None:
                 self._set_level(level)
-        body = Body(buffer, begin, start, stop, name, self._little)
+        body = Body(buffer, begin, start, stop, name, self._little, self._server)
         return self._readers[packet_type](body, first & 0x0F, self.protocol_level or LEVEL_MQTT_3_1_1)
 
 
-def _read_quickly(buffer: bytes, begin: int, start: int, stop: int) -> Packet | None:
+def _read_quickly(buffer: bytes, begin: int, start: int, stop: int, from_client: bool) -> Packet | None:
     """Read a well-formed PUBLISH of MQTT 5 to a known topic, or an acknowledgement with its reason code alone.
 
     Returns None for all else, and raises MalformedPacket for properties that are wrong.
@@ -310,7 +303,7 @@ def _read_quickly(buffer: bytes, begin: int, start: int, stop: int) -> Packet | 
                 message_id = buffer[behind - 2] << 8 | buffer[behind - 1]
         if topic is None or behind > stop or qos == 3 or (not message_id if qos else first & 8):
             return None
-        properties, behind = decode_properties(_PUBLISH, buffer, behind, stop, begin)
+        properties, behind = decode_properties(_PUBLISH, buffer, behind, stop, begin, from_client)
         return Publish(topic, buffer[behind:stop], qos, first & 1 == 1, first & 8 == 8, message_id, properties)
     # Some servers write the length of no properties.
     if first in _ACKNOWLEDGEMENTS and (length == 3 or (length == 4 and not buffer[stop - 1])):

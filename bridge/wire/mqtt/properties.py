@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -55,7 +55,10 @@ _Reader = Callable[[bytes, int, int], tuple[Any, int]]
 _Writer = Callable[[Any], bytes]
 """From the value to the property, identifier included."""
 
-_USER_PROPERTY = 0x26
+MAX_USER_PROPERTIES: Final = 1_000
+"""Most User Properties that a server takes in one packet: each takes longer to read than its five bytes and more tell."""
+
+_USER_PROPERTY: Final = 0x26
 _IDENTIFIERS = frozenset(row.identifier for row in PROPERTIES)
 _HEAD = struct.Struct(">BH").pack
 _WORD = struct.Struct(">H").pack
@@ -70,7 +73,9 @@ class _Fault(Exception):
         self.reason_code = reason_code
 
 
-def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: int) -> tuple[Any, int]:
+def decode_properties(
+    place: Place, buffer: bytes, at: int, stop: int, begin: int, from_client: bool = False
+) -> tuple[Any, int]:
     """Read the properties of a packet, with their length in front.
 
     Args:
@@ -79,6 +84,7 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
         at: offset of their length in the buffer.
         stop: offset behind the packet.
         begin: offset of the packet's fixed header.
+        from_client: whether a client sent them, which may send fewer than a server.
 
     Returns:
         A struct as ``STRUCTS`` has it for the place, None where there are none; and the offset behind them.
@@ -89,6 +95,7 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
     if at < stop and not buffer[at]:
         return None, at + 1
     values: dict[str, Any] = {}
+    several: dict[str, list[Any]] = {}
     texts: list[str] = []
     readable = _READABLE[place]
     # Of the property being read, or of the length.
@@ -108,6 +115,10 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
                     raise _Fault(_ENDS)
                 texts.append(buffer[start + 3 : middle].decode())
                 texts.append(buffer[middle + 2 : at].decode())
+                if from_client and len(texts) > 2 * MAX_USER_PROPERTIES:
+                    raise _Fault(
+                        f"more than {MAX_USER_PROPERTIES} User Properties in a packet", ReasonCode.QUOTA_EXCEEDED
+                    )
                 continue
             if identifier not in readable:
                 where = f"is none of {_name(place)}" if identifier in _IDENTIFIERS else "does not exist"
@@ -115,8 +126,12 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
             field, repeated, read = readable[identifier]
             value, at = read(buffer, at + 1, end)
             if repeated:
-                value = (*values.get(field, ()), value)
-            elif field in values:
+                # Of a PUBLISH alone.
+                if from_client:
+                    raise _Fault("MQTT-3.3.4-6: Subscription Identifier from a client", ReasonCode.PROTOCOL_ERROR)
+                several.setdefault(field, []).append(value)
+                continue
+            if field in values:
                 raise _Fault(
                     f"{_section(place)}: property 0x{identifier:02x} comes more than once", ReasonCode.PROTOCOL_ERROR
                 )
@@ -126,6 +141,8 @@ def decode_properties(place: Place, buffer: bytes, at: int, stop: int, begin: in
                 raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
             pairs = iter(texts)
             values["user_property"] = tuple(zip(pairs, pairs, strict=True))
+        for field, members in several.items():
+            values[field] = tuple(members)
     except _Fault as fault:
         raise MalformedPacket(_name(place), start - begin, str(fault), fault.reason_code) from None
     except IndexError:

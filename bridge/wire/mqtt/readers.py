@@ -9,6 +9,7 @@ Malformed Packets. Packets that open and end a connection have their readers in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from .body import Body
 from .connection_readers import (
@@ -40,7 +41,7 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .reason_codes import reason_code_fault
+from .reason_codes import ReasonCode, reason_code_fault
 from .topics import SHARE, TOPIC_CACHE, topic_name_fault
 
 Reader = Callable[[Body, int, int], Packet]
@@ -48,6 +49,9 @@ Reader = Callable[[Body, int, int], Packet]
 
 _DUP = 0b1000
 _RETAIN = 0b0001
+
+MAX_FILTERS: Final = 65_535
+"""Most topic filters that a server takes in one packet, be they refused: a packet of 4 MiB holds a million of them."""
 
 _PINGREQ = Pingreq()
 _PINGRESP = Pingresp()
@@ -140,7 +144,7 @@ def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
     topics: list[tuple[str, int]] = []
     options: list[SubscriptionOptions] = []
     while body.remaining:
-        topic_filter = _read_topic_filter(body)
+        topic_filter = _read_topic_filter(body, len(topics))
         if mqtt_5:
             qos, option = _read_options(body, topic_filter)
             options.append(option)
@@ -199,7 +203,7 @@ def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
         body.fail_protocol("MQTT-3.10.3-2: no topic filter")
     topics: list[str] = []
     while body.remaining:
-        topics.append(_read_topic_filter(body))
+        topics.append(_read_topic_filter(body, len(topics)))
     return Unsubscribe(message_id, tuple(topics), dup, properties)
 
 
@@ -225,7 +229,9 @@ def _read_reason_codes(body: Body, packet_type: PacketType) -> tuple[int, ...]:
     return tuple(codes)
 
 
-def _read_topic_filter(body: Body) -> str:
+def _read_topic_filter(body: Body, count: int) -> str:
+    if count == MAX_FILTERS:
+        body.fail(f"more than {MAX_FILTERS} topic filters in a packet", reason_code=ReasonCode.QUOTA_EXCEEDED)
     topic_filter = body.string("topic filter")
     if not topic_filter:
         body.fail("MQTT-4.7.3-1: topic filter is empty", back=2)
