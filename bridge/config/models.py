@@ -138,6 +138,10 @@ class LimitsConfig(Section):
     """Topic filters in one SUBSCRIBE; those behind them are refused (SUBACK 0x80)."""
     subscriptions: Annotated[int, values.integer(1, 1_000_000)] = 5000
     """Subscriptions of one client; what would be more is refused (SUBACK 0x80)."""
+    request_bytes: Annotated[int, values.size(0, values.GIB)] = 262_144
+    """What the requests of one client of MQTT 5 take that wait for answers from MQ, about 200 bytes each beside Response
+    Topic and Correlation Data, as far as the MQMD cannot hold these; the oldest ones make room. An answer to one of those
+    goes to the dead-letter queue (MQRC_UNKNOWN_OBJECT_NAME)."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """What the retained publications of one client take, about 512 bytes each beside topic string and payload; one that
     would be more is refused (MQRC_Q_SPACE_NOT_AVAILABLE). Of the embedded queue manager only."""

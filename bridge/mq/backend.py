@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.session_record import SessionRecord
+from bridge.mapping.telemetry.session_record import StateRecord
 from bridge.mapping.telemetry.subscription import SubscriptionData
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.errors import MQError
@@ -42,7 +42,7 @@ class SubscriptionRequest(msgspec.Struct, frozen=True):
 class Recovered(msgspec.Struct):
     """What the queue manager still knows when the service starts."""
 
-    records: list[SessionRecord]
+    records: list[StateRecord]
     subscriptions: list[ClientSubscription]
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, StateKey
+from bridge.mapping.telemetry.session_record import ReceivedRecord, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 
 
@@ -28,11 +28,11 @@ class UnitOfWork(msgspec.Struct, eq=False):
     dead_letters: frozenset[int] = frozenset()
     #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
     #: the unit's own publications too; those of publications that are refused, the backend leaves out
-    records: dict[StateKey, SessionRecord | None] = {}
+    records: dict[StateKey, StateRecord | None] = {}
     #: by which its completion is known
     number: int = 0
 
-    def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, SessionRecord | None]:
+    def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, StateRecord | None]:
         """Return the records as they are to be written where publications are refused, by index and reason.
 
         They must not say that these were received.

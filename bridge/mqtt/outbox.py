@@ -16,12 +16,14 @@ from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publi
 from bridge.mapping.telemetry.message_id import message_id_from
 from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
+from bridge.mapping.telemetry.reply_address import ReplyAddresses, is_request
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
 from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import SENT, Phase
 from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
+from bridge.mqtt.requests import Requests, is_request_queue
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket, PublishProperties, encode_topic
@@ -74,8 +76,13 @@ class Outbox:
     something changed that must outlive a crash of the bridge (durable sessions only).
     """
 
-    def __init__(self, window: int, *, durable: bool, turn_bytes: int = SENT_AT_A_TURN) -> None:
+    def __init__(
+        self, window: int, requests: Requests, *, durable: bool, turn_bytes: int = SENT_AT_A_TURN
+    ) -> None:
         self.window = window
+        self._requests = requests
+        #: where answers to requests from MQ go; None: requests come as any other message
+        self.replies: ReplyAddresses | None = None
         #: messages that the client owes PUBACK or PUBCOMP for, at most (MQTT 5 section 4.9)
         self.receive_maximum = NO_RECEIVE_MAXIMUM
         self.turn_bytes = turn_bytes
@@ -163,9 +170,18 @@ class Outbox:
             self.discarded[transmission.msg_number] = EXPIRED
             return True
         try:
+            topic = transmission.topic or transmission.remote_queue
+            request = None
+            if transmission.topic is None and is_request_queue(topic):
+                request = self._requests.find(topic)
+                if request is None:
+                    why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
+                    refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
+                    return True
+                topic = request.response_topic
             publication = from_mq(
                 transmission.message,
-                topic=transmission.topic or transmission.remote_queue,
+                topic=topic,
                 retained=transmission.retained and _as_published(transmission),
                 persistent=transmission.persistent,
                 requested_qos=subscription_qos(transmission.user_data),
@@ -183,6 +199,11 @@ class Outbox:
                     done.append(transmission)
                     self.discarded[transmission.msg_number] = OWN
                     return True
+                if request is not None:
+                    publication.answer(request)
+                md = transmission.message.md
+                if self.replies is not None and is_request(md):
+                    publication.ask(md, self.replies.topic(self._requests.client_id, md))
                 properties = _properties(publication, transmission, subscription.subscription_identifier)
                 if not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"

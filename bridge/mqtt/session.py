@@ -11,7 +11,7 @@ from typing import Final
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
+from bridge.mapping.telemetry.session_record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord
 from bridge.mapping.telemetry.shared_subscription import shared_subscription
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
@@ -20,6 +20,7 @@ from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.output import Answer
+from bridge.mqtt.requests import Requests
 from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel, ReasonCode
 
 _PUBACK: Final = PacketType.PUBACK
@@ -104,16 +105,20 @@ class Session:
         window: int,
         unreleased: int = 65535,
         turn_bytes: int = SENT_AT_A_TURN,
+        request_bytes: int = 262_144,
     ) -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
-        self.outbox = Outbox(window, durable=durable, turn_bytes=turn_bytes)
+        #: what it asked with MQTT 5, as far as answers do not say it
+        self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
+        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes)
+        self.outbox.replies = identity.replies
         #: most message ids in `received`
         self.unreleased = unreleased
         #: message ids received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
         self.received: set[int] = set()
-        #: `received` has changed and has to be on record (durable sessions only)
+        #: `received` or `requests` has changed and has to be on record (durable sessions only)
         self.record = False
         #: topic filters subscribed to
         self.filters: set[str] = set()
@@ -155,6 +160,8 @@ class Session:
                             return work
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
+                    if packet.properties is not None and self.requests.add(packet.properties):
+                        self.record = True
                     if qos:
                         answers.append((_PUBACK, packet.message_id))
                 elif type(packet) is Puback:
@@ -198,6 +205,8 @@ class Session:
                 return False
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
+            if publish.properties is not None:
+                self.requests.add(publish.properties)
             self.record = self.durable
             work.answers.append((_PUBREC, message_id))
         else:
@@ -263,6 +272,7 @@ class Session:
         self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
         for message_id in work.completed:
             self.outbox.in_flight.release(message_id, self.outbox.in_flight[message_id])
+        self.requests.lose()
         self.record = self.outbox.record = self.durable
 
     def refuse(self, work: Work, refused: Iterable[int]) -> None:
@@ -307,6 +317,9 @@ class Session:
         """
         if isinstance(record, ReceivedRecord):
             self.received = set(record.received)
+            return
+        if isinstance(record, RequestRecord):
+            self.requests.restore(record)
             return
         self.outbox.assigned = dict(record.assigned)
         self.outbox.sent_before = set(record.sent)

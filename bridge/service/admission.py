@@ -8,6 +8,7 @@ import secrets
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
+from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
 from bridge.mqtt.session import NEVER, Session
@@ -65,11 +66,11 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
     return None
 
 
-def identity_of(packet: Connect, config: ChannelConfig) -> ClientIdentity:
+def identity_of(packet: Connect, config: ChannelConfig, replies: ReplyAddresses) -> ClientIdentity:
     """Return the identity of a client as MQ knows it; a client that gave no identifier gets one (MQTT-3.1.3-6)."""
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
     user = user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
-    return ClientIdentity(client_id, user)
+    return ClientIdentity(client_id, user, replies)
 
 
 def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:

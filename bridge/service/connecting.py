@@ -32,7 +32,7 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     if refusal is not None:
         refuse(client, *refusal)
         return
-    identity = identity_of(packet, config)
+    identity = identity_of(packet, config, service.replies)
     user = identity.user.decode("utf-8", "replace")
     client.transport.peer = Peer(client.transport.peer.address, identity.client_id)
 

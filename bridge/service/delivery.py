@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
+from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
@@ -72,7 +72,7 @@ class Delivery:
         """Send what the windows of sessions allow; the rest waits. `removals` are finished already."""
         units = self._units
         now = units.clock()
-        records: dict[StateKey, SessionRecord | None] = {}
+        records: dict[StateKey, StateRecord | None] = {}
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
             client = units.attached(session)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from bridge.config import LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
 from bridge.service.client import Client
@@ -31,6 +32,8 @@ class Sessions(Protocol):
     clock: Callable[[], float]
     queue_manager_name: str
     units: Units
+    #: the topics by which clients answer requests from MQ
+    replies: ReplyAddresses
     #: when the sessions of clients that are away expire
     timers: Timers
     #: by client identifier

@@ -7,7 +7,9 @@ It owns the sessions, and knows which client has each of them. What clients send
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +17,8 @@ from functools import partial
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
-from bridge.mapping.telemetry.session_record import Side, StateKey
+from bridge.mapping.telemetry.reply_address import KEY_LENGTH, ReplyAddresses
+from bridge.mapping.telemetry.session_record import ReplyKeyRecord, Side, StateKey
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mq.backend import Backend, ClientSubscription
@@ -65,6 +68,7 @@ class TelemetryService:
         #: by client identifier: when the sessions of clients that are away expire
         self.timers = Timers()
         self.wills = Wills(self)
+        self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
 
     # Start and end ---------------------------------------------------------------------------------------------------
 
@@ -86,7 +90,10 @@ class TelemetryService:
             if subscription.topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = subscription_data(subscription.user_data).qos
         for record in recovered.records:
-            self._recovered(record.clientIdentifier).restore(record, time.time())
+            if isinstance(record, ReplyKeyRecord):
+                self.replies.restore(record.replyKey)
+            else:
+                self._recovered(record.clientIdentifier).restore(record, time.time())
         self.observers.begin([one for one in recovered.subscriptions if one.client_id not in shared] + self._rejoined())
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
@@ -114,6 +121,12 @@ class TelemetryService:
                 found.append(ClientSubscription(session.client_id, topic_filter, user_data, True))
         return found
 
+    def _record_reply_key(self, key: bytes) -> None:
+        """Put the key of reply addresses on record; not at once, for messages are being sent just now."""
+        record = ReplyKeyRecord(key)
+        unit = UnitOfWork(records={record.key: record})
+        asyncio.get_running_loop().call_soon(self.units.submit, unit)
+
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
         self.delivery.retired = True
@@ -121,7 +134,7 @@ class TelemetryService:
     def _recovered(self, client_id: str) -> Session:
         session = self.sessions.get(client_id)
         if session is None:
-            session = self.new_session(ClientIdentity(client_id, b""), durable=True)
+            session = self.new_session(ClientIdentity(client_id, b"", self.replies), durable=True)
             session.begun = True
         return session
 
@@ -133,6 +146,7 @@ class TelemetryService:
             window=self.limits.in_flight,
             unreleased=self.limits.unreleased,
             turn_bytes=min(SENT_AT_A_TURN, self.limits.pending_bytes),
+            request_bytes=self.limits.request_bytes,
         )
         self.sessions[identity.client_id] = session
         return session
@@ -235,6 +249,7 @@ class TelemetryService:
         unit.removals = session.outbox.pending()
         self.observers.ended(session, unit.removals)
         if session.durable:
-            unit.records = {StateKey(side, session.client_id): None for side in Side}
+            unit.records = {StateKey(side, session.client_id): None for side in (Side.RECEIVED, Side.SENT)}
+            unit.records.update(session.requests.removal())
         if unit.removals or unit.records:
             self.units.submit(unit)

@@ -13,7 +13,7 @@ from functools import partial
 
 from bridge.archive.events import now_us
 from bridge.mapping.telemetry.reason_code import reason_code_of
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
+from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import Completion, UnitOfWork
@@ -205,7 +205,7 @@ class Units:
     # Records of sessions ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def keep(session: Session, records: dict[StateKey, SessionRecord | None]) -> Outgoing | None:
+    def keep(session: Session, records: dict[StateKey, StateRecord | None]) -> Outgoing | None:
         """Put what has changed of a durable session among the records of the unit of work that it belongs to.
 
         Returns the message whose unusual message id is on record when the unit is committed.
@@ -213,6 +213,7 @@ class Units:
         if session.record:
             received = session.received_record()
             records[received.key] = received
+            records.update(session.requests.changes())
         if not session.outbox.record:
             return None
         sent = session.sent_record()

@@ -67,6 +67,7 @@ def test_defaults() -> None:
             "unreleased": 1000,
             "subscribe_filters": 1000,
             "subscriptions": 5000,
+            "request_bytes": 262_144,
             "retained_bytes": 67_108_864,
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,

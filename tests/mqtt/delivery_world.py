@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bridge.config import ChannelConfig
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, Side, StateKey
+from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.mq.backend import Recovered
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport.tcp import TcpConnection
@@ -54,7 +54,7 @@ class QueueManager:
         self.units: deque[tuple[UnitOfWork, dict[int, int]]] = deque()
         #: committed: the transmission queue, the records, and the payloads of publications that have entered
         self.queue: list[Queued] = []
-        self.states: dict[StateKey, SessionRecord] = {}
+        self.states: dict[StateKey, StateRecord] = {}
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self.entered: list[bytes] = []
         self.inhibited = False

@@ -8,12 +8,13 @@ import pytest
 
 from bridge.mqtt.acknowledgement import Phase
 from bridge.mqtt.outbox import Outbox
+from bridge.mqtt.requests import Requests
 from bridge.wire.mqtt import Publish, Pubrel
 from tests.support.connected import connected
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
-    made = Outbox(window, durable=durable)
+    made = Outbox(window, Requests("c", durable=durable, most_bytes=1000), durable=durable)
     made.open = True
     return made
 

@@ -18,7 +18,7 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
+from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.backend import ClientSubscription, Recovered, SubscriptionRequest
 from bridge.mq.unit_of_work import Completion, UnitOfWork
@@ -65,7 +65,7 @@ class FakeBackend:
         #: committed
         self.entered: list[tuple[Any, bool]] = []
         self.removed: list[Any] = []
-        self.states: dict[StateKey, SessionRecord] = {}
+        self.states: dict[StateKey, StateRecord] = {}
         self.subscribed: list[tuple[str, str, int, bool]] = []
         self.requests: list[SubscriptionRequest] = []
         self.unsubscribed: list[tuple[str, str]] = []

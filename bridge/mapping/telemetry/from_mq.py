@@ -5,12 +5,16 @@ Source: the integration tables (IBM MQ, "Integration of MQ Telemetry with queue 
 
 from __future__ import annotations
 
+import msgspec
+
 from bridge.mapping.telemetry.folders import properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, delivered_qos, publication_qos, subscription_qos
+from bridge.mapping.telemetry.reply_address import answer_correl_id
+from bridge.mapping.telemetry.request import Request
 from bridge.wire import cmqc
-from bridge.wire.mq import MalformedHeader
+from bridge.wire.mq import MQMD, MalformedHeader
 from bridge.wire.mqtt import PublishProperties
 
 
@@ -28,6 +32,18 @@ class OutgoingPublication:
         self.retain = retain
         #: of MQTT 5, as the publisher gave them; the interval until it expires is not among them
         self.properties = properties
+
+    def answer(self, request: Request) -> None:
+        """Take over the Correlation Data of the request that this answers."""
+        self._add(correlation_data=request.correlation_data)
+
+    def ask(self, md: MQMD, response_topic: str) -> None:
+        """Become a request from MQ, whose answer the client publishes to a topic, unless the application said which."""
+        if self.properties is None or self.properties.response_topic is None:
+            self._add(response_topic=response_topic, correlation_data=answer_correl_id(md))
+
+    def _add(self, **properties: str | bytes | None) -> None:
+        self.properties = msgspec.structs.replace(self.properties or PublishProperties(), **properties)
 
 
 def from_mq(

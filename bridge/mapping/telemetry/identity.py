@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
+from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -26,10 +27,12 @@ def user_identifier(
 class ClientIdentity:
     """What the messages of one connected client have in common: its identifier and its MQMDs."""
 
-    __slots__ = ("client_id", "descriptors", "user")
+    __slots__ = ("client_id", "descriptors", "replies", "user")
 
-    def __init__(self, client_id: str, user: bytes) -> None:
+    def __init__(self, client_id: str, user: bytes, replies: ReplyAddresses | None = None) -> None:
         self.client_id = client_id
+        #: where its answers to requests from MQ go
+        self.replies = replies
         self.user = user
         of_persistence = {
             persistence: MQMD(

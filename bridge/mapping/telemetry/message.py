@@ -28,6 +28,8 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     message_id: int = 0
     #: what the publisher said beside its expiry (`publish_properties.kept`); rows of older bridges' logs end before it
     properties: PublishProperties | None = None
+    #: queue and queue manager that an answer to a request from MQ goes to, instead of the topic
+    reply_to: tuple[str, str] | None = None
 
     @property
     def data(self) -> bytes:

@@ -13,17 +13,15 @@ import msgspec
 
 from bridge.mapping.folder_properties import as_text, folder_properties
 from bridge.mapping.message import CCSID_UTF8
-from bridge.mapping.object_name import is_object_name
 from bridge.mapping.property_name import property_name
 from bridge.mapping.telemetry.folders import Properties
+from bridge.mapping.telemetry.request import CORREL_ID_LENGTH, request_to_keep
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, Folder, Typed, Value, Writable
 from bridge.wire.mqtt import PublishProperties, UserProperty
 
 #: Expiry of the MQMD in tenths of a second, at most.
 MAX_EXPIRY: Final = 999_999_999
-#: Bytes of a CorrelId.
-CORREL_ID_LENGTH: Final = 24
 #: Bytes of a string or of binary data of MQTT (MQTT 5 sections 1.5.4 and 1.5.6).
 MQTT_LENGTH: Final = 65_535
 
@@ -100,8 +98,8 @@ _PAIR_BYTES: Final = 180
 def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> MQMD:
     """Return the MQMD of a client's message with the fields that properties prescribe; the very same for none.
 
-    Where ReplyToQ can hold the Response Topic, the message is a request: an answer that is put there, with the client
-    identifier as ReplyToQMgr, reaches the client as a direct message with that topic (integration table 4).
+    With a Response Topic the message is a request: an answer that is put to ReplyToQ, with the client identifier as
+    ReplyToQMgr, reaches the client as a direct message with that topic (integration table 4).
     """
     fields: dict[str, int | bytes] = {}
     if properties.message_expiry_interval is not None:
@@ -110,8 +108,10 @@ def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> 
     if correl_id != cmqc.MQCI_NONE:
         fields["CorrelId"] = correl_id
     topic = properties.response_topic
-    if topic is not None and is_object_name(topic) and client_id:
-        fields["ReplyToQ"], fields["ReplyToQMgr"] = topic.encode(), client_id.encode()
+    if topic is not None and client_id:
+        request = request_to_keep(properties)
+        fields["ReplyToQ"] = (topic if request is None else request.queue).encode()
+        fields["ReplyToQMgr"] = client_id.encode()
     return msgspec.structs.replace(md, **requested(fields)) if fields else md
 
 

@@ -5,6 +5,8 @@ A record is the body of one message, as JSON: `side` says which half of a sessio
 half belongs to publications of the client, the sending half to messages for it: each is put in the unit of work of what it
 belongs to.
 
+A request of a client of MQTT 5 has a record of its own, put in the unit of work of the publication that asks it.
+
 Version 1 had no `side`, no `version` and no `sequence`: the embedded queue manager kept the bare JSON; on IBM MQ it stood in
 a MessagePack array of side, client identifier, sequence and JSON. Both are read still. A record that is neither, or newer,
 ends the start in words. So does, on IBM MQ, a message of somebody else: MQXR keeps other things on a queue of that name. What
@@ -19,8 +21,10 @@ from typing import NamedTuple
 
 import msgspec
 
-#: Version of the layout that is written.
-VERSION = 2
+#: Version of the layout.
+VERSION = 3
+#: Version of a session's own two records, which have not changed since.
+SESSION_VERSION = 2
 
 #: MQMD.CorrelId of the bridge's messages on the queue, where bridges reach it by MQI verbs: records, what says that a unit of
 #: work was committed, and which bridge is the owner.
@@ -31,10 +35,15 @@ MARKS = frozenset((RECORD_MARK, RECEIPT_MARK, OWNER_MARK))
 
 
 class Side(StrEnum):
-    """Whose record of a session it is: what was received belongs to publications, what was sent to removals."""
+    """Whose record of a session it is: what was sent belongs to removals, what was received, or requested, to publications.
+
+    The key of reply addresses is of no session.
+    """
 
     RECEIVED = "received"
     SENT = "sent"
+    REQUESTED = "requested"
+    REPLY_KEY = "reply key"
 
 
 class StateKey(NamedTuple):
@@ -42,6 +51,8 @@ class StateKey(NamedTuple):
 
     side: Side
     client_id: str
+    #: that stands for a request; "" for the others, of which a session has one each
+    queue: str = ""
 
 
 class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
@@ -51,7 +62,7 @@ class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
     #: message ids received with QoS 2 and not released
     received: list[int] = []
     sequence: int = 0
-    version: int = VERSION
+    version: int = SESSION_VERSION
 
     @property
     def key(self) -> StateKey:
@@ -83,7 +94,7 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     #: shared subscriptions that it is a member of: [`$share/NAME/FILTER`, user data]
     shares: list[tuple[str, str]] = []
     sequence: int = 0
-    version: int = VERSION
+    version: int = SESSION_VERSION
 
     @property
     def key(self) -> StateKey:
@@ -91,7 +102,39 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
         return StateKey(Side.SENT, self.clientIdentifier)
 
 
-SessionRecord = ReceivedRecord | SentRecord
+class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
+    """A request of a client of MQTT 5 whose answer comes to a queue name that stands for it."""
+
+    clientIdentifier: str
+    queue: str
+    responseTopic: str = ""
+    correlationData: bytes | None = None
+    sequence: int = 0
+    version: int = VERSION
+
+    @property
+    def key(self) -> StateKey:
+        """Return which record it is."""
+        return StateKey(Side.REQUESTED, self.clientIdentifier, self.queue)
+
+
+class ReplyKeyRecord(msgspec.Struct, tag_field="side", tag="reply key"):
+    """The key of the topics by which clients answer requests from MQ (`bridge.mapping.telemetry.reply_address`)."""
+
+    replyKey: bytes
+    #: none
+    clientIdentifier: str = ""
+    sequence: int = 0
+    version: int = VERSION
+
+    @property
+    def key(self) -> StateKey:
+        """Return which record it is."""
+        return StateKey(Side.REPLY_KEY, self.clientIdentifier)
+
+
+SessionRecord = ReceivedRecord | SentRecord | RequestRecord
+StateRecord = SessionRecord | ReplyKeyRecord
 
 
 class UnknownRecord(ValueError):
@@ -115,13 +158,13 @@ class _Fields(msgspec.Struct):
     received: list[int] | None = None
 
 
-def encode(record: SessionRecord, sequence: int = 0) -> bytes:
+def encode(record: StateRecord, sequence: int = 0) -> bytes:
     """Return a record as it is put on the queue, the `sequence`th of its session and side."""
     record.sequence = sequence
     return msgspec.json.encode(record)
 
 
-def decode(data: bytes) -> SessionRecord:
+def decode(data: bytes) -> StateRecord:
     """Return the record that a message holds. Raises UnknownRecord."""
     try:
         if data[:1] == b"{":
@@ -134,7 +177,7 @@ def decode(data: bytes) -> SessionRecord:
     return record
 
 
-def _decode(data: bytes) -> SessionRecord:
+def _decode(data: bytes) -> StateRecord:
     fields = msgspec.json.decode(data, type=_Fields)
     if fields.version > VERSION:
         raise UnknownRecord(
@@ -144,6 +187,7 @@ def _decode(data: bytes) -> SessionRecord:
     if fields.version == 1:
         side = Side.SENT if fields.received is None else Side.RECEIVED
         data = b'{"side":"%s",%s' % (side.encode(), data.lstrip()[1:])
-    record: SessionRecord = msgspec.json.decode(data, type=SessionRecord)
-    record.version = VERSION
+    record: StateRecord = msgspec.json.decode(data, type=StateRecord)
+    if fields.version == 1:
+        record.version = SESSION_VERSION
     return record

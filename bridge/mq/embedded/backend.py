@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, cast
 
 from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
@@ -180,6 +181,9 @@ class EmbeddedBackend:
             asked = 0
             for index, (message, retain) in enumerate(unit.publications):
                 try:
+                    if message.reply_to is not None:
+                        self._answer(work, message, message.reply_to)
+                        continue
                     if authorization is not None and not authorization.may_publish(
                         message.md.UserIdentifier, message.topic
                     ):
@@ -221,6 +225,17 @@ class EmbeddedBackend:
         if unit.records:
             for key, record in unit.records_without(refusals).items():
                 self._records.save(work, key, record)
+
+    def _answer(self, work: Unit, message: PublicationMessage, reply_to: tuple[str, str]) -> None:
+        """Put a client's answer to a request. Raises MQError."""
+        queue_manager = self._queue_manager
+        destination = queue_manager.resolve(*reply_to)
+        if destination.queue is None:
+            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} leads to a topic")
+        if queue_manager.authorization is not None:
+            name = destination.queue.name if destination.client_id else reply_to[0]
+            queue_manager.authorization.check_putting(message.md.UserIdentifier, name)
+        queue_manager.put(work, destination, Message(message.md, message.put_data), application=APPLICATION_NAME)
 
     def _unretainable(self, message: PublicationMessage, asked: int) -> int:
         """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.

@@ -7,7 +7,7 @@ import time
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import MARKS, SessionRecord, StateKey, UnknownRecord, decode, encode
+from bridge.mapping.telemetry.session_record import MARKS, StateKey, StateRecord, UnknownRecord, decode, encode
 from bridge.mq.backend import unreadable
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.queue import StoredMessage
@@ -30,7 +30,7 @@ class SessionRecords:
         #: how often each record was written
         self._sequences: dict[str, int] = {}
 
-    def load(self) -> list[SessionRecord]:
+    def load(self) -> list[StateRecord]:
         """Return the records of all sessions. Raises MQError for one that cannot be read.
 
         What applications have put on their queue goes to the dead-letter queue: nobody could take it away before the start.
@@ -75,7 +75,7 @@ class SessionRecords:
         work.done = ended
         queue_manager.recovery_log.submit(work)
 
-    def save(self, work: Unit, key: StateKey, record: SessionRecord | None) -> None:
+    def save(self, work: Unit, key: StateKey, record: StateRecord | None) -> None:
         """Replace a record in a unit of work; None removes it."""
         queue_manager, name = self._queue_manager, _name(key)
         if record is None:
@@ -102,4 +102,4 @@ class SessionRecords:
 
 def _name(key: StateKey) -> str:
     """Return the name of a record among those of the queue manager."""
-    return f"{key.side}:{key.client_id}"
+    return f"{key.side}:{key.queue}{':' if key.queue else ''}{key.client_id}"

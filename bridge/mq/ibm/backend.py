@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
+from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
 from bridge.mq.errors import MQError
@@ -90,7 +90,7 @@ class IbmBackend:
             )
             for number in range(1, publishers + 1)
         ]
-        self._ready: asyncio.Future[dict[StateKey, tuple[bytes, SessionRecord]]] = loop.create_future()
+        self._ready: asyncio.Future[dict[StateKey, tuple[bytes, StateRecord]]] = loop.create_future()
         self._remover = Remover(
             lambda: connect("poller"),
             transmission_queue,
@@ -158,7 +158,7 @@ class IbmBackend:
         except RuntimeError:
             log.debug("the loop has ended; %s is not called", function)
 
-    def _set_ready(self, outcome: dict[StateKey, tuple[bytes, SessionRecord]] | MQError) -> None:
+    def _set_ready(self, outcome: dict[StateKey, tuple[bytes, StateRecord]] | MQError) -> None:
         if isinstance(outcome, MQError):
             self._ready.set_exception(outcome)
         else:
@@ -172,7 +172,7 @@ class IbmBackend:
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
-            keeper = self._publisher_of(key.client_id) if key.side is Side.RECEIVED else self._remover
+            keeper = self._remover if key.side is Side.SENT else self._publisher_of(key.client_id)
             keeper.records.current[key] = msg_id
             keeper.records.sequences[key] = record.sequence
             found.append(record)
@@ -222,7 +222,7 @@ class IbmBackend:
         if unit.publications:
             publisher = self._publisher_of(unit.publications[0][0].client_id)
             divided.part = parts[publisher] = Part(unit, {}, ended)
-        sent: dict[StateKey, SessionRecord | None] = {}
+        sent: dict[StateKey, StateRecord | None] = {}
         for key, record in unit.records.items():
             if key.side is Side.SENT:
                 sent[key] = record

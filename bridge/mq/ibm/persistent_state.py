@@ -23,8 +23,8 @@ from bridge.mapping.telemetry.session_record import (
     OWNER_MARK,
     RECEIPT_MARK,
     RECORD_MARK,
-    SessionRecord,
     StateKey,
+    StateRecord,
     UnknownRecord,
     decode,
     encode,
@@ -82,7 +82,7 @@ class PersistentState:
         self._queue.put(mark, body, msg_id=msg_id, options=options)
         return msg_id
 
-    def save(self, record: SessionRecord, sequence: int, options: int = cmqc.MQPMO_NONE) -> bytes:
+    def save(self, record: StateRecord, sequence: int, options: int = cmqc.MQPMO_NONE) -> bytes:
         """Put a record; returns its MsgId."""
         return self._put(RECORD_MARK, encode(record, sequence), options)
 
@@ -178,12 +178,12 @@ class PersistentState:
             return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
-    def read(self) -> tuple[dict[StateKey, tuple[bytes, SessionRecord]], list[bytes]]:
+    def read(self) -> tuple[dict[StateKey, tuple[bytes, StateRecord]], list[bytes]]:
         """Return all records, by session and side, with their MsgIds, and the MsgIds of messages that are not needed.
 
         Raises MQError for a message that is none of the bridge's, or that a newer one has written.
         """
-        records: dict[StateKey, tuple[bytes, SessionRecord]] = {}
+        records: dict[StateKey, tuple[bytes, StateRecord]] = {}
         needless: list[bytes] = []
         for got in self._queue.browse():
             if got.md.CorrelId == RECEIPT_MARK:
@@ -197,7 +197,7 @@ class PersistentState:
 
     @staticmethod
     def _read(
-        msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, SessionRecord]], needless: list[bytes]
+        msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]
     ) -> None:
         try:
             record = decode(body)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
+from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.dead_letters import OriginContext, dead_letter
@@ -41,7 +41,7 @@ class Part(msgspec.Struct, eq=False):
 
     unit: UnitOfWork
     #: those of the unit that are of what was received
-    states: dict[StateKey, SessionRecord | None]
+    states: dict[StateKey, StateRecord | None]
     #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
     done: Callable[[int], None]
     refusals: dict[int, int] = {}
@@ -57,7 +57,7 @@ class Records:
         self.sequences: dict[StateKey, int] = {}
 
     def write(
-        self, state: PersistentState, states: dict[StateKey, SessionRecord | None], options: int
+        self, state: PersistentState, states: dict[StateKey, StateRecord | None], options: int
     ) -> dict[StateKey, bytes | None]:
         """Replace records, in syncpoint; what `accept` takes once that is committed."""
         changes: dict[StateKey, bytes | None] = {}
@@ -201,7 +201,7 @@ class Publisher(Worker[Part]):
         options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
         until = time.monotonic() + limits.seconds
         length = 0
-        states: dict[StateKey, SessionRecord | None] = {}
+        states: dict[StateKey, StateRecord | None] = {}
         while (part := self.next_job()) is not None:
             batch.parts.append(part)
             part.refusals.clear()
@@ -272,7 +272,7 @@ class Publisher(Worker[Part]):
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
         """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
-        if topic_string_error(message.topic) is not None:
+        if message.reply_to is None and topic_string_error(message.topic) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         # The client's identity goes into MQMD.UserIdentifier (integration table 1); an alternate user alone does not.
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING
@@ -281,13 +281,30 @@ class Publisher(Worker[Part]):
             options |= cmqc.MQPMO_RETAIN
         user = message.md.UserIdentifier.decode("utf-8", "replace")
         try:
-            connection.put(self._topic(connection, message.topic, user), message, options)
+            if message.reply_to is not None:
+                self._answer(connection, message, message.reply_to, user, options)
+            else:
+                connection.put(self._topic(connection, message.topic, user), message, options)
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
             log.warning("publication to topic %r as user %r is refused: %s", message.topic, user, error)
             return error.reason
         return cmqc.MQRC_NONE
+
+    @staticmethod
+    def _answer(
+        connection: Connection, message: PublicationMessage, reply_to: tuple[str, str], user: str, options: int
+    ) -> None:
+        """Put a client's answer to a request. Raises MQError."""
+        queue, queue_manager = reply_to
+        if not queue:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "it is the Response Topic of no request to this client")
+        od = MQOD(ObjectName=queue, ObjectQMgrName=queue_manager)
+        if user:
+            options |= cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
+            od.AlternateUserId = user
+        connection.put1(od, message, options & ~cmqc.MQPMO_RETAIN)
 
     def _dead_letter(self, connection: Connection, message: PublicationMessage, reason: int, options: int) -> None:
         """Put a publication that is refused to the dead-letter queue, in the unit of work that would have published it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.mapping.telemetry.session_record import SessionRecord, StateKey
+from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
@@ -31,7 +31,7 @@ class Removal(msgspec.Struct, eq=False):
     """Messages to remove for good, records that belong to them, and letters for the dead-letter queue."""
 
     msg_ids: list[bytes]
-    states: dict[StateKey, SessionRecord | None]
+    states: dict[StateKey, StateRecord | None]
     #: called on the remover's thread
     done: Callable[[int], None]
     #: (message as it lies on the queue, queue and queue manager it was for, reason)
@@ -48,7 +48,7 @@ class Remover(Worker[Removal]):
         identifiers: Identifiers,
         *,
         removed: Callable[[Sequence[bytes]], None],
-        ready: Callable[[dict[StateKey, tuple[bytes, SessionRecord]]], None],
+        ready: Callable[[dict[StateKey, tuple[bytes, StateRecord]]], None],
         refused: Callable[[MQError], None],
         dead_letter_queue: str,
         workers: int = 1,
@@ -129,7 +129,7 @@ class Remover(Worker[Removal]):
             self._opened_once = True
             self._ready(records)
 
-    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, SessionRecord]]:
+    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
         """Become the owner, end the writing of the bridge before, then read the records and drop what it left behind.
 
         In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
@@ -167,7 +167,7 @@ class Remover(Worker[Removal]):
             return
         batch = self._batch = []
         self._receipt = b""
-        states: dict[StateKey, SessionRecord | None] = {}
+        states: dict[StateKey, StateRecord | None] = {}
         count = 0
         while count < REMOVALS and (removal := self.next_job()) is not None:
             batch.append(removal)

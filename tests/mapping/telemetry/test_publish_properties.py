@@ -6,13 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.mapping.message import Message
+from bridge.mapping.object_name import is_object_name
 from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
+from bridge.mapping.telemetry.request import Request
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, decode, encode
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_chain
@@ -53,6 +55,11 @@ def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None
 # To MQ, a row each ------------------------------------------------------------------------------------------------------
 
 
+def kept_request(topic: str, correlation_data: bytes | None = None) -> dict[str, Any]:
+    """The fields of a request that stands beside the session."""
+    return {"ReplyToQ": Request(topic, correlation_data).queue.encode(), "ReplyToQMgr": b"dev.1", "MsgType": 1}
+
+
 PLAIN = {"clientId": "dev.1", "qos": 1, "msgid": 7}
 LONG = bytes(range(1, 101))
 
@@ -85,11 +92,17 @@ LONG = bytes(range(1, 101))
             {"responseTopic": "answers"}, None, b"", id="Response Topic with Correlation Data: MQRO_PASS_CORREL_ID",
         ),
         pytest.param(
-            {"response_topic": "a/" + "x" * 47}, {}, {"responseTopic": "a/" + "x" * 47}, None, b"",
+            {"response_topic": "a/" + "x" * 47}, kept_request("a/" + "x" * 47), {"responseTopic": "a/" + "x" * 47}, None, b"",
             id="Response Topic of 49 bytes",
         ),
         pytest.param(
-            {"response_topic": "a b"}, {}, {"responseTopic": "a b"}, None, b"", id="Response Topic with another character"
+            {"response_topic": "a b"}, kept_request("a b"), {"responseTopic": "a b"}, None, b"",
+            id="Response Topic with another character",
+        ),
+        pytest.param(
+            {"response_topic": "a", "correlation_data": LONG[:25]}, kept_request("a", LONG[:25]),
+            {"responseTopic": "a", "correlationData": LONG[:25].hex().upper()}, None, b"",
+            id="Response Topic with Correlation Data of 25 bytes",
         ),
         pytest.param(
             {"correlation_data": b"c-1"}, {"CorrelId": b"c-1".ljust(24, b"\0")}, {}, None, b"", id="Correlation Data"
@@ -140,10 +153,18 @@ def test_a_message_without_properties_is_what_it_was() -> None:
     assert empty.data == usual.data
 
 
-@pytest.mark.parametrize("topic", ["plant-1/answers", "a b", "ü", "t" * 49])
-def test_no_reply_to_for_a_topic_that_is_no_queue_name(topic: str) -> None:
-    md = published("dev-1", response_topic=topic).md
-    assert (md.MsgType, md.ReplyToQ, md.ReplyToQMgr) == (8, b"", b"")
+@given(st.text(min_size=1), st.none() | st.binary(max_size=30))
+@example("MQTT.REQUEST.A", None)
+@example("a", b"\0")
+def test_reply_to_is_what_answers_come_back_by(topic: str, correlation_data: bytes | None) -> None:
+    """A name of the topic's own and a CorrelId that says the data, or a name that stands for both."""
+    md = published("dev-1", response_topic=topic, correlation_data=correlation_data).md
+    queue = md.ReplyToQ.decode()
+    assert (md.MsgType, md.ReplyToQMgr, is_object_name(queue)) == (1, b"dev-1", True)
+    if not queue.startswith("MQTT.REQUEST."):
+        assert (queue, md.CorrelId.rstrip(b"\0")) == (topic, correlation_data or b"")
+    else:
+        assert queue == Request(topic, correlation_data).queue
 
 
 def test_put_data_have_correlation_data_always() -> None:
@@ -288,6 +309,6 @@ def test_a_row_of_an_older_log_is_read() -> None:
     message = to_mq(Publish("a/b", b"p", 1, False, False, 9), ClientIdentity("dev", b""))
     rows = msgspec.msgpack.decode(encode(batch(message)))
     publication = rows[0][0][0]
-    assert publication[0] == "p" and publication[-2:] == [9, None]
-    del publication[-1]
+    assert publication[0] == "p" and publication[-3:] == [9, None, None]
+    del publication[-2:]
     assert decode(msgspec.msgpack.encode(rows)).puts[0].message == message

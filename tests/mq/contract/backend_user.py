@@ -10,7 +10,7 @@ from typing import Any
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import SessionRecord, Side, StateKey
+from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend, Recovered
 from bridge.mq.errors import MQError
@@ -33,7 +33,7 @@ def unit(
     *publications: PublicationMessage,
     retain: bool = False,
     removals: Sequence[Transmission] = (),
-    records: Sequence[SessionRecord] = (),
+    records: Sequence[StateRecord] = (),
     ended: Sequence[StateKey] = (),
     dead_letters: Sequence[int] = (),
 ) -> UnitOfWork:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, StateRecord
 from bridge.mq.backend import Recovered
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions
@@ -44,7 +44,7 @@ async def test_the_latest_record_wins_and_none_removes(bridge: Bridge) -> None:
 async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
     seen: list[dict[str, int]] = []
     for number in range(3):
-        records: list[SessionRecord] = [ReceivedRecord(ONE, [number]), SentRecord(ONE, sent=[number])]
+        records: list[StateRecord] = [ReceivedRecord(ONE, [number]), SentRecord(ONE, sent=[number])]
         await bridge.taken(unit(records=records), unit(records=[ReceivedRecord(ONE, [10 + number])]))
         recovered = await bridge.restart()
         seen.append({one.key.side.value: one.sequence for one in recovered.records})
@@ -126,9 +126,9 @@ async def test_a_message_of_somebody_else(stopped: Bridge) -> None:
 
 
 async def test_a_record_of_a_newer_bridge_ends_the_start_in_words(stopped: Bridge) -> None:
-    newer = b'{"side":"received","clientIdentifier":"a","version":3}'
+    newer = b'{"side":"received","clientIdentifier":"a","version":4}'
     await stopped.place.write_records((received("a"), newer))
-    assert "version 3" in await refused(stopped)
+    assert "version 4" in await refused(stopped)
 
 
 async def test_a_record_that_is_none_ends_the_start_in_words(stopped: Bridge) -> None:

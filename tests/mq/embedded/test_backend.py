@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SessionRecord, decode
+from bridge.mapping.telemetry.session_record import ReceivedRecord, StateRecord, decode
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -105,6 +105,6 @@ async def test_a_record_stays_when_its_successors_cannot_be_written(started):
         assert _received(record) == [9]
 
 
-def _received(record: SessionRecord) -> list[int]:
+def _received(record: StateRecord) -> list[int]:
     assert isinstance(record, ReceivedRecord)
     return record.received

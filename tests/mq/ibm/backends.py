@@ -8,7 +8,7 @@ from collections.abc import Callable
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import SessionRecord
+from bridge.mapping.telemetry.session_record import StateRecord
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
@@ -71,7 +71,7 @@ async def ended(backend: IbmBackend, fill: Callable[[Unit], None]) -> Unit:
     return await asyncio.wait_for(done, PATIENCE)
 
 
-def keep(unit: Unit, record: SessionRecord) -> None:
+def keep(unit: Unit, record: StateRecord) -> None:
     unit.records[record.key] = record
 
 

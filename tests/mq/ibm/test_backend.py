@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, SessionRecord
+from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, StateRecord
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
@@ -26,7 +26,7 @@ from tests.support.patience import PATIENCE
 from tests.support.units import Unit
 
 
-async def publish_all(manager: QueueManager, fault: Fault) -> list[SessionRecord]:
+async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:
     """Three clients publish in units of work given without waiting; returns the records after a restart."""
     backend = backend_of(manager, fault)
     await asyncio.wait_for(backend.open(), PATIENCE)

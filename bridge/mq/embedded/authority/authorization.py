@@ -173,6 +173,10 @@ class AuthorizationService:
                 self._publishers[user, topic] = answer
         return answer
 
+    def check_putting(self, user: bytes, queue: str) -> None:
+        """Check that the client of an MQMD.UserIdentifier may put to a queue."""
+        self.check(user.decode("utf-8", "replace") or NOBODY, _QUEUE, queue, "PUT")
+
     def connecting(self, user: str | None) -> None:
         """Check that a user may connect to the queue manager (MQCONN)."""
         self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")

@@ -202,6 +202,9 @@ def _put_to_queue(
     assert queue is not None
     if _is_persistent(message.md, destination) and queue.attributes.get("DEFTYPE") == TEMPORARY:
         raise MQError(cmqc.MQRC_PERSISTENT_NOT_ALLOWED, f"queue {queue.name} is a temporary dynamic queue")
+    if queue.is_transmission and message.md.MsgType == cmqc.MQMT_REQUEST and message.md.MsgId == cmqc.MQMI_NONE:
+        # A client that answers gives it back.
+        message = msgspec.structs.replace(message, md=msgspec.structs.replace(message.md, MsgId=hconn.generated()))
     stored = queue_manager.put(unit, destination, message, application=application)
     pmo.ResolvedQName = destination.remote_queue or queue.name
     pmo.ResolvedQMgrName = destination.client_id or queue_manager.name
@@ -222,6 +225,8 @@ def _publish(hconn: Hconn, unit: Unit, topic: str, message: Message, pmo: MQPMO,
     if md.Priority > MAX_PRIORITY:
         md = msgspec.structs.replace(md, Priority=MAX_PRIORITY)
     message_id = hconn.generated() if md.MsgId == cmqc.MQMI_NONE else md.MsgId
+    if md.MsgType == cmqc.MQMT_REQUEST:
+        md = msgspec.structs.replace(md, MsgId=message_id)  # by which the publisher knows the answer
     message = msgspec.structs.replace(message, md=md)
     now = time.time()
     reason = queue_manager.publish(

@@ -1,0 +1,169 @@
+"""Requests and answers between clients of MQTT 5 and MQ applications, without a mapping: ReplyToQ is all that they need."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.wire.mqtt import ConnectProperties, Puback, Publish, PublishProperties, ReasonCode
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import eventually
+from tests.support.raw_client import RawClient
+
+NewBridge = Callable[..., BridgeProcess]
+UUID = b"0b7a3a3e-74a6-4f0e-9d2e-6a6f3d0f6a57"
+_names = itertools.count(1)
+
+
+def device(bridge: BridgeProcess, name: str, *, expiry: int = 0) -> RawClient:
+    return RawClient.connected(
+        bridge.port, name, level=5, clean=not expiry, properties=ConnectProperties(session_expiry_interval=expiry)
+    )
+
+
+def queue_of(bridge: BridgeProcess, topic: str) -> str:
+    """Define a queue that gets what is published to a topic."""
+    name = f"REQUESTS.{next(_names)}"
+    bridge.mqsc(f"DEFINE QLOCAL({name})\nDEFINE SUB('{name}') TOPICSTR('{topic}') DEST({name})\n")
+    return name
+
+
+def ask(client: RawClient, topic: str, response_topic: str, correlation_data: bytes | None) -> None:
+    message_id = client.next_message_id()
+    properties = PublishProperties(response_topic=response_topic, correlation_data=correlation_data)
+    client.send(Publish(topic, b"?", 1, False, False, message_id, properties))
+    assert client.expect(Puback) == Puback(message_id)
+
+
+def answer(bridge: BridgeProcess, queue: str, body: str) -> dict[str, Any]:
+    """Answer the next request on a queue as any MQ application does; its MQMD."""
+    (request,) = bridge.mq_json("get", queue, "--wait", "5")
+    md: dict[str, Any] = request["md"]
+    assert (md["MsgType"], len(md["ReplyToQ"]) <= 48) == (1, True)
+    bridge.mq("put", md["ReplyToQ"], body, "--to", md["ReplyToQMgr"], "--correl-id", md["CorrelId"])
+    return md
+
+
+def take_answer(client: RawClient) -> tuple[str, bytes, str | None, bytes | None]:
+    """Take a message; topic, payload, Response Topic and Correlation Data."""
+    publish = client.take()
+    properties = publish.properties or PublishProperties()
+    return publish.topic, publish.payload, properties.response_topic, properties.correlation_data
+
+
+@pytest.mark.parametrize(
+    ("response_topic", "correlation_data"),
+    [
+        ("answers/of-dev", b"id"),
+        ("answers", UUID),
+        ("answers/" + "x" * 500, UUID),
+        ("Antworten für Köln", b"\xff" * 24),
+        ("answers/of-dev", None),
+        ("answers/of-dev", b""),
+        ("answers", b"ends in NUL\0"),
+        ("MQTT.REQUEST.ANY", b"id"),
+        ("a", b"\0" * 60_000),
+    ],
+)
+def test_a_request_of_a_device_that_no_mqmd_holds(
+    bridge: BridgeProcess, unique: str, response_topic: str, correlation_data: bytes | None
+) -> None:
+    queue = queue_of(bridge, f"{unique}/ask")
+    with device(bridge, unique) as client:
+        ask(client, f"{unique}/ask", response_topic, correlation_data)
+        md = answer(bridge, queue, "42")
+        assert md["ReplyToQ"].startswith("MQTT.REQUEST.")
+        assert take_answer(client) == (response_topic, b"42", None, correlation_data)
+
+
+def test_requests_outlive_the_bridge(new_bridge: NewBridge) -> None:
+    bridge = new_bridge().start()
+    queue = queue_of(bridge, "ask")
+    client = device(bridge, "dev", expiry=600)
+    for number in range(3):
+        ask(client, "ask", f"answers/of-dev/{number}", b"%d" % number + UUID)
+    client.vanish()
+    bridge.kill()
+    bridge.start()
+    for number in range(3):
+        answer(bridge, queue, str(number))
+    with device(bridge, "dev", expiry=600) as client:
+        for number in range(3):
+            assert take_answer(client) == (f"answers/of-dev/{number}", b"%d" % number, None, b"%d" % number + UUID)
+
+
+def test_a_session_that_ends_leaves_no_request_behind(new_bridge: NewBridge) -> None:
+    bridge = new_bridge().start()
+    state = "SYSTEM.MQTT.PERSISTENT.STATE"
+    queue_of(bridge, "ask")
+    before = len(bridge.messages(state))
+    client = device(bridge, "dev", expiry=600)
+    for number in range(3):
+        ask(client, "ask", f"answers/of-dev/{number}", UUID)
+    assert len(bridge.messages(state)) >= before + 3
+    client.disconnect()
+    device(bridge, "dev").disconnect()
+    bridge.restart()
+    assert not [one for one in bridge.messages(state) if b"answers" in json.dumps(one).encode()]
+
+
+def test_the_oldest_requests_make_room(new_bridge: NewBridge) -> None:
+    bridge = new_bridge(config="limits: {request_bytes: 2 KiB}\n").start()
+    queue = queue_of(bridge, "ask")
+    with device(bridge, "dev") as client:
+        for number in range(20):
+            ask(client, "ask", f"answers/of-dev/{number}", UUID)
+        for number in range(20):
+            answer(bridge, queue, str(number))
+        topics = [take_answer(client)[0] for _ in range(8)]
+        assert topics == [f"answers/of-dev/{number}" for number in range(12, 20)]
+        letters = bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
+        assert [one["dlh"]["Reason"] for one in letters] == [2085] * 12
+
+
+def test_a_device_answers_an_application(bridge: BridgeProcess, unique: str) -> None:
+    bridge.mqsc("DEFINE QLOCAL(ANSWERS) REPLACE\n")
+    with device(bridge, unique) as client:
+        (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS")
+        request = client.take()
+        assert request.properties is not None
+        topic = request.properties.response_topic
+        assert topic is not None
+        assert topic.startswith("$MQ/reply/")
+        properties = PublishProperties(
+            payload_format_indicator=1,
+            correlation_data=request.properties.correlation_data,
+            user_property=(("state", "done"),),
+        )
+        client.send(Publish(topic, b"restarted", 1, False, False, 7, properties))
+        assert client.expect(Puback) == Puback(7)
+        (answered,) = bridge.mq_json("get", "ANSWERS")
+        assert answered["body"] == "restarted"
+        assert answered["md"]["MsgType"] == 2
+        assert answered["md"]["CorrelId"] == asked["MsgId"]
+        client.send(Publish(topic.replace("ANSWERS", "SYSTEM.DEFAULT.LOCAL.QUEUE"), b"!", 1, False, False, 8, properties))
+        refused = client.expect(Puback)
+        assert (refused.message_id, refused.reason_code) == (8, ReasonCode.TOPIC_NAME_INVALID)
+
+
+def test_a_device_answers_after_the_bridge_was_killed(new_bridge: NewBridge) -> None:
+    bridge = new_bridge().start()
+    bridge.mqsc("DEFINE QLOCAL(ANSWERS)\n")
+    client = device(bridge, "dev", expiry=600)
+    (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", "dev", "--reply-to", "ANSWERS")
+    request = client.take()
+    # It is put on record beside the message, not before.
+    eventually(lambda: any("replyKey" in str(one["body"]) for one in bridge.messages("SYSTEM.MQTT.PERSISTENT.STATE")), True)
+    bridge.kill()
+    bridge.start()
+    with device(bridge, "dev", expiry=600) as client:
+        assert request.properties is not None
+        properties = PublishProperties(correlation_data=request.properties.correlation_data)
+        client.send(Publish(request.properties.response_topic or "", b"done", 1, False, False, 1, properties))
+        assert client.expect(Puback) == Puback(1)
+    (answered,) = bridge.mq_json("get", "ANSWERS")
+    assert answered["md"]["CorrelId"] == asked["MsgId"]
