@@ -91,6 +91,9 @@ class ChannelConfig(Section):
     session_expiry: Annotated[float, values.duration(1, 0xFFFFFFFE)] | None = None
     """Seconds that a session outlives its connection, at most. None: what the client asks for, which is for ever before
     MQTT 5."""
+    authentication_methods: list[str] = Field(default=[])
+    """Methods of enhanced authentication (MQTT 5): names of entry points of the group `mqbridge.authentication_methods`. A
+    client that names another method is refused; one that names none is let in as before."""
     refused_to_dead_letters: list[Annotated[Reason, values.choice(Reason)]] = Field(default=[])
     """Reasons for which a publication that the queue manager refuses goes to the dead-letter queue and
     is acknowledged. For any other a client of MQTT 5 gets a reason code; another client is disconnected, and sends the
@@ -101,7 +104,7 @@ class ChannelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "protocols", "refused_to_dead_letters")
+        return without_empty(data, "protocols", "authentication_methods", "refused_to_dead_letters")
 
     @field_validator("address")
     @classmethod

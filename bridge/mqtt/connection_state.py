@@ -15,12 +15,14 @@ class State(IntEnum):
     WAITING_FOR_CONNECT = 0
     #: CONNECT came, CONNACK is not sent yet
     AUTHENTICATING = 1
+    #: AUTH is sent, and the client's is awaited (MQTT 5 section 4.12)
+    CHALLENGED = 2
     #: CONNACK 0 is sent
-    CONNECTED = 2
+    CONNECTED = 3
     #: nothing more is read; what is written is still sent
-    DISCONNECTING = 3
+    DISCONNECTING = 4
     #: the network connection is gone
-    CLOSED = 4
+    CLOSED = 5
 
 
 class Verdict(Enum):
@@ -37,6 +39,7 @@ _FIRST = "MQTT-3.1.0-1: the first packet of a client is CONNECT"
 _SECOND = "MQTT-3.1.0-2: a client sends CONNECT once"
 _DIRECTION = "MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client"
 _RESERVED = "MQTT 3.1.1 section 2.2.1, table 2.1: packet type 15 is reserved (AUTH needs an Authentication Method in CONNECT)"
+_ONLY = "MQTT-3.1.2-30: before CONNACK a client with an Authentication Method sends AUTH and DISCONNECT alone"
 _LATER = "MQTT 3.1.1 section 3.1.4: a client may send more before it has got CONNACK"
 _TO_CLIENT = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
 
@@ -55,6 +58,7 @@ def _row(connect: Verdict | str, others: Verdict | str, *, open: bool = False) -
 LEGAL: Final[dict[State, dict[PacketType, Verdict | str]]] = {
     State.WAITING_FOR_CONNECT: _row(_ACCEPTED, _FIRST, open=True),
     State.AUTHENTICATING: _row(_WAITS, _WAITS),
+    State.CHALLENGED: _row(_SECOND, _ONLY) | dict.fromkeys((PacketType.AUTH, PacketType.DISCONNECT), _ACCEPTED),
     State.CONNECTED: _row(_SECOND, _ACCEPTED, open=True),
     State.DISCONNECTING: _row(_IGNORED, _IGNORED),
     State.CLOSED: _row(_IGNORED, _IGNORED),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bridge.wire.mqtt import (
+    Auth,
     Connect,
     Disconnect,
     Pingreq,
@@ -39,4 +40,4 @@ class Disconnected(msgspec.Struct, frozen=True, gc=False):
     packet: Disconnect | None = None
 
 
-Event = Messages | Connect | Subscribe | Unsubscribe | Disconnected
+Event = Messages | Connect | Auth | Subscribe | Unsubscribe | Disconnected

@@ -12,6 +12,8 @@ from bridge.mqtt.topic_aliases import OutgoingTopicAliases
 from bridge.wire.mqtt import (
     LEVEL_MQTT_5,
     AcknowledgementProperties,
+    Auth,
+    AuthProperties,
     ByteOrder,
     Connack,
     ConnackCode,
@@ -66,9 +68,11 @@ class Output:
     """What the server says on one connection; `bridge.mqtt.protocol.ServerProtocol` is the whole of it."""
 
     __slots__ = (
+        "_challenged",
         "_last_words",
         "_out",
         "_outgoing_aliases",
+        "authentication_method",
         "byte_order",
         "ended",
         "keep_alive",
@@ -91,6 +95,10 @@ class Output:
         self.max_packet_size = 0
         #: the client wants to be told why (MQTT 5 section 3.1.2.11.7)
         self.problem_information = True
+        #: Authentication Method of CONNECT; None: there is no enhanced authentication (MQTT 5 section 4.12)
+        self.authentication_method: str | None = None
+        #: an AUTH of the client is awaited
+        self._challenged = False
         self._outgoing_aliases: OutgoingTopicAliases | None = None
         self._out: list[bytes] = []
         #: what was written before `disconnect`, while it is not taken yet
@@ -118,6 +126,17 @@ class Output:
         else:
             self._out.append(encode(Connack(code), self.byte_order))
         self.disconnect()
+
+    def challenge(self, data: bytes | None) -> None:
+        """Have the client go on with its authentication (MQTT-4.12.0-2)."""
+        self._challenged = True
+        if self.state is State.AUTHENTICATING:
+            self.state = State.CHALLENGED
+        self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data)
+
+    def _auth(self, reason_code: ReasonCode, data: bytes | None) -> None:
+        packet = Auth(reason_code, AuthProperties(self.authentication_method, data))
+        self._out.append(encode(packet, "big", LEVEL_MQTT_5))
 
     def _write(self, packet: Connack | Puback | Pubrec | Suback | Unsuback | Disconnect) -> None:
         """Write a packet of MQTT 5; without its properties where the client would not take it with them (MQTT-3.1.2-24)."""

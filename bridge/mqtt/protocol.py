@@ -68,6 +68,7 @@ class ServerProtocol(Output):
     """One connection of a client, from its first byte to its last."""
 
     __slots__ = (
+        "_authenticating",
         "_data",
         "_decoder",
         "_heard",
@@ -90,6 +91,8 @@ class ServerProtocol(Output):
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
         Output.__init__(self, byte_order)
         self.connect_timeout = connect_timeout
+        #: the client authenticates itself, again where it is connected
+        self._authenticating = False
         self._incoming_aliases: IncomingTopicAliases | None = None
         #: behind the last `events` there is another turn for this client
         self.more = False
@@ -168,7 +171,11 @@ class ServerProtocol(Output):
                 self._partial = 0
             self._take(packets, events)
         elif packets:
-            self._take_first(packets, events)
+            if self.state is State.CHALLENGED:
+                self._take_control(packets[0], events)
+                self._packets = [] if self.ended else packets[1:]
+            else:
+                self._take_first(packets, events)
         if self._decoder.error is not None and not self._packets and not self.ended and self.state is not _AUTHENTICATING:
             self._end(f"malformed packet: {self._decoder.error}", events, self._decoder.error.reason_code)
         self.more = bool(self._data or self._packets) and self.state is not _AUTHENTICATING
@@ -193,6 +200,8 @@ class ServerProtocol(Output):
         self._incoming_aliases = IncomingTopicAliases(TOPIC_ALIAS_MAXIMUM)
         properties = packet.properties
         if properties is not None:
+            self.authentication_method = properties.authentication_method
+            self._authenticating = self.authentication_method is not None
             self.max_packet_size = properties.maximum_packet_size or 0
             self.problem_information = properties.request_problem_information != 0
             if properties.topic_alias_maximum:
@@ -221,15 +230,36 @@ class ServerProtocol(Output):
 
     def _take_control(self, packet: Packet, events: list[Event]) -> int:
         """Take a packet that is not about messages; return the part of the turn that it takes."""
-        if isinstance(packet, Subscribe | Unsubscribe):
+        if isinstance(packet, Subscribe | Unsubscribe) and self.state is _CONNECTED:
             events.append(packet)
             return FILTER_PACKETS * len(packet.topics)
         if isinstance(packet, Disconnect):
             self._end("", events, ReasonCode.SUCCESS, packet)
             return 1
-        verdict = LEGAL[State.CONNECTED][_TYPE_OF[type(packet)]]
+        if isinstance(packet, Auth) and self.authentication_method is not None:
+            self._take_auth(packet, events)
+            return FILTER_PACKETS
+        verdict = LEGAL[self.state][_TYPE_OF[type(packet)]]
         self._end(f"it sent a {type(packet).__name__.upper()}: {verdict}", events, ReasonCode.PROTOCOL_ERROR)
         return 1
+
+    def _take_auth(self, packet: Auth, events: list[Event]) -> None:
+        properties = packet.properties
+        again = packet.reason_code == ReasonCode.RE_AUTHENTICATE
+        why = ""
+        if properties is None or properties.authentication_method != self.authentication_method:
+            why = "MQTT-4.12.0-5: an AUTH has another Authentication Method than CONNECT"
+        elif again and (self._authenticating or self.state is not _CONNECTED):
+            why = "MQTT 5 section 4.12.1: it authenticates itself again before it has done so"
+        elif not again and not self._challenged:
+            why = "MQTT 5 section 4.12: an AUTH goes on with an authentication that does not wait for it"
+        if why:
+            self._end(why, events, ReasonCode.PROTOCOL_ERROR)
+            return
+        self._authenticating, self._challenged = True, False
+        if self.state is State.CHALLENGED:
+            self.state = _AUTHENTICATING
+        events.append(packet)
 
     def _end(
         self, why: str, events: list[Event], reason_code: int = ReasonCode.PROTOCOL_ERROR, packet: Disconnect | None = None
@@ -241,7 +271,13 @@ class ServerProtocol(Output):
     def accept(self, now: float, *, session_present: bool, properties: ConnackProperties | None = None) -> None:
         """Answer CONNECT by CONNACK 0; what came behind it is worked on from now on."""
         self._heard = now
+        self._authenticating = False
         self.accepted(session_present, properties)
+
+    def authenticated(self, data: bytes | None) -> None:
+        """Tell the client that it has authenticated itself again (MQTT 5 section 4.12.1)."""
+        self._authenticating = False
+        self._auth(ReasonCode.SUCCESS, data)
 
     def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
         """End the connection: nothing more is taken or written; a client of MQTT 5 is told why by DISCONNECT."""
@@ -265,7 +301,7 @@ class ServerProtocol(Output):
         """Return when the silence of the client ends the connection; None: it may be silent."""
         if self.state is _CONNECTED and self.keep_alive:
             return self._heard + self.keep_alive * KEEP_ALIVE_GRACE
-        if self.state is State.WAITING_FOR_CONNECT:
+        if self.state in (State.WAITING_FOR_CONNECT, State.CHALLENGED):
             return self._heard + self.connect_timeout
         return None
 
@@ -276,6 +312,8 @@ class ServerProtocol(Output):
             return ""
         if self.state is State.WAITING_FOR_CONNECT:
             return f"no CONNECT within {self.connect_timeout:g} s"
+        if self.state is State.CHALLENGED:
+            return f"it is not authenticated within {self.connect_timeout:g} s"
         return f"nothing came for {now - self._heard:.1f} s, its keep-alive is {self.keep_alive:g} s"
 
 

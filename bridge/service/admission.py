@@ -40,8 +40,9 @@ def refusal_of(
             f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}",
             None,
         )
-    if packet.properties is not None and packet.properties.authentication_method is not None:
-        why = f"no authentication method {packet.properties.authentication_method[:40]!r} is known here"
+    method = packet.properties.authentication_method if packet.properties is not None else None
+    if method is not None and method not in config.authentication_methods:
+        why = f"authentication method {method[:40]!r} is none of this channel's (authentication_methods)"
         return ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD
     fault = _identifier_error(packet, queue_manager_name)
     return None if fault is None else (ConnackCode.IDENTIFIER_REJECTED, fault, None)
@@ -66,10 +67,16 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
     return None
 
 
-def identity_of(packet: Connect, config: ChannelConfig, replies: ReplyAddresses) -> ClientIdentity:
-    """Return the identity of a client as MQ knows it; a client that gave no identifier gets one (MQTT-3.1.3-6)."""
+def identity_of(
+    packet: Connect, config: ChannelConfig, replies: ReplyAddresses, user_name: str | None = None
+) -> ClientIdentity:
+    """Return the identity of a client as MQ knows it; a client that gave no identifier gets one (MQTT-3.1.3-6).
+
+    `user_name` is the user that it has authenticated itself as, None for the one of its CONNECT.
+    """
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
-    user = user_identifier(client_id, packet.user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
+    user_name = packet.user_name if user_name is None else user_name
+    user = user_identifier(client_id, user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
     return ClientIdentity(client_id, user, replies)
 
 
@@ -100,6 +107,8 @@ def connack_properties(packet: Connect, client: Client, session: Session, limits
         maximum_packet_size=client.channel.max_packet_size,
         assigned_client_identifier=None if packet.client_id else session.client_id,
         topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
+        authentication_method=client.protocol.authentication_method,
+        authentication_data=None if client.authentication is None else client.authentication.data,
     )
 
 

@@ -15,7 +15,7 @@ from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
 from bridge.mqtt.transport.peer import Peer
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Connect, Disconnect, ReasonCode, Subscribe, Unsubscribe, Will
+from bridge.wire.mqtt import Auth, Connect, Disconnect, ReasonCode, Subscribe, Unsubscribe, Will
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Service(Protocol):
     def units(self) -> Units:
         """Return what messages are committed by."""
 
-    def control(self, client: Client, event: Connect | Subscribe | Unsubscribe) -> None:
+    def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
         """Act on a packet that is not about messages."""
 
     def pump(self, client: Client) -> None:
@@ -53,6 +53,21 @@ class Service(Protocol):
         """Note that the connection of a client is gone."""
 
 
+class Authentication(Protocol):
+    """The enhanced authentication of a client: `bridge.service.authentication.Authentication`."""
+
+    #: the CONNECT whose client it is
+    connect: Connect
+    #: what the client is told at the end
+    data: bytes | None
+
+    def take(self, data: bytes | None) -> None:
+        """Give the method what the client says."""
+
+    def stop(self) -> None:
+        """End it: the client is gone."""
+
+
 class Client:
     """One connection of an MQTT client. `session` is None until CONNACK, and again when the connection is gone."""
 
@@ -62,6 +77,7 @@ class Client:
         "_pending_publications",
         "_service",
         "_units",
+        "authentication",
         "channel",
         "dead_letters",
         "protocol",
@@ -86,6 +102,8 @@ class Client:
         self.dead_letters = _reasons(tuple(channel.refused_to_dead_letters))
         self.session: Session | None = None
         self.will: Will | None = None
+        #: by which it showed, or is to show, who it is; None where it named no method (MQTT 5 section 4.12)
+        self.authentication: Authentication | None = None
         #: what the queue manager has been asked for and has not answered; above the limit nothing more is read
         self._pending = 0
         self._held = False
@@ -154,6 +172,8 @@ class Client:
 
     def lost(self) -> None:
         """Note that the connection is gone."""
+        if self.authentication is not None:
+            self.authentication.stop()
         if self.session is not None:
             self._tell_dropped(self.session)
         self._service.lost(self)

@@ -17,6 +17,7 @@ from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
 from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
+from bridge.service.authentication import authenticate
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
@@ -26,13 +27,20 @@ log = logging.getLogger(__name__)
 
 
 def connect(service: Sessions, client: Client, packet: Connect) -> None:
-    """Refuse a client, or have the queue manager asked for its authority."""
+    """Refuse a client, or have it authenticate itself, and the queue manager asked for its authority."""
     config = client.channel
     refusal = refusal_of(packet, config, service.queue_manager_name)
     if refusal is not None:
         refuse(client, *refusal)
-        return
-    identity = identity_of(packet, config, service.replies)
+    elif client.protocol.authentication_method is not None:
+        authenticate(service, client, packet, lambda result: _admit(service, client, packet, result.user_name))
+    else:
+        _admit(service, client, packet)
+
+
+def _admit(service: Sessions, client: Client, packet: Connect, user_name: str | None = None) -> None:
+    """Have the queue manager asked for the authority of a client; `user_name` is as in `identity_of`."""
+    identity = identity_of(packet, client.channel, service.replies, user_name)
     user = identity.user.decode("utf-8", "replace")
     client.transport.peer = Peer(client.transport.peer.address, identity.client_id)
 

@@ -19,6 +19,7 @@ from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mqtt.transport.channel import Channel, Room
+from bridge.service.authentication_method import UnknownMethod, load
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure
@@ -77,6 +78,7 @@ class Bridge:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
         try:
+            methods = load({name for one in self.configuration.channels for name in one.authentication_methods})
             self.host = host_of(self.configuration, loop)
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
@@ -86,12 +88,13 @@ class Bridge:
                 self.configuration.limits,
                 loop.time,
                 queue_manager_name=self.host.name,
+                authentication_methods=methods,
                 observers=[] if self.archive is None else [self.archive],
             )
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError) as error:
+        except (HostError, MQError, UnknownMethod) as error:
             raise StartError(str(error)) from error
         observer = [] if self.archive is None else [self.archive.mapping]
         self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from bridge.config import LimitsConfig
@@ -10,6 +10,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
+from bridge.service.authentication_method import AuthenticationMethod
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.timers import Timers
@@ -31,6 +32,8 @@ class Sessions(Protocol):
     limits: LimitsConfig
     clock: Callable[[], float]
     queue_manager_name: str
+    #: methods of enhanced authentication, by name
+    authentication_methods: Mapping[str, AuthenticationMethod]
     units: Units
     #: the topics by which clients answer requests from MQ
     replies: ReplyAddresses

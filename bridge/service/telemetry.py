@@ -11,8 +11,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
@@ -27,6 +28,8 @@ from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
+from bridge.service.authentication import respond
+from bridge.service.authentication_method import AuthenticationMethod
 from bridge.service.client import Client
 from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
@@ -38,7 +41,7 @@ from bridge.service.timers import Timers
 from bridge.service.units import Units
 from bridge.service.will import Wills
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Connect, ReasonCode, Subscribe, Unsubscribe
+from bridge.wire.mqtt import Auth, Connect, ReasonCode, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +56,14 @@ class TelemetryService:
         clock: Callable[[], float],
         *,
         queue_manager_name: str,
+        authentication_methods: Mapping[str, AuthenticationMethod] = MappingProxyType({}),
         observers: Sequence[Observer] = (),
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.clock = clock
         self.queue_manager_name = queue_manager_name
+        self.authentication_methods = authentication_methods
         self.observers = Observers((LockedOut(), *observers))
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
@@ -157,12 +162,15 @@ class TelemetryService:
         """Return the client at the other end of a new connection."""
         return Client(self, transport, protocol, channel, self.limits.pending_publications)
 
-    def control(self, client: Client, event: Connect | Subscribe | Unsubscribe) -> None:
+    def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
         """Act on a packet of a client that is not about messages."""
         if isinstance(event, Connect):
             connect(self, client, event)
             return
         session = client.session
+        if isinstance(event, Auth):
+            respond(self, client, session, event)
+            return
         assert session is not None
         if isinstance(event, Subscribe):
             subscribe(self, client, session, event)

@@ -39,6 +39,7 @@ def test_defaults() -> None:
                 "max_clients": 10_000,
                 "backlog": 4096,
                 "connect_timeout": 10.0,
+                "authentication_methods": [],
                 "refused_to_dead_letters": [],
                 "keep_alive": 0,
                 "session_expiry": None,

@@ -1,0 +1,114 @@
+"""The enhanced authentication of a client, at its CONNECT or again later (MQTT 5 section 4.12): AUTH packets and a method."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from bridge.mqtt.connection_state import State
+from bridge.mqtt.session import Session
+from bridge.service.admission import identity_of, refuse
+from bridge.service.authentication_method import Authenticated, AuthenticationFailed, Claim, Exchange
+from bridge.service.client import Client
+from bridge.service.sessions import Sessions
+from bridge.wire.mqtt import Auth, ConnackCode, Connect, ReasonCode
+
+log = logging.getLogger(__name__)
+
+
+class Authentication:
+    """One exchange between a client and a method, whose steps are taken one at a time."""
+
+    def __init__(self, client: Client, connect: Connect, exchange: Exchange, then: Callable[[Authenticated], None]) -> None:
+        """Begin; `then` is called when the client of a CONNECT has authenticated itself."""
+        self.connect = connect
+        #: what the client is told at the end
+        self.data: bytes | None = None
+        self._client = client
+        self._exchange = exchange
+        self._then = then
+        #: the step under way, to which the event loop itself keeps no reference
+        self._step: asyncio.Task[None] | None = None
+
+    def take(self, data: bytes | None) -> None:
+        """Give the method what the client says, and see to what follows."""
+        self._step = asyncio.get_running_loop().create_task(self._take(data))
+
+    def stop(self) -> None:
+        """End a step that is under way: the client is gone."""
+        if self._step is not None:
+            self._step.cancel()
+
+    async def _take(self, data: bytes | None) -> None:
+        client = self._client
+        seconds = client.channel.connect_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                result = await self._exchange.respond(data)
+        except AuthenticationFailed as error:
+            self.fail(ReasonCode.NOT_AUTHORIZED, str(error))
+            return
+        except TimeoutError:
+            self.fail(ReasonCode.SERVER_BUSY, f"the method took longer than {seconds:g} s (connect_timeout)")
+            return
+        except Exception:
+            log.exception("channel %s: client %s: its authentication method fails", client.channel.name, client.peer)
+            self.fail(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails")
+            return
+        if client.protocol.state >= State.DISCONNECTING:
+            return
+        if isinstance(result, Authenticated):
+            self.data = result.data
+            self._then(result)
+            return
+        client.protocol.challenge(result.data)
+        client.transport.flush()
+        client.transport.take_turn()
+
+    def fail(self, reason_code: ReasonCode, why: str) -> None:
+        """Refuse the client, or end its connection: it did not show who it is."""
+        client = self._client
+        if client.protocol.state is State.CONNECTED:
+            client.close(f"it did not authenticate itself again: {why}", reason_code)
+        elif client.protocol.state < State.CONNECTED:
+            refuse(client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code)
+
+
+def authenticate(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> None:
+    """Have a client authenticate itself by the method that its CONNECT names."""
+    properties = packet.properties
+    assert properties is not None
+    _begin(service, client, packet, then).take(properties.authentication_data)
+
+
+def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:
+    """Act on AUTH: a response to a challenge, or the wish to authenticate again (MQTT 5 section 4.12.1)."""
+    authentication = client.authentication
+    assert authentication is not None
+    assert packet.properties is not None
+    if packet.reason_code == ReasonCode.RE_AUTHENTICATE:
+        assert session is not None
+        identity_before = session.identity
+        connect = msgspec.structs.replace(authentication.connect, client_id=session.client_id)
+
+        def authenticated(result: Authenticated) -> None:
+            identity = identity_of(connect, client.channel, service.replies, result.user_name)
+            if identity.user != identity_before.user:
+                again.fail(ReasonCode.NOT_AUTHORIZED, f"as another user, {result.user_name!r}")
+                return
+            client.protocol.authenticated(result.data)
+            client.transport.flush()
+
+        authentication = again = _begin(service, client, connect, authenticated)
+    authentication.take(packet.properties.authentication_data)
+
+
+def _begin(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> Authentication:
+    assert packet.properties is not None
+    method = service.authentication_methods[packet.properties.authentication_method or ""]
+    exchange = method.begin(Claim(packet.client_id, packet.user_name, packet.password))
+    client.authentication = begun = Authentication(client, packet, exchange, then)
+    return begun

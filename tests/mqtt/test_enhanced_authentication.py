@@ -1,0 +1,166 @@
+"""The AUTH exchange (MQTT 5 section 4.12): every packet in every state of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mqtt.connection_state import LEGAL, State, Verdict
+from bridge.mqtt.events import Disconnected, Event
+from bridge.mqtt.protocol import ServerProtocol
+from bridge.wire.mqtt import (
+    Auth,
+    AuthProperties,
+    Connack,
+    ConnackProperties,
+    Connect,
+    ConnectProperties,
+    Decoder,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    ReasonCode,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+    encode,
+)
+
+CONTINUE, AGAIN = ReasonCode.CONTINUE_AUTHENTICATION, ReasonCode.RE_AUTHENTICATE
+CONNECT = Connect("c", "MQTT", 5, properties=ConnectProperties(authentication_method="M", authentication_data=b"0"))
+RESPONSE = Auth(CONTINUE, AuthProperties("M", b"1"))
+ANEW = Auth(AGAIN, AuthProperties("M", b"2"))
+OTHERS: list[Packet] = [
+    CONNECT,
+    Publish("t", b"x", 1, False, False, 1),
+    Puback(1),
+    Pubrec(1),
+    Pubrel(1),
+    Pubcomp(1),
+    Subscribe(1, (("t", 1),), options=(SubscriptionOptions(),)),
+    Unsubscribe(1, ("t",)),
+    Pingreq(),
+]
+
+
+def take(protocol: ServerProtocol, *packets: Packet, now: float = 1.0) -> list[Event]:
+    return protocol.receive_data(b"".join(encode(packet, "big", 5) for packet in packets), now)
+
+
+def sent(protocol: ServerProtocol) -> list[Packet]:
+    return Decoder(server=False, protocol_level=5).feed(protocol.data_to_send())
+
+
+def challenged() -> ServerProtocol:
+    protocol = ServerProtocol(0.0)
+    assert take(protocol, CONNECT) == [CONNECT]
+    protocol.challenge(b"nonce")
+    assert sent(protocol) == [Auth(CONTINUE, AuthProperties("M", b"nonce"))]
+    return protocol
+
+
+def connected() -> ServerProtocol:
+    protocol = challenged()
+    assert take(protocol, RESPONSE) == [RESPONSE]
+    protocol.accept(1.0, session_present=False, properties=ConnackProperties(authentication_method="M"))
+    assert sent(protocol) == [Connack(properties=ConnackProperties(authentication_method="M"))]
+    return protocol
+
+
+def refusal(events: list[Event]) -> str:
+    (event,) = events
+    assert isinstance(event, Disconnected)
+    assert event.reason_code == ReasonCode.PROTOCOL_ERROR
+    return event.why
+
+
+def test_an_exchange_of_two_challenges() -> None:
+    protocol = challenged()
+    assert take(protocol, RESPONSE) == [RESPONSE]
+    assert protocol.state is State.AUTHENTICATING
+    protocol.challenge(None)
+    assert sent(protocol) == [Auth(CONTINUE, AuthProperties("M"))]
+    assert take(protocol, RESPONSE) == [RESPONSE]
+    protocol.accept(1.0, session_present=False)
+    assert protocol.state is State.CONNECTED
+
+
+def test_every_packet_but_auth_and_disconnect_is_wrong_before_connack() -> None:
+    for packet in OTHERS:
+        verdict = LEGAL[State.CHALLENGED][PacketType[type(packet).__name__.upper()]]
+        assert isinstance(verdict, str)
+        assert verdict in refusal(take(challenged(), packet))
+    assert LEGAL[State.CHALLENGED][PacketType.AUTH] is LEGAL[State.CHALLENGED][PacketType.DISCONNECT] is Verdict.ACCEPTED
+    assert take(challenged(), Disconnect()) == [Disconnected("", packet=Disconnect())]
+
+
+def test_packets_that_came_with_connect_are_judged_when_it_is_known_what_they_follow() -> None:
+    protocol = ServerProtocol(0.0)
+    assert take(protocol, CONNECT, RESPONSE, Pingreq()) == [CONNECT]
+    assert protocol.events() == []
+    protocol.challenge(None)
+    assert protocol.events() == [RESPONSE]
+    assert protocol.events() == []
+    protocol.challenge(None)
+    assert "MQTT-3.1.2-30" in refusal(protocol.events())
+
+
+@pytest.mark.parametrize(
+    ("packet", "statement"),
+    [
+        (Auth(CONTINUE, AuthProperties("N")), "MQTT-4.12.0-5"),
+        (Auth(AGAIN, AuthProperties("N")), "MQTT-4.12.0-5"),
+        (ANEW, "section 4.12.1"),
+    ],
+)
+def test_a_wrong_response(packet: Auth, statement: str) -> None:
+    assert statement in refusal(take(challenged(), packet))
+
+
+def test_a_client_authenticates_itself_again() -> None:
+    protocol = connected()
+    assert take(protocol, ANEW) == [ANEW]
+    protocol.challenge(b"nonce")
+    (messages,) = take(protocol, Pingreq())  # it goes on meanwhile
+    assert not isinstance(messages, Disconnected)
+    assert take(protocol, RESPONSE) == [RESPONSE]
+    protocol.authenticated(b"ok")
+    assert sent(protocol) == [
+        Auth(CONTINUE, AuthProperties("M", b"nonce")),
+        Auth(ReasonCode.SUCCESS, AuthProperties("M", b"ok")),
+    ]
+    assert take(protocol, ANEW) == [ANEW]
+
+
+@pytest.mark.parametrize(
+    ("before", "packet", "statement"),
+    [
+        ([], RESPONSE, "section 4.12"),
+        ([], Auth(AGAIN, AuthProperties("N")), "MQTT-4.12.0-5"),
+        ([ANEW], ANEW, "section 4.12.1"),
+        ([ANEW], RESPONSE, "section 4.12"),
+    ],
+)
+def test_a_wrong_auth_of_a_connected_client(before: list[Packet], packet: Auth, statement: str) -> None:
+    protocol = connected()
+    assert take(protocol, *before) == before
+    assert statement in refusal(take(protocol, packet))
+
+
+def test_auth_of_a_client_that_named_no_method() -> None:
+    protocol = ServerProtocol(0.0)
+    take(protocol, Connect("c", "MQTT", 5))
+    protocol.accept(0.0, session_present=False)
+    assert "AUTH needs an Authentication Method" in refusal(take(protocol, ANEW))
+
+
+def test_a_client_that_does_not_respond() -> None:
+    protocol = challenged()
+    assert protocol.deadline() == 10.0
+    assert protocol.timeout(10.0) == ""
+    assert protocol.timeout(10.1) == "it is not authenticated within 10 s"
