@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in check test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -42,7 +42,7 @@ run: $(VENV)/.ready
 
 # In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it.
 test:
-	@$(MAKE) --no-print-directory --jobs=2 stand-in check $(VENV)/.compiled
+	@$(MAKE) --no-print-directory --jobs=2 stand-in mqtt-js check $(VENV)/.compiled
 	@$(PYTEST) $(or $(ARGS),-n 5)
 
 # The tests' processes are as a user's: what one has compiled, the next one loads.
@@ -52,6 +52,9 @@ PYTEST = env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 stand-in: $(VENV)/.ready
 	@sh tests/system-packages.sh
 	@MAKEFLAGS= sh tests/mqi/environments.sh $(BIN)/python
+
+mqtt-js: $(VENV)/.ready-test
+	@sh tests/mqtt_js/environment.sh $(BIN)/python
 
 check: $(VENV)/.ready-test
 	@$(BIN)/ruff check bridge tests deploy
@@ -70,7 +73,7 @@ test-newest:
 
 # What takes too long for every change: pipelines whose processes are killed, and on a cluster; the bridge compiled; more
 # examples of each property; the newest releases.
-test-slow: $(VENV)/.ready-test test-newest stand-in
+test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 	@sh tests/system-packages.sh slow
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 	@$(MAKE) --no-print-directory compile

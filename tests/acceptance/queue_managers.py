@@ -23,6 +23,16 @@ EMBEDDED_ONLY: dict[str, str] = {
     "test_the_audit_is_the_judge": "the audit sees records of clients and of the archive, which know of no queue manager",
     "test_a_client_that_publishes_without_reading_its_acknowledgements": "a channel stops reading, whatever is behind it; "
     "what fills the system's buffers before are some 100,000 publications",
+    **dict.fromkeys(
+        (
+            "test_publish_and_subscribe",
+            "test_a_session_that_goes_on",
+            "test_a_will",
+            "test_topic_aliases_both_ways",
+            "test_members_of_a_share",
+        ),
+        "MQTT.js: another client of the same channels, which others drive on both",
+    ),
     "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
     "test_a_message_among_the_records_of_sessions_ends_no_start": "on IBM MQ it does, for MQXR has a queue of that name too",
     **dict.fromkeys(

