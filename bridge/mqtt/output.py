@@ -34,6 +34,7 @@ from bridge.wire.mqtt import (
     encode_publish,
     encode_publish_5,
 )
+from bridge.wire.mqtt.reason_codes import FROM_SERVER
 
 _PINGRESP: Final = encode(Pingresp())
 #: Properties of MQTT 5 where there are none.
@@ -48,8 +49,10 @@ _FAULTS: Final = frozenset(
         ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
         ReasonCode.TOPIC_ALIAS_INVALID,
         ReasonCode.PACKET_TOO_LARGE,
+        ReasonCode.QUOTA_EXCEEDED,
     )
 )
+_REFUSALS: Final = FROM_SERVER[PacketType.CONNACK] - {ReasonCode.SUCCESS}
 #: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
 Answer = tuple[PacketType, int]
 #: A reason code of MQTT 5, and in words why; "" for no words.
@@ -222,13 +225,16 @@ class Output:
     def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
         """End the connection: nothing more is written.
 
-        A client of MQTT 5 is told why by DISCONNECT, where there is a reason code and CONNACK was sent before
-        (MQTT-3.14.0-1).
+        A client of MQTT 5 is told why, where there is a reason code: by DISCONNECT, or before CONNACK by that
+        (MQTT-3.14.0-1, section 4.13.1).
         """
         if self.state < _DISCONNECTING:
-            if reason_code is not None and self.level == LEVEL_MQTT_5 and self.state is _CONNECTED:
-                told = DisconnectProperties(reason_string=why) if why and reason_code in _FAULTS else None
-                self._write(Disconnect(reason_code, told))
+            if reason_code is not None and self.level == LEVEL_MQTT_5:
+                fault = why if reason_code in _FAULTS else ""
+                if self.state is _CONNECTED:
+                    self._write(Disconnect(reason_code, DisconnectProperties(reason_string=fault) if fault else None))
+                elif reason_code in _REFUSALS:
+                    self._write(Connack(reason_code, properties=ConnackProperties(reason_string=fault) if fault else None))
             self._last_words = b"".join(self._out)
             self.state = _DISCONNECTING
         self.ended = True

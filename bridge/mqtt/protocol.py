@@ -266,6 +266,8 @@ class ServerProtocol(Output):
     ) -> None:
         self.ended = True
         self._data, self._packets = b"", []
+        # Of a CONNECT that is malformed the level is known, perhaps.
+        self.level = self.level or self._decoder.protocol_level or 0
         events.append(Disconnected(why, reason_code, packet))
 
     def accept(self, now: float, *, session_present: bool, properties: ConnackProperties | None = None) -> None:

@@ -5,6 +5,10 @@ Every test that uses a bridge runs on the embedded queue manager and on one else
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 EMBEDDED, IBMMQ, PYMQI = "embedded", "ibmmq", "pymqi"
 
 #: Tests of what only the embedded queue manager has, and why.
@@ -86,9 +90,23 @@ ON_PYMQI = frozenset(
 )
 
 
-def queue_managers_of(test: str) -> list[str]:
+#: Tests under load whose run on a queue manager elsewhere is for `make test-slow`: others of their kind run on both.
+SLOW_ELSEWHERE = frozenset(
+    (
+        "test_guarantees_under_load",
+        "test_a_session_that_ends_leaves_no_request_behind",
+        "test_sigterm_with_a_client_that_never_reads",
+        "test_the_oldest_requests_make_room",
+        "test_thousand_idle_clients",
+        "test_reload",
+    )
+)
+
+
+def queue_managers_of(test: str) -> list[Any]:
     """The queue managers that a test function runs on."""
     if test in EMBEDDED_ONLY:
         return [EMBEDDED]
     here = [] if test in ELSEWHERE_ONLY else [EMBEDDED]
-    return [*here, IBMMQ, *([PYMQI] if test in ON_PYMQI else [])]
+    elsewhere = pytest.param(IBMMQ, marks=pytest.mark.slow) if test in SLOW_ELSEWHERE else IBMMQ
+    return [*here, elsewhere, *([PYMQI] if test in ON_PYMQI else [])]

@@ -113,7 +113,7 @@ def report(phase: str, bridge: BridgeProcess, publisher: Publisher, received: li
     )
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kill_while_publishing_and_again_while_delivering(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int
 ) -> None:
@@ -146,7 +146,7 @@ def test_kill_while_publishing_and_again_while_delivering(
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
     """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""
     bridge, count = own_bridge, 1_000
@@ -160,6 +160,7 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
     assert subscriber.undeclared == []
 
 
+@pytest.mark.slow
 def test_the_audit_is_the_judge(
     new_bridge: Callable[..., BridgeProcess],
     chance: random.Random,
@@ -244,7 +245,7 @@ class Restless(threading.Thread):
                 return
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kill_while_both_are_at_work(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int
 ) -> None:

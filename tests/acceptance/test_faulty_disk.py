@@ -215,7 +215,7 @@ def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
     return taken
 
 
-@pytest.mark.parametrize("size", [100_000, 2_000_000])
+@pytest.mark.parametrize("size", [100_000, pytest.param(2_000_000, marks=pytest.mark.slow)])
 def test_a_disk_that_was_filled_is_used_again(new_bridge: Callable[..., BridgeProcess], library: Path, size: int) -> None:
     """The database itself has filled the disk, and keeps its room: what comes when that was drained finds it there."""
     bridge, numbers = new_bridge(), itertools.count()

@@ -174,7 +174,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
     assert " ERROR " not in bridge.log
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_sigterm_under_load(own_bridge: BridgeProcess, queue_manager: str, qos: int) -> None:
     """Several times in the middle of publications and deliveries: it stops in order each time, and nothing is lost."""
     bridge, count = own_bridge, 4_000 if queue_manager == EMBEDDED else 1_000

@@ -143,7 +143,7 @@ def test_retained_publication_cleared_over_a_cut(
 # The queue manager dies -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_queue_manager_is_killed_under_load(remote: Callable[..., RemoteBridgeProcess], qos: int) -> None:
     """Three times, and started again on the same data."""
     bridge = remote().start()

@@ -267,7 +267,13 @@ def test_no_archive_is_said(tmp_path: Path) -> None:
         audit([tmp_path])
 
 
-@pytest.mark.parametrize("scale", [{}, {"publishers": 1, "topics": 1, "subscribers": 1}], ids=["many flows", "one flow"])
+@pytest.mark.parametrize(
+    "scale",
+    [
+        pytest.param({}, id="many flows", marks=pytest.mark.slow),
+        pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow"),
+    ],
+)
 def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path) -> None:
     rows = 4 * MOST_ROWS
     generate(tmp_path, rows, lost=3, **scale)

@@ -114,6 +114,7 @@ for number in range(2):
 """
 
 
+@pytest.mark.slow
 def test_a_short_job_waits_for_no_end_of_java() -> None:
     """One after the other, each with a Java of its own, which ends, and says nothing."""
     done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, check=True)

@@ -217,6 +217,7 @@ def test_an_archive_that_is_not_compacted_is_said(directory: Path, monkeypatch: 
             assert "is not compacted" in line
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_ends_when_all_is_read_compacts_first(bench: Bench) -> None:
     source = bench.queues.queue()
     bench.write(

@@ -34,7 +34,7 @@ def at(minute: int) -> bytes:
     return json.dumps({"ts": f"2026-01-01 00:{minute:02d}:00"}).encode()
 
 
-@pytest.mark.parametrize("said", [BY_CLAUSE, BY_KEY, IN_WITH])
+@pytest.mark.parametrize("said", [BY_KEY, *(pytest.param(one, marks=pytest.mark.slow) for one in (BY_CLAUSE, IN_WITH))])
 def test_windows_by_a_time_of_the_payload(said: str, bench: Bench) -> None:
     source, target = bench.queues.queue(), bench.queues.queue()
     text = """
@@ -63,7 +63,9 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("select", LATE)
+@pytest.mark.parametrize(
+    "select", [*list(LATE)[2:], *(pytest.param(one, marks=pytest.mark.slow) for one in list(LATE)[:2])]
+)
 def test_rows_that_come_late_are_told(select: str, bench: Bench) -> None:
     source, target = bench.queues.queue(), bench.queues.queue()
     bench.write(

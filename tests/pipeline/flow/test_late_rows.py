@@ -94,8 +94,8 @@ def begin(bench: Bench, queues: dict[str, str]) -> None:
     bench.run()
 
 
-#: Those whose ways to the operator differ most; the others, and other seeds, are for `make test-slow`.
-QUICK = ("window, filter, key", "sliding")
+#: The one whose way to the operator is the longest; the others, and another seed, are for `make test-slow`.
+QUICK = ("sliding",)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,8 @@ def test_each_row_is_in_a_window_or_late_or_a_dead_letter(select: str, seed: int
     assert sum(one.late for one in bench.batches) == sum(late.values()) and all(one.late_exact for one in bench.batches)
 
 
-@pytest.mark.parametrize("where", ["archive: $place", pytest.param("format: parquet, path: $place", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["archive: $place", "format: parquet, path: $place"])
 def test_a_table_of_late_rows(where: str, bench: Bench) -> None:
     """They are as the source gave them, with what they were late for; a reference table on the way does not matter."""
     place, lines = bench.directory / "late", bench.directory / "lines.csv"
@@ -154,6 +155,7 @@ def test_a_table_of_late_rows(where: str, bench: Bench) -> None:
     assert bench.lines[-1] == "windows: done; 2 rows came too late, and went where late: says"
 
 
+@pytest.mark.slow
 def test_publications_that_are_late_keep_their_topic(bench: Bench, broker: Mosquitto) -> None:
     queues = {name: bench.queues.queue() for name in QUEUES}
     text = TEXT.replace("{mq: {queue: $source}, options: {partitions: 2}}", "{mqtt: rows/#, link: plant}")
@@ -167,6 +169,7 @@ def test_publications_that_are_late_keep_their_topic(bench: Bench, broker: Mosqu
     assert b"<mqps><Top>rows/1</Top></mqps>" in message.data and message.data.endswith(row(1, 0))
 
 
+@pytest.mark.slow
 def test_late_added_changed_and_removed_between_runs(bench: Bench) -> None:
     """The checkpoint is one that goes on: what is late is counted in any case."""
     queues = write(bench, SELECTS["window"], "")
@@ -191,6 +194,7 @@ def test_a_late_queue_that_is_full_is_told_and_tried_again(bench: Bench) -> None
     assert lines[-1] == "windows: done; 5 rows came too late, and went where late: says"
 
 
+@pytest.mark.slow
 def test_a_directory_of_late_rows_that_cannot_be_written_is_told_and_tried_again(bench: Bench) -> None:
     place = bench.directory / "late"
     queues = write(bench, SELECTS["window"], f"late: {{archive: {place}}}")

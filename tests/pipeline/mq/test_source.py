@@ -300,6 +300,7 @@ def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) 
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_second_stream_is_told_who_reads_the_queue(
     read: Read, queues: Queues, tmp_path: Path
 ) -> None:

@@ -43,7 +43,11 @@ def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
     "qos, steps",
     [
         (2, [(SUBSCRIBE, 1, False), (PUBREC, 1, False), (PUBREC, 30, True), (PUBCOMP, 1, False), (PUBCOMP, 25, True)]),
-        (1, [(SUBSCRIBE, 1, False), (PUBACK, 1, False), (PUBACK, 1, True), (PUBACK, 30, False), (PUBACK, 30, True)]),
+        pytest.param(
+            1,
+            [(SUBSCRIBE, 1, False), (PUBACK, 1, False), (PUBACK, 1, True), (PUBACK, 30, False), (PUBACK, 30, True)],
+            marks=pytest.mark.slow,
+        ),
         (1, [(PUBACK, 1, False)]),
         (1, [(PUBACK, 1, True)]),
     ],
