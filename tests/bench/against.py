@@ -1,12 +1,14 @@
 """`python -m tests.bench.against COMMIT`: the working tree beside a commit and mosquitto, in turn, several rounds.
 
-Every row is a shape (publishers, subscribers, window), a QoS and a kind of session. All three servers run all the time on
-the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed within a
-round, and the median of these and their spread are printed, with the CPU time that a message costs each server, which a busy
-machine changes least. The word `compiled` in place of COMMIT puts the working tree, compiled (`make compile`), beside itself
-as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5 (`--properties`:
-user properties of each message) beside itself with clients of 3.1.1. The load is `load.c`: with small windows a generator in
-Python would measure itself.
+Every row is a shape (publishers, subscribers, window), a QoS, a kind of session and a payload. All three servers run all
+the time on the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed
+within a round, and the median of these and their spread are printed, with the CPU time that a message costs each server,
+which a busy machine changes least. The word `compiled` in place of COMMIT puts the working tree, compiled (`make compile`),
+beside itself as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5
+(`--properties`: user properties of each message) beside itself with clients of 3.1.1. With `--rates` latencies at these
+rates take the place of rows. A durable row with a window of one says what part of its ceiling it reaches: all publishers'
+messages with each sync of a page to the disk. The load is `load.c`: with small windows a generator in Python would measure
+itself.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -27,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import machine
+from tests.bench.latency import Trickle
 from tests.bench.servers import Bridge, Mosquitto, Server, ServerUnavailable
 
 ROOT = Path(__file__).parents[2]
@@ -66,10 +71,32 @@ class Row:
     window: int
     qos: int
     durable: bool
+    payload: int
 
     def __str__(self) -> str:
         session = "durable" if self.durable else "clean"
-        return f"{self.shape.name}, window {self.window}, QoS {self.qos}, {session}"
+        return f"{self.shape.name}, window {self.window}, QoS {self.qos}, {session}, {self.payload} B"
+
+    def ceiling(self, sync_us: float) -> float | None:
+        """Messages/s that the disk allows, where each message waits for a sync; None where none does so."""
+        waits = self.durable and self.qos and self.window == 1
+        return self.shape.publishers / (sync_us * 1e-6) if waits else None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """At which rate and how latency is measured in one run."""
+
+    rate: int
+    qos: int
+    durable: bool
+
+    def __str__(self) -> str:
+        return f"{self.rate}/s, QoS {self.qos}, {'durable' if self.durable else 'clean'}"
+
+
+#: Of one pace, what each run says, by server.
+Latencies = dict[str, list[dict[str, object]]]
 
 
 @dataclass
@@ -111,11 +138,11 @@ def compiled(folder: Path) -> Path:
 
 
 def measure(
-    program: Path, port: int, row: Row, seconds: float, payload: int, core: int | None, *, level: int = 4, properties: int = 0
+    program: Path, port: int, row: Row, seconds: float, core: int | None, *, level: int = 4, properties: int = 0
 ) -> dict[str, float | str]:
     """Put the load of a row on a server; the figures that `load.c` prints."""
     shape = row.shape
-    words = [port, shape.publishers, shape.subscribers, int(shape.pairs), row.qos, row.window, payload, int(row.durable)]
+    words = [port, shape.publishers, shape.subscribers, int(shape.pairs), row.qos, row.window, row.payload, int(row.durable)]
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     try:
         said = subprocess.run(
@@ -134,7 +161,8 @@ def rows(options: argparse.Namespace) -> list[Row]:
     """The rows that were asked for."""
     shapes = [shape for shape in SHAPES if not options.shapes or shape.name in options.shapes]
     return [
-        Row(shape, window, qos, durable)
+        Row(shape, window, qos, durable, payload)
+        for payload in options.payloads
         for shape in shapes
         for window in options.windows
         for qos in options.qos
@@ -158,7 +186,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("commit", help='the commit to compare the working tree with; "compiled", "mqtt5": itself')
     out.add_argument("--rounds", type=int, default=5)
     out.add_argument("--seconds", type=float, default=1.0, help="publish for so long in each run (1)")
-    out.add_argument("--payload", type=int, default=100)
+    out.add_argument("--payloads", type=numbers, default=[100], help="bytes of a message, e.g. 100,1000 (100)")
+    out.add_argument("--rates", type=numbers, default=[], help="latency at these rates, e.g. 500,2000,8000, and no rows")
     out.add_argument("--qos", type=numbers, default=[0, 1, 2])
     out.add_argument("--windows", type=numbers, default=[1, 10, 100])
     out.add_argument("--sessions", type=sessions, default=[False, True], help="clean,durable")
@@ -168,53 +197,96 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Console) -> dict[Row, Figures]:
-    """All rounds."""
-    server_cores, core = machine.split_cores(True)
-    program = compiled(folder)
-    chosen = rows(options)
-    results = {row: Figures() for row in chosen}
+def rounds(
+    options: argparse.Namespace, base: Path, server_cores: set[int] | None
+) -> Iterator[tuple[int, list[Server]]]:
+    """For each round its number and the servers, which run; their order turns, so that none is always the first."""
     for number in range(1, options.rounds + 1):
         servers: list[Server] = [
             Mosquitto(server_cores),
             Checkout("base", base, server_cores, pure=options.commit != MQTT_5),
             Checkout("present", ROOT, server_cores, pure=options.commit not in (COMPILED, MQTT_5)),
         ]
-        # The order turns from round to round: who goes first after a pause has no advantage in the end.
         servers = servers[number % 3 :] + servers[: number % 3]
         try:
             for server in servers:
                 server.start()
-            for done, row in enumerate(chosen):
-                for server in servers:
-                    before = psutil.Process(server.pid).cpu_times()
-                    level = 5 if options.commit == MQTT_5 and server.name != "base" else 4
-                    figures = measure(
-                        program, server.port, row, options.seconds, options.payload, core,
-                        level=level, properties=options.properties,
-                    )  # fmt: skip
-                    after = psutil.Process(server.pid).cpu_times()
-                    rates = results[row].rates.setdefault(server.name, [])
-                    wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
-                    failure = figures["failure"] or wrong
-                    rates.append(None if failure else float(figures["rate"]))
-                    spent = after.user + after.system - before.user - before.system
-                    cpu = None if failure else 1e6 * spent / max(1.0, float(figures["received"]))
-                    results[row].cpu.setdefault(server.name, []).append(cpu)
-                    if failure:
-                        results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")
-                if done % 10 == 9:
-                    console.print(f"round {number} of {options.rounds}: {done + 1} of {len(chosen)} rows", highlight=False)
+            yield number, servers
         finally:
             for server in servers:
                 server.stop()
+
+
+def latencies(options: argparse.Namespace, base: Path) -> dict[Pace, Latencies]:
+    """All rounds of latencies, between one publisher and one subscriber."""
+    server_cores, core = machine.split_cores(True)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    chosen = [Pace(rate, qos, durable) for rate in options.rates for qos in options.qos for durable in options.sessions]
+    results: dict[Pace, Latencies] = {pace: {} for pace in chosen}
+    for _, servers in rounds(options, base, server_cores):
+        for pace in chosen:
+            for server in servers:
+                trickle = Trickle(
+                    port=server.port, qos=pace.qos, durable=pace.durable, rate=pace.rate, seconds=options.seconds,
+                    payload=options.payloads[0],
+                )  # fmt: skip
+                results[pace].setdefault(server.name, []).append(trickle.run())
     return results
 
 
-def show(console: Console, results: dict[Row, Figures]) -> None:
+def show_latencies(console: Console, results: dict[Pace, Latencies]) -> None:
+    """Print medians of the rounds, and what they are in multiples of mosquitto's."""
+    table = Table(title="milliseconds from publish to receipt: medians; multiples of mosquitto's: median (lowest-highest)")
+    values = [f"{name} {share}" for share in ("p50", "p99") for name in NAMES]
+    for heading in ("", *values, "p50 / mosquitto", "p99 / mosquitto"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    for pace, figures in results.items():
+        cells = [str(pace)]
+        multiples = []
+        for share in ("p50_ms", "p99_ms"):
+            found = {name: [float(str(one[share])) for one in figures[name]] for name in NAMES}
+            cells += [f"{statistics.median(found[name]):.3f}" for name in NAMES]
+            ratios = [a / b for a, b in zip(found["present"], found["mosquitto"], strict=True)]
+            multiples.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
+        table.add_row(*cells, *multiples)
+    console.print(table)
+
+
+def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Console) -> dict[Row, Figures]:
+    """All rounds of rows."""
+    server_cores, core = machine.split_cores(True)
+    program = compiled(folder)
+    chosen = rows(options)
+    results = {row: Figures() for row in chosen}
+    for number, servers in rounds(options, base, server_cores):
+        for done, row in enumerate(chosen):
+            for server in servers:
+                before = psutil.Process(server.pid).cpu_times()
+                level = 5 if options.commit == MQTT_5 and server.name != "base" else 4
+                figures = measure(
+                    program, server.port, row, options.seconds, core,
+                    level=level, properties=options.properties,
+                )  # fmt: skip
+                after = psutil.Process(server.pid).cpu_times()
+                rates = results[row].rates.setdefault(server.name, [])
+                wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
+                failure = figures["failure"] or wrong
+                rates.append(None if failure else float(figures["rate"]))
+                spent = after.user + after.system - before.user - before.system
+                cpu = None if failure else 1e6 * spent / max(1.0, float(figures["received"]))
+                results[row].cpu.setdefault(server.name, []).append(cpu)
+                if failure:
+                    results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")
+            if done % 10 == 9:
+                console.print(f"round {number} of {options.rounds}: {done + 1} of {len(chosen)} rows", highlight=False)
+    return results
+
+
+def show(console: Console, results: dict[Row, Figures], sync_us: float) -> None:
     """Print the table, the geometric mean, and the rows below their target."""
     table = Table(title="messages/s received: medians; ratios: median (lowest-highest of the rounds)")
-    for heading in ("", *NAMES, "present / mosquitto", "present / base", "CPU us"):
+    for heading in ("", *NAMES, "present / mosquitto", "present / base", "CPU us", "of the ceiling"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     means: list[float] = []
     below: list[str] = []
@@ -235,6 +307,8 @@ def show(console: Console, results: dict[Row, Figures]) -> None:
                     below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
         spent = [[one for one in figures.cpu.get(name, ()) if one] for name in NAMES]
         cells.append(" ".join(f"{statistics.median(one):.1f}" if one else "-" for one in spent))
+        ceiling, present = row.ceiling(sync_us), [rate for rate in figures.rates.get("present", ()) if rate]
+        cells.append(f"{statistics.median(present) / ceiling:.2f}" if ceiling and present else "")
         table.add_row(*cells)
     console.print(table)
     if means:
@@ -264,12 +338,17 @@ def main() -> None:
         facts = machine.facts()
         console.print(machine.described(facts))
         try:
-            results = campaign(options, base, folder, console)
+            if options.rates:
+                paced = latencies(options, base)
+                written = [{"pace": str(pace), "latencies": figures} for pace, figures in paced.items()]
+                show_latencies(console, paced)
+            else:
+                results = campaign(options, base, folder, console)
+                written = [{"row": str(row), **asdict(figures)} for row, figures in results.items()]
+                show(console, results, float(str(facts["sync_us"])))
         except ServerUnavailable as error:
             sys.exit(f"a server cannot be started: {error}")
-    written = [{"row": str(row), **asdict(figures)} for row, figures in results.items()]
     options.json.write_text(json.dumps({"facts": facts, "commit": options.commit, "rows": written}, indent=1))
-    show(console, results)
 
 
 if __name__ == "__main__":
