@@ -13,6 +13,7 @@ from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Po
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
 Authorities = Literal["ignored", "enforced"]
+OverlappingSubscriptions = Literal["each", "once"]
 
 MOST_CONNECTIONS = 264
 """Characters of a list of connection names (MQ_CONN_NAME_LENGTH)."""
@@ -74,6 +75,9 @@ class EmbeddedQueueManagerConfig(Section):
     """Whether applications and MQTT clients are asked for the authorities that SET AUTHREC gives (`enforced`)."""
     max_message_length: Annotated[int, values.size(32 * values.KIB, 100 * values.MIB)] = 4 * values.MIB
     """Longest message in bytes (the queue manager's MAXMSGL; range and default are MQ's)."""
+    overlapping_subscriptions: Annotated[OverlappingSubscriptions, values.choice(OverlappingSubscriptions)] = "each"
+    """Where several subscriptions of an MQTT client match: a message for `each`, as MQ has it, or `once`, with the highest
+    QoS and all Subscription Identifiers."""
 
     @model_validator(mode="before")
     @classmethod

@@ -204,7 +204,7 @@ class Outbox:
                 md = transmission.message.md
                 if self.replies is not None and is_request(md):
                     publication.ask(md, self.replies.topic(self._requests.client_id, md))
-                properties = _properties(publication, transmission, subscription.subscription_identifier)
+                properties = _properties(publication, transmission, subscription.subscription_identifiers)
                 if not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
                     refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
@@ -374,15 +374,15 @@ def _as_published(transmission: Transmission) -> bool:
 
 
 def _properties(
-    publication: OutgoingPublication, transmission: Transmission, subscription_identifier: int | None
+    publication: OutgoingPublication, transmission: Transmission, subscription_identifiers: tuple[int, ...]
 ) -> PublishProperties | None:
     """Return what a PUBLISH of MQTT 5 says beside its payload; None for nothing."""
     properties = publication.properties
     expiry = message_expiry_interval(transmission)
-    if expiry is None and subscription_identifier is None:
+    if expiry is None and not subscription_identifiers:
         return properties
     return msgspec.structs.replace(
         properties or PublishProperties(),
         message_expiry_interval=expiry,
-        subscription_identifier=() if subscription_identifier is None else (subscription_identifier,),
+        subscription_identifier=subscription_identifiers,
     )

@@ -45,6 +45,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     shared: list[tuple[int, SubscriptionRequest]] = []
     known = session.filters | {topic_filter for topic_filter, _ in session.shares.values()}
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
+    identifiers = () if identifier is None else (identifier,)
     plain = itertools.repeat(SubscriptionOptions())
     room = service.limits.subscriptions - len(known)
     for (topic_filter, qos), options in zip(packet.topics, packet.options or plain, strict=False):
@@ -62,11 +63,11 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         elif sharing:
             room -= topic_filter not in known
             # QoS 2 cannot be kept across members: see SHARED.
-            data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifier)
+            data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
             shared.append((len(codes), SubscriptionRequest(topic_filter, data, retained=False)))
         else:
             room -= topic_filter not in known
-            data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifier)
+            data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifiers)
             handling = options.retain_handling
             retained = not handling or (handling == 1 and topic_filter not in session.filters)
             wanted.append((len(codes), SubscriptionRequest(topic_filter, data, retained)))

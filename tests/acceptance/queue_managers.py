@@ -14,6 +14,9 @@ EMBEDDED, IBMMQ, PYMQI = "embedded", "ibmmq", "pymqi"
 #: Tests of what only the embedded queue manager has, and why.
 EMBEDDED_ONLY: dict[str, str] = {
     "test_no_matching_subscribers": "IBM MQ is not asked for (MQPMO_WARN_IF_NO_SUBS_MATCHED)",
+    "test_one_message_for_several_filters": "IBM MQ puts a message for each",
+    "test_a_connect_that_breaks_a_rule": "what a channel refuses has not come to a queue manager",
+    "test_many_user_properties_do_not_hold_up_others": "what a channel refuses has not come to a queue manager",
     "test_retain_as_published": "IBM MQ does not tell a subscriber whether a publication that comes live was put as retained",
     "test_what_a_newcomer_sees": "a newcomer has the embedded queue manager: its lines name the data directory",
     "test_a_disk_that_was_filled_is_used_again": "IBM MQ's disk is not ours",

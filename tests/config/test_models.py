@@ -25,6 +25,7 @@ def test_defaults() -> None:
             "scripts": [],
             "authorities": "ignored",
             "max_message_length": 4_194_304,
+            "overlapping_subscriptions": "each",
         },
         "channels": [
             {

@@ -1,7 +1,8 @@
 """The subscription of a client at the queue manager: name, destination, and user data (integration table 3).
 
 Its user data are the QoS that the client asked for, and what else it asked for in MQTT 5, in this order: `1`,
-`2 NL` (No Local), `0 RAP` (Retain As Published), `1 NL RAP ID=5` (Subscription Identifier).
+`2 NL` (No Local), `0 RAP` (Retain As Published), `1 NL RAP ID=5` (Subscription Identifier). A message that comes once for
+several subscriptions has the highest QoS and all identifiers: `2 ID=5 ID=7`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bridge.mapping.telemetry.shared_subscription import (
 #: Destination queue of clients' subscriptions, at the remote queue manager that a client is to MQ.
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 
-_USER_DATA = re.compile(r"([012])( NL)?( RAP)?(?: ID=([1-9][0-9]{0,8}))?")
+_USER_DATA = re.compile(r"([012])( NL)?( RAP)?((?: ID=[1-9][0-9]{0,8})*)")
 #: MQTT 5 section 3.8.2.1.2.
 _MOST_IDENTIFIER = 268_435_455
 
@@ -47,8 +48,8 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
     qos: int = 2
     no_local: bool = False
     retain_as_published: bool = False
-    #: 1 to 268 435 455; None: none
-    subscription_identifier: int | None = None
+    #: each 1 to 268 435 455
+    subscription_identifiers: tuple[int, ...] = ()
 
     @property
     def user_data(self) -> str:
@@ -58,7 +59,16 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
             text += " NL"
         if self.retain_as_published:
             text += " RAP"
-        return text if self.subscription_identifier is None else f"{text} ID={self.subscription_identifier}"
+        return text + "".join([f" ID={identifier}" for identifier in self.subscription_identifiers])
+
+    def together(self, other: SubscriptionData) -> SubscriptionData:
+        """Return what goes with a message that comes once for two subscriptions, equal in No Local."""
+        return SubscriptionData(
+            max(self.qos, other.qos),
+            self.no_local,
+            self.retain_as_published or other.retain_as_published,
+            self.subscription_identifiers + other.subscription_identifiers,
+        )
 
 
 #: What user data say that the bridge did not write, such as those of a subscription that an administrator made for a client:
@@ -89,6 +99,9 @@ def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, st
 def subscription_data(user_data: str) -> SubscriptionData:
     """Return what the user data of a subscription say."""
     found = _USER_DATA.fullmatch(user_data)
-    if found is None or (identifier := int(found[4] or 0)) > _MOST_IDENTIFIER:
+    if found is None:
         return FOREIGN
-    return SubscriptionData(int(found[1]), found[2] is not None, found[3] is not None, identifier or None)
+    identifiers = tuple([int(text) for text in found[4].split(" ID=")[1:]])
+    if identifiers and max(identifiers) > _MOST_IDENTIFIER:
+        return FOREIGN
+    return SubscriptionData(int(found[1]), found[2] is not None, found[3] is not None, identifiers)

@@ -48,6 +48,7 @@ class EmbeddedHost:
         self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()
+        self.queue_manager.topics.overlapping_once = settings.overlapping_subscriptions == "once"
         try:
             prepare(self.queue_manager)
             for script in settings.scripts:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
+from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mapping.topic import is_wildcard, topic_string_error
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
@@ -93,6 +96,8 @@ class TopicTree:
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
         self._routes_size = 0
+        #: a publication goes once to an MQTT client of which several subscriptions match (MQTT-3.3.4-2, else -3.3.4-3)
+        self.overlapping_once = False
         #: another number after each change of the objects
         self.version = 0
         self._object_root = _ObjectLevel()
@@ -181,7 +186,9 @@ class TopicTree:
             highest = max(one.level for one in found)
             found = [one for one in found if one.level == highest]
         if any(one.grouped for one in found):
-            return _one_of_each_group(found)
+            found = _one_of_each_group(found)
+        if self.overlapping_once and len(found) > 1:
+            found = _one_of_each_client(found)
         return tuple(found)
 
     def _collected(self, words: list[str]) -> list[Subscription]:
@@ -270,13 +277,29 @@ def check_topic_string(topic: str) -> None:
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, error)
 
 
-def _one_of_each_group(found: list[Subscription]) -> tuple[Subscription, ...]:
+def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
     """Return subscriptions without those of a group (MQSO_GROUP_SUB) that another of the group stands for."""
     chosen: dict[object, Subscription] = {}
     for one in found:
         group = (id(one.queue), one.remote_queue, one.client_id, one.correl_id) if one.grouped else id(one)
         chosen.setdefault(group, one)
-    return tuple(chosen.values())
+    return list(chosen.values())
+
+
+def _one_of_each_client(found: list[Subscription]) -> list[Subscription]:
+    """Return subscriptions with one in place of all that are of the same MQTT client, and equal in No Local."""
+    chosen: dict[object, Subscription] = {}
+    for one in found:
+        data = subscription_data(one.user_data or "")
+        group = (one.client_id, data.no_local) if one.client_id and one.user_data == data.user_data else id(one)
+        other = chosen.get(group)
+        if other is not None:
+            together = subscription_data(other.user_data or "").together(data)
+            one = msgspec.structs.replace(
+                other, user_data=together.user_data, retain_as_published=together.retain_as_published
+            )
+        chosen[group] = one
+    return list(chosen.values())
 
 
 def _is_blocked(subscription: Subscription, block: str) -> bool:

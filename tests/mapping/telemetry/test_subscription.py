@@ -18,8 +18,9 @@ from bridge.mapping.telemetry.subscription import FOREIGN, SubscriptionData, sub
         (SubscriptionData(2), "2"),
         (SubscriptionData(2, no_local=True), "2 NL"),
         (SubscriptionData(0, retain_as_published=True), "0 RAP"),
-        (SubscriptionData(1, True, True, 5), "1 NL RAP ID=5"),
-        (SubscriptionData(1, subscription_identifier=268_435_455), "1 ID=268435455"),
+        (SubscriptionData(1, True, True, (5,)), "1 NL RAP ID=5"),
+        (SubscriptionData(1, subscription_identifiers=(268_435_455,)), "1 ID=268435455"),
+        (SubscriptionData(2, subscription_identifiers=(7, 5)), "2 ID=7 ID=5"),
     ],
 )
 def test_user_data(data: SubscriptionData, text: str) -> None:
@@ -29,17 +30,20 @@ def test_user_data(data: SubscriptionData, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "1 ", "1 RAP NL", "1  NL", "1 nl", "1 ID=0", "1 ID=268435456", "1 ID=05", "1 ID=٣", "1\n", "x" * 2000]
+    "text",
+    [
+        *("", "3", "1 ", "1 RAP NL", "1  NL", "1 nl", "1 ID=0", "1 ID=268435456", "1 ID=05", "1 ID=٣"),
+        *("1 ID=5 ID=268435456", "1 ID=5,7", "1\n", "x" * 2000),
+    ],
 )
 def test_user_data_of_others_limit_nothing(text: str) -> None:
-    assert subscription_data(text) == FOREIGN == SubscriptionData(2, False, False, None)
+    assert subscription_data(text) == FOREIGN == SubscriptionData(2)
     assert subscription_qos(text) == 2
 
 
-@given(
-    st.builds(
-        SubscriptionData, st.integers(0, 2), st.booleans(), st.booleans(), st.none() | st.integers(1, 268_435_455)
-    )
-)
+identifiers = st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple)
+
+
+@given(st.builds(SubscriptionData, st.integers(0, 2), st.booleans(), st.booleans(), identifiers))
 def test_user_data_are_read_as_written(data: SubscriptionData) -> None:
     assert subscription_data(data.user_data) == data

@@ -1,0 +1,52 @@
+"""What the tests of MQTT 5 do with raw clients."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from bridge.wire.mqtt import (
+    Disconnect,
+    PublishProperties,
+    Suback,
+    Subscribe,
+    SubscribeProperties,
+    SubscriptionOptions,
+)
+from tests.support.bridge_process import BridgeProcess
+from tests.support.raw_client import RawClient
+
+NewBridge = Callable[..., BridgeProcess]
+#: Every property of a publication that goes from client to client.
+EVERYTHING = PublishProperties(
+    payload_format_indicator=1,
+    content_type="text/plain",
+    response_topic="answers/here",
+    correlation_data=b"\0id\xff" * 10,
+    user_property=(("site", "Köln"), ("site", "Bonn"), ("", "no name"), ("a b", "")),
+)
+
+
+def client_of(bridge: BridgeProcess, name: str, **options: Any) -> RawClient:
+    return RawClient.connected(bridge.port, name, level=5, **options)
+
+
+def subscribe(
+    client: RawClient, topic_filter: str, qos: int = 2, identifier: int | None = None, **options: Any
+) -> tuple[int, ...]:
+    message_id = client.next_message_id()
+    properties = None if identifier is None else SubscribeProperties(identifier)
+    client.send(
+        Subscribe(message_id, ((topic_filter, qos),), options=(SubscriptionOptions(**options),), properties=properties)
+    )
+    return client.wait_for(Suback).return_codes
+
+
+def ended(client: RawClient) -> Disconnect:
+    """The DISCONNECT of the server, behind which it closes."""
+    packet = client.wait_for(Disconnect)
+    came, client.inbox = client.inbox, deque()
+    client.expect_closed()
+    client.inbox = came
+    return packet
