@@ -12,7 +12,7 @@ from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set, qos_in
-from bridge.mapping.telemetry.publish_properties import payload_format_of
+from bridge.mapping.telemetry.publish_properties import payload_format_of, user_property_in
 from bridge.mapping.telemetry.qos import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
@@ -161,5 +161,6 @@ def publication_of(
         content_type=mqtt.get("contentType", ""),
         payload_format=envelope.payload_format,
         properties=dict(envelope.properties("usr")),
+        user_property=user_property_in(mqtt.get("userProperties"), envelope.properties("usr")),
         hops=envelope.hops,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from bridge.mapping.message import Message
@@ -30,8 +32,22 @@ class Publication(msgspec.Struct, gc=False, kw_only=True):
     payload_format: int | None = None
     #: User Properties of MQTT 5; the usr folder of an RFH2. Of a name that comes twice the last value counts.
     properties: dict[str, str] = {}
+    #: all User Properties in their order, where a name comes twice: then `properties` has a part of them
+    user_property: tuple[tuple[str, str], ...] = ()
     #: mappings that it came through, oldest first: "queue manager/mapping"
     hops: tuple[str, ...] = ()
+
+    def user_property_with(self, properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """Return all User Properties in their order where a mapping has made `properties` of those by name.
+
+        A name that the mapping has given another value comes once, behind the others.
+        """
+        if not self.user_property:
+            return (*properties.items(),)
+        last = dict(self.user_property)
+        given = {name: value for name, value in properties.items() if last.get(name) != value}
+        kept = [pair for pair in self.user_property if pair[0] in properties and pair[0] not in given]
+        return (*kept, *given.items())
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from bridge.mapping.rules.rendered import correlation, mqtt_string, topic_name, 
 from bridge.mapping.rules.rule_cache import MessageRuleCache
 from bridge.mapping.rules.scope import MessageScope
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.telemetry.publish_properties import user_property_in
 from bridge.mapping.telemetry.qos import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
@@ -149,6 +150,7 @@ class ToMqttRule:
             # What the mapping has converted is UTF-8, and so is JSON.
             payload_format=envelope.payload_format if self._payload_type == "bytes" else 1,
             properties=properties,
+            user_property=user_property_in(mqtt.get("userProperties"), envelope.properties("usr")),
             hops=(*envelope.hops, self._mark),
         )
 

@@ -52,7 +52,7 @@ def rfh2_of(
     None: as the Payload Format Indicator says. Raises Unmappable for what no RFH2 can hold (MQRC_RFH_FORMAT_ERROR).
     """
     try:
-        folders = [_mqtt_folder(publication, original_topic, correl_id)]
+        folders = [Folder.build("mqtt", _mqtt_content(publication, properties, original_topic, correl_id))]
         if mqps is not None:
             folders.append(mqps_folder(*mqps, None))
         if properties:
@@ -83,7 +83,7 @@ def properties_of(
 ) -> dict[str, str | int | bool]:
     """Return the message properties that say what the RFH2 would say."""
     found: dict[str, str | int | bool] = {}
-    for name, value in _mqtt_content(publication, original_topic, correl_id).items():
+    for name, value in _mqtt_content(publication, properties, original_topic, correl_id).items():
         found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
     for name, text in properties.items():
         found[f"usr.{property_name(name)}"] = text
@@ -92,11 +92,9 @@ def properties_of(
     return found
 
 
-def _mqtt_folder(publication: Publication, original_topic: str, correl_id: bytes) -> Folder:
-    return Folder.build("mqtt", _mqtt_content(publication, original_topic, correl_id))
-
-
-def _mqtt_content(publication: Publication, original_topic: str, correl_id: bytes) -> dict[str, Writable]:
+def _mqtt_content(
+    publication: Publication, properties: Mapping[str, str], original_topic: str, correl_id: bytes
+) -> dict[str, Writable]:
     content = mqtt_content(publication.client_id or None, publication.qos, publication.message_id)
     if original_topic:
         content["topic"] = original_topic
@@ -109,6 +107,7 @@ def _mqtt_content(publication: Publication, original_topic: str, correl_id: byte
         # A CorrelId that is not of Correlation Data, an empty element tells.
         correlation_data=given if given or correl_id != cmqc.MQCI_NONE else None,
         payload_format=publication.payload_format,
+        user_property=publication.user_property and publication.user_property_with(properties),
     )
     return content
 

@@ -240,20 +240,19 @@ def _user_property(found: Properties) -> UserProperty:
     usr = folder_properties(found.usr).get("usr", {}) if found.usr else {}
     if isinstance(usr, str):
         usr = {}
-    pairs = _pairs(found.mqtt.get(_USER_PROPERTIES))
-    if pairs is None or not usr.items() <= dict(pairs).items():
-        # None, or an application has written another usr folder behind them.
-        pairs = (*usr.items(),)
+    pairs = user_property_in(found.mqtt.get(_USER_PROPERTIES), usr) or (*usr.items(),)
     return tuple([pair for pair in pairs if is_mqtt_string(pair[0]) and is_mqtt_string(pair[1])])
 
 
-def _pairs(said: Value) -> UserProperty | None:
+def user_property_in(said: Value, usr: Mapping[str, str]) -> UserProperty:
+    """Return what mqtt.userProperties says; () for nothing, and where an application has written another usr folder since."""
     if not isinstance(said, str):
-        return None
+        return ()
     try:
-        return msgspec.json.decode(said, type=UserProperty)
+        pairs = msgspec.json.decode(said, type=UserProperty)
     except (ValueError, RecursionError):
-        return None
+        return ()
+    return pairs if usr.items() <= dict(pairs).items() else ()
 
 
 def publisher_in(found: Properties) -> str:

@@ -47,9 +47,9 @@ _topic_field = functools.lru_cache(4096)(encode_topic)
 def to_properties(publication: Publication) -> PublishProperties:
     """Return the properties that a publication has in MQTT 5; the expiry is rounded up to whole seconds."""
     said = publication.properties
+    users = publication.user_property_with(said)
     if HOPS in said or CLIENT_ID in said:
-        said = {name: value for name, value in said.items() if name not in (HOPS, CLIENT_ID)}
-    users = (*said.items(),)
+        users = tuple([pair for pair in users if pair[0] not in (HOPS, CLIENT_ID)])
     if publication.client_id:
         users += ((CLIENT_ID, publication.client_id),)
     if publication.hops:
@@ -93,7 +93,12 @@ def _take_over(properties: PublishProperties, publication: Publication, trusted:
         )
     if properties.user_property:
         users = publication.properties = dict(properties.user_property)
+        repeated = len(users) < len(properties.user_property)
         hops, client_id = users.pop(HOPS, None), users.pop(CLIENT_ID, None)
+        if repeated:
+            publication.user_property = tuple(
+                [pair for pair in properties.user_property if pair[0] not in (HOPS, CLIENT_ID)]
+            )
         if trusted:
             if hops is not None:
                 publication.hops = tuple(hops.split(",")) if hops else ()

@@ -36,6 +36,21 @@ def test_nothing_of_a_publication_is_lost_on_a_queue(
     assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
 
 
+@given(st.lists(st.tuples(st.sampled_from(["a", "b-c", ""]), TEXT), max_size=6).map(tuple), st.booleans())
+def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str, str], ...], rfh2: bool) -> None:
+    """Through a mapping to a queue, and by another one from it again."""
+    last = dict(pairs)
+    sent = publication(properties=last, user_property=pairs if len(last) < len(pairs) else ())
+    found = rule({} if rfh2 else {"rfh2": False}).map(sent)
+    assert found is not None
+    if not rfh2:
+        assert found.properties.get("mqtt.userProperties", "[]") == msgspec.json.encode(sent.user_property).decode()
+        return
+    again = publication_of(found.message)
+    assert again.properties == last
+    assert again.user_property_with(again.properties) == (pairs if sent.user_property else (*last.items(),))
+
+
 def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
     sent = publication(
         properties={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c", payload_format=1

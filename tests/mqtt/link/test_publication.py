@@ -90,11 +90,31 @@ def test_hops_are_separated_by_commas(hops: str, mappings: tuple[str, ...]) -> N
     assert received(packet, "link", 1, True).publication.hops == mappings
 
 
-def test_of_a_name_that_comes_twice_the_last_counts() -> None:
+def test_of_a_name_that_comes_twice_the_last_counts_and_all_travel() -> None:
     # The Subscription Identifier is of no meaning to the bridge, and passed over.
-    said = PublishProperties(subscription_identifier=(1, 300), user_property=(("a", "1"), ("a", "2")))
+    pairs = (("a", "1"), ("b", "x"), ("a", "2"))
+    said = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
     read = received(Publish("t", b"", properties=said), "link", 1, True).publication
-    assert (read.properties, read.client_id, read.hops) == ({"a": "2"}, "link", ())
+    assert (read.properties, read.client_id, read.hops) == ({"a": "2", "b": "x"}, "link", ("q/m",))
+    assert to_properties(read).user_property == (*pairs, (CLIENT_ID, "link"), (HOPS, "q/m"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "pairs"),
+    [
+        ({"a": "2", "b": "x"}, (("a", "1"), ("b", "x"), ("a", "2"))),
+        ({"a": "3", "b": "x"}, (("b", "x"), ("a", "3"))),
+        ({"b": "x", "c": "y"}, (("b", "x"), ("c", "y"))),
+        ({}, ()),
+    ],
+)
+def test_what_a_mapping_has_said_of_a_name_takes_the_place_of_all(
+    properties: dict[str, str], pairs: tuple[tuple[str, str], ...]
+) -> None:
+    read = Publication(
+        topic="t", payload=b"", properties=properties, user_property=(("a", "1"), ("b", "x"), ("a", "2"))
+    )
+    assert to_properties(read).user_property == pairs
 
 
 def test_a_topic_alias_is_refused() -> None:
