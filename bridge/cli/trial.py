@@ -267,14 +267,15 @@ def _print_publication(rule: ToMqttRule, publish: Callable[[], Publication | Non
     where = "" if link == LOCAL else f" of link {link}"
     said = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
     said |= {"retain": "true" if publication.retain else "false"}
-    said |= {f"properties.{name}": value for name, value in publication.properties.items()}
-    shown = [f"  {name:<20} {value}" for name, value in said.items()]
+    pairs = [*said.items()]
+    pairs += [(f"properties.{name}", value) for name, value in publication.user_property_with(publication.properties)]
+    shown = [f"  {name:<20} {value}" for name, value in pairs]
     head = f"published to MQTT topic {publication.topic}{where}"
     write("\n".join([head, *shown, f"body ({len(publication.payload)} bytes)", body_text(publication.payload)]))
 
 
 #: What the text form of a publication says elsewhere.
-_APART = ("topic", "link", "properties", "body", "bodyEncoding")
+_APART = ("topic", "link", "properties", "userProperties", "body", "bodyEncoding")
 
 
 def _publication_json(link: str, publication: Publication) -> dict[str, Any]:
@@ -287,10 +288,13 @@ def _publication_json(link: str, publication: Publication) -> dict[str, Any]:
         "responseTopic": publication.response_topic,
         "correlationData": publication.correlation_data.hex().upper(),
         "contentType": publication.content_type,
+        "payloadFormatIndicator": publication.payload_format,
         "clientId": publication.client_id,
         "properties": publication.properties,
         "hops": ",".join(publication.hops),
     }
+    if publication.user_property:
+        view["userProperties"] = publication.user_property_with(publication.properties)
     try:
         return {**view, "body": publication.payload.decode(), "bodyEncoding": "utf-8"}
     except UnicodeDecodeError:

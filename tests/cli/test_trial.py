@@ -210,6 +210,7 @@ def test_publication_as_json(attempt: Any, tmp_path: Path) -> None:
         "responseTopic": "",
         "correlationData": "",
         "contentType": "",
+        "payloadFormatIndicator": 1,
         "clientId": "",
         "properties": {"device": "dev-1", "n": "5"},
         "hops": "QM1/commands",
