@@ -25,12 +25,14 @@ from .packet_properties import (
     PublishProperties,
     SubscribeProperties,
     UnsubscribeProperties,
+    UserProperty,
     WillProperties,
 )
 from .packets import PacketType
 from .property_table import ANYWHERE, PROPERTIES, Kind, Place, Property
 from .reason_codes import ReasonCode
 from .remaining_length import decode_remaining_length, encode_remaining_length
+from .user_properties import LONGEST, USER_PROPERTIES
 
 STRUCTS: dict[Place, type[Properties]] = {
     PacketType.CONNECT: ConnectProperties,
@@ -100,6 +102,8 @@ def decode_properties(
     readable = _READABLE[place]
     # Of the property being read, or of the length.
     start = at
+    # Of the User Properties, where nothing else is behind them.
+    first = -1
     try:
         length, at = _read_variable(buffer, at, stop)
         end = at + length
@@ -109,6 +113,13 @@ def decode_properties(
             start = at
             identifier = buffer[at]
             if identifier == _USER_PROPERTY:
+                if not texts and end - at <= LONGEST:
+                    known = USER_PROPERTIES.pairs_of(buffer[at:end])
+                    if known is not None:
+                        values["user_property"] = known
+                        at = end
+                        break
+                    first = at
                 middle = at + 3 + (buffer[at + 1] << 8 | buffer[at + 2])
                 at = middle + 2 + (buffer[middle] << 8 | buffer[middle + 1])
                 if at > end:
@@ -120,6 +131,8 @@ def decode_properties(
                         f"more than {MAX_USER_PROPERTIES} User Properties in a packet", ReasonCode.QUOTA_EXCEEDED
                     )
                 continue
+            if texts:
+                first = -1
             if identifier not in readable:
                 where = f"is none of {_name(place)}" if identifier in _IDENTIFIERS else "does not exist"
                 raise _Fault(f"MQTT 5 table 2-4: property 0x{identifier:02x} {where}")
@@ -140,7 +153,9 @@ def decode_properties(
             if "\0" in "".join(texts):
                 raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
             pairs = iter(texts)
-            values["user_property"] = tuple(zip(pairs, pairs, strict=True))
+            values["user_property"] = said = tuple(zip(pairs, pairs, strict=True))
+            if first >= 0:
+                USER_PROPERTIES.remember(buffer[first:end], said)
         for field, members in several.items():
             values[field] = tuple(members)
     except _Fault as fault:
@@ -167,11 +182,8 @@ def encode_properties(place: Place, properties: Properties | None) -> bytes:
             for write, value in zip(_WRITTEN[place], others, strict=True):
                 if value is not None:
                     fields.append(write(value))
-        for name, value in properties.user_property:
-            if "\0" in value:
-                raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
-            raw = value.encode()
-            fields += (_user_property_name(name), _WORD(len(raw)), raw)
+        if pairs := properties.user_property:
+            fields.append(USER_PROPERTIES.bytes_of(pairs) or _encode_user_property(pairs))
     except _Fault as fault:
         raise MalformedPacket(_name(place), 0, str(fault), fault.reason_code) from None
     except UnicodeEncodeError:
@@ -181,6 +193,18 @@ def encode_properties(place: Place, properties: Properties | None) -> bytes:
     encoded = b"".join(fields)
     length = len(encoded)
     return (bytes((length,)) if length < 0x80 else encode_remaining_length(length)) + encoded
+
+
+def _encode_user_property(pairs: UserProperty) -> bytes:
+    fields: list[bytes] = []
+    for name, value in pairs:
+        if "\0" in value:
+            raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
+        raw = value.encode()
+        fields += (_user_property_name(name), _WORD(len(raw)), raw)
+    encoded = b"".join(fields)
+    USER_PROPERTIES.remember(encoded, pairs)
+    return encoded
 
 
 def _name(place: Place) -> str:

@@ -1,0 +1,66 @@
+"""User Properties that are remembered: what is read and written is the same with and without."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.wire.mqtt import PacketType, PublishProperties, decode_properties, encode_properties
+from bridge.wire.mqtt.user_properties import ENTRIES, LONGEST, USER_PROPERTIES, UserPropertyCache
+
+PUBLISH = PacketType.PUBLISH
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+pairs = st.lists(st.tuples(texts, texts), min_size=1, max_size=4).map(tuple)
+
+
+def read(encoded: bytes) -> PublishProperties:
+    found, behind = decode_properties(PUBLISH, encoded, 0, len(encoded), 0)
+    assert behind == len(encoded)
+    assert isinstance(found, PublishProperties)
+    return found
+
+
+def test_equal_bytes_are_one_value_and_are_written_as_they_came() -> None:
+    encoded = encode_properties(PUBLISH, PublishProperties(user_property=(("a", "1"), ("a", "2"))))
+    first, second = read(encoded), read(encoded)
+    assert first.user_property is second.user_property
+    assert encode_properties(PUBLISH, first) == encoded
+
+
+@given(pairs, pairs, st.booleans(), st.booleans())
+def test_user_properties_before_between_and_behind_others(
+    some: tuple[tuple[str, str], ...], more: tuple[tuple[str, str], ...], before: bool, between: bool
+) -> None:
+    def written(said: tuple[tuple[str, str], ...]) -> bytes:
+        return encode_properties(PUBLISH, PublishProperties(user_property=said))[1:]
+
+    if any(len(written(one)) > 60 for one in (some, more)):
+        return
+    format_indicator, content_type = b"\x01\x01", b"\x03\x00\x01t"
+    body = (
+        (format_indicator if before else b"") + written(some) + (content_type if between else b"") + written(more)
+    )
+    encoded = bytes((len(body),)) + body if len(body) < 0x80 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
+    for _ in range(2):
+        found = read(encoded)
+        assert found.user_property == some + more
+        assert (found.payload_format_indicator, found.content_type) == (1 if before else None, "t" if between else None)
+        assert read(encode_properties(PUBLISH, found)) == found
+
+
+@given(pairs)
+def test_an_equal_value_that_is_another_is_written_alike(said: tuple[tuple[str, str], ...]) -> None:
+    encoded = encode_properties(PUBLISH, PublishProperties(user_property=said))
+    assert encode_properties(PUBLISH, PublishProperties(user_property=(*said[:1], *said[1:]))) == encoded
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    cache = UserPropertyCache()
+    for number in range(3 * ENTRIES):
+        cache.remember(b"%d" % number, (("n", str(number)),))
+        assert len(cache._pairs) == len(cache._bytes) <= ENTRIES
+    long = (("n", "x" * LONGEST),)
+    cache.remember(b"x" * (LONGEST + 1), long)
+    assert cache.bytes_of(long) is cache.pairs_of(b"x" * (LONGEST + 1)) is None
+    encode_properties(PUBLISH, PublishProperties(user_property=long))
+    assert USER_PROPERTIES.bytes_of(long) is None
