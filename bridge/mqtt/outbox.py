@@ -52,6 +52,7 @@ NO_RECEIVE_MAXIMUM: Final = 65_535
 SENT_AT_A_TURN: Final = 256 * 1024
 #: Bytes of a turn that a message costs beside its payload.
 _MESSAGE_BYTES: Final = 64
+_REQUEST: Final = cmqc.MQMT_REQUEST
 
 
 #: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
@@ -202,10 +203,10 @@ class Outbox:
                 if request is not None:
                     publication.answer(request)
                 md = transmission.message.md
-                if self.replies is not None and is_request(md):
+                if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
                     publication.ask(md, self.replies.topic(self._requests.client_id, md))
                 properties = _properties(publication, transmission, subscription.subscription_identifiers)
-                if not protocol.takes(field, publication.payload, properties):
+                if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
                     refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
                     return True
