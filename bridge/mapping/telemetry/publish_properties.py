@@ -108,7 +108,7 @@ def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> 
     if correl_id != cmqc.MQCI_NONE:
         fields["CorrelId"] = correl_id
     topic = properties.response_topic
-    if topic is not None and client_id:
+    if topic and client_id:
         request = request_to_keep(properties)
         fields["ReplyToQ"] = (topic if request is None else request.queue).encode()
         fields["ReplyToQMgr"] = client_id.encode()

@@ -47,7 +47,7 @@ _REQUEST_BYTES: Final = 200
 def request_to_keep(properties: PublishProperties) -> Request | None:
     """Return the request that a PUBLISH is where an MQMD cannot hold it; None for any other PUBLISH."""
     topic, correlation_data = properties.response_topic, properties.correlation_data
-    if topic is None:
+    if not topic:
         return None
     if is_object_name(topic) and not topic.startswith(REQUEST_QUEUE_PREFIX):
         whole = correlation_data is None or 0 < len(correlation_data.rstrip(b"\0")) == len(correlation_data)
