@@ -175,7 +175,7 @@ class Site:
     @property
     def depths(self) -> dict[str, int]:
         """Messages on the queues."""
-        return {queue: self.queues.depth(queue) for queue in ("IN", "OUT", "DEAD", "TIMED", "LATE")}
+        return {queue: self.queues.depth(queue) for queue in ("IN", "OUT", "DEAD", "TIMED", "LATE", "WINDOWS")}
 
     @property
     def said(self) -> str:
