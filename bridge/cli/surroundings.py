@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 def lacking(configuration: Configuration) -> Iterator[str]:
     """Yield a sentence for each thing that is not there, and without which a part of the bridge cannot work."""
+    from bridge.service.authentication_method import UnknownMethod, load
+
     for name, link in _used_links(configuration):
         yield from _of_link(name, link)
+    for channel in configuration.channels:
+        try:
+            load(channel.authentication_methods)
+        except UnknownMethod as error:
+            yield f"channel {channel.name}: {error}"
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
         yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:

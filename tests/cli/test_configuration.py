@@ -147,6 +147,13 @@ def test_check_of_no_file(invoke: Any, here: Path) -> None:
     assert result.stderr.startswith("missing.yaml: expected ")
 
 
+def test_check_of_an_authentication_method_that_is_not_installed(invoke: Any, here: Path) -> None:
+    path = file(here, "channels: [{name: A, authentication_methods: [NOBODY-HAS-IT]}]\n")
+    result = invoke("check", path)
+    assert result.exit_code == 1
+    assert "channel A: authentication method 'NOBODY-HAS-IT' is not installed" in result.stderr
+
+
 def test_check_as_json(tmp_path: Path) -> None:
     """All that is found is one object, and the exit status is as without."""
     file = tmp_path / "bridge.yaml"
