@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING
 BROKER_PATIENCE = 10.0
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration, LinkConfig
+    from bridge.config import ChannelConfig, Configuration, LinkConfig
 
 
 def lacking(configuration: Configuration) -> Iterator[str]:
     """Yield a sentence for each thing that is not there, and without which a part of the bridge cannot work."""
-    from bridge.service.authentication_method import UnknownMethod, load
-
     for name, link in _used_links(configuration):
         yield from _of_link(name, link)
     for channel in configuration.channels:
-        try:
-            load(channel.authentication_methods)
-        except UnknownMethod as error:
-            yield f"channel {channel.name}: {error}"
+        if channel.authentication_methods:
+            yield from _of_channel(channel)
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
         yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
@@ -68,6 +64,15 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
     ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
     used = {getattr(end, "link", None) for end in ends}
     return ((name, link) for name, link in configuration.links.items() if name in used)
+
+
+def _of_channel(channel: ChannelConfig) -> Iterator[str]:
+    from bridge.service.authentication_method import UnknownMethod, load
+
+    try:
+        load(channel.authentication_methods)
+    except UnknownMethod as error:
+        yield f"channel {channel.name}: {error}"
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
