@@ -23,8 +23,10 @@ from bridge.wire.mqtt import (
     PacketType,
     Pingresp,
     Puback,
+    Pubcomp,
     PublishProperties,
     Pubrec,
+    Pubrel,
     ReasonCode,
     Suback,
     Unsuback,
@@ -52,6 +54,12 @@ _FAULTS: Final = frozenset(
         ReasonCode.QUOTA_EXCEEDED,
     )
 )
+_ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcomp]]] = {
+    PacketType.PUBACK: Puback,
+    PacketType.PUBREC: Pubrec,
+    PacketType.PUBREL: Pubrel,
+    PacketType.PUBCOMP: Pubcomp,
+}
 _REFUSALS: Final = FROM_SERVER[PacketType.CONNACK] - {ReasonCode.SUCCESS}
 #: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
 Answer = tuple[PacketType, int]
@@ -118,6 +126,13 @@ class Output:
         connack = Connack(ConnackCode.ACCEPTED, session_present and self.level >= 4, properties)
         self._out.append(encode(connack, self.byte_order, self.level))
 
+    def admits(self, properties: ConnackProperties | None) -> bool:
+        """Return whether a CONNACK 0 is no longer than the client's Maximum Packet Size (MQTT-3.1.2-24)."""
+        if not self.max_packet_size:
+            return True
+        connack = Connack(ConnackCode.ACCEPTED, properties=properties)
+        return len(encode(connack, "big", self.level)) <= self.max_packet_size
+
     def refuse(self, code: ConnackCode, why: str = "", reason_code: ReasonCode | None = None) -> None:
         """Answer CONNECT by a CONNACK that refuses the client, and end the connection (MQTT-3.2.2-5).
 
@@ -141,12 +156,18 @@ class Output:
         packet = Auth(reason_code, AuthProperties(self.authentication_method, data))
         self._out.append(encode(packet, "big", LEVEL_MQTT_5))
 
-    def _write(self, packet: Connack | Puback | Pubrec | Suback | Unsuback | Disconnect) -> None:
-        """Write a packet of MQTT 5; without its properties where the client would not take it with them (MQTT-3.1.2-24)."""
+    def _write(self, packet: Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Disconnect) -> bool:
+        """Write a packet of MQTT 5; without its properties where the client would not take it with them (MQTT-3.1.2-24).
+
+        Return False for one that it would not take even so, and that is not written.
+        """
         data = encode(packet, "big", LEVEL_MQTT_5)
         if self.max_packet_size and len(data) > self.max_packet_size and packet.properties is not None:
             data = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(data) > self.max_packet_size:
+            return False
         self._out.append(data)
+        return True
 
     def publish(
         self,
@@ -184,12 +205,12 @@ class Output:
     def answer(self, answers: Iterable[Answer], reasons: Mapping[Answer, Reason] | None = None) -> None:
         """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given.
 
-        `reasons` are for those PUBACKs and PUBRECs of MQTT 5 that say more than Success.
+        `reasons` are for those of MQTT 5 that say more than Success.
         """
         if reasons:
             for answer in answers:
                 if answer in reasons:
-                    self._answer_publish(answer, *reasons[answer])
+                    self._answer(answer, *reasons[answer])
                 else:
                     self.answer((answer,))
             return
@@ -197,30 +218,32 @@ class Output:
         for kind, message_id in answers:
             out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
 
-    def _answer_publish(self, answer: Answer, reason_code: ReasonCode, why: str) -> None:
-        """Write a PUBACK or PUBREC of MQTT 5 with a reason code, and why."""
+    def _answer(self, answer: Answer, reason_code: ReasonCode, why: str) -> None:
+        """Write an acknowledgement of MQTT 5 with a reason code, and why."""
         kind, message_id = answer
         told = self._told(why)
-        packet = Puback if kind is PacketType.PUBACK else Pubrec
-        self._write(packet(message_id, reason_code, told))
+        self._write(_ACKNOWLEDGEMENTS[kind](message_id, reason_code=reason_code, properties=told))
 
     def _told(self, why: str) -> AcknowledgementProperties | None:
         """Return the Reason String of an acknowledgement, where there is one and the client wants it (MQTT-3.1.2-29)."""
         return AcknowledgementProperties(reason_string=why) if why and self.problem_information else None
 
-    def suback(self, message_id: int, codes: Sequence[int], why: str = "") -> None:
-        """Answer SUBSCRIBE: the QoS granted for each filter, or 0x80; in MQTT 5 another reason code, and why."""
-        if self.level == LEVEL_MQTT_5:
-            self._write(Suback(message_id, tuple(codes), self._told(why)))
-        else:
-            self._out.append(encode(Suback(message_id, tuple(codes)), self.byte_order))
+    def suback(self, message_id: int, codes: Sequence[int], why: str = "") -> bool:
+        """Answer SUBSCRIBE: the QoS granted for each filter, or 0x80; in MQTT 5 another reason code, and why.
 
-    def unsuback(self, message_id: int, reason_codes: Sequence[int] = ()) -> None:
-        """Answer UNSUBSCRIBE; in MQTT 5 with the reason codes, one for each filter."""
+        Return False where the client would not take so long an answer.
+        """
         if self.level == LEVEL_MQTT_5:
-            self._write(Unsuback(message_id, tuple(reason_codes)))
-        else:
-            self._out.append(encode(Unsuback(message_id), self.byte_order))
+            return self._write(Suback(message_id, tuple(codes), self._told(why)))
+        self._out.append(encode(Suback(message_id, tuple(codes)), self.byte_order))
+        return True
+
+    def unsuback(self, message_id: int, reason_codes: Sequence[int] = ()) -> bool:
+        """Answer UNSUBSCRIBE; in MQTT 5 with the reason codes, one for each filter. What is returned is as with `suback`."""
+        if self.level == LEVEL_MQTT_5:
+            return self._write(Unsuback(message_id, tuple(reason_codes)))
+        self._out.append(encode(Unsuback(message_id), self.byte_order))
+        return True
 
     def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
         """End the connection: nothing more is written.

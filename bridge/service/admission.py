@@ -11,7 +11,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
-from bridge.mqtt.session import NEVER, Session
+from bridge.mqtt.session import NEVER
 from bridge.service.client import Client
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
@@ -95,17 +95,17 @@ def _asked_expiry_interval(packet: Connect) -> int:
     return (packet.properties.session_expiry_interval or 0) if packet.properties is not None else 0
 
 
-def connack_properties(packet: Connect, client: Client, session: Session, limits: LimitsConfig) -> ConnackProperties:
+def connack_properties(packet: Connect, client: Client, client_id: str, limits: LimitsConfig) -> ConnackProperties:
     """Return what a client of MQTT 5 is told when it is let in (MQTT 5 section 3.2.2.3)."""
     keep_alive = client.channel.keep_alive
     shorter = keep_alive and not 0 < packet.keep_alive <= keep_alive
-    granted = session.expiry_interval
+    granted = session_expiry_interval(packet, client.channel)
     return ConnackProperties(
         session_expiry_interval=None if granted == _asked_expiry_interval(packet) else granted,
         server_keep_alive=keep_alive if shorter else None,
         receive_maximum=limits.unreleased,
         maximum_packet_size=client.channel.max_packet_size,
-        assigned_client_identifier=None if packet.client_id else session.client_id,
+        assigned_client_identifier=None if packet.client_id else client_id,
         topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
         authentication_method=client.protocol.authentication_method,
         authentication_data=None if client.authentication is None else client.authentication.data,

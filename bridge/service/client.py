@@ -144,8 +144,8 @@ class Client:
                 self.close(why, ReasonCode.PROTOCOL_ERROR)
                 return
             self.session.expiry_interval = expiry_interval
-        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
-            self.will = None  # MQTT-3.14.4-3
+        if packet.reason_code == ReasonCode.SUCCESS:
+            self.will = None  # MQTT-3.14.4-3; any other reason publishes it (MQTT-3.1.2-8)
         self.close()
 
     def send_more(self) -> None:

@@ -21,7 +21,7 @@ from bridge.service.authentication import authenticate
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, Connect, ReasonCode
+from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,13 @@ def _admit(service: Sessions, client: Client, packet: Connect, user_name: str | 
 def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
     """Take a session over, or begin one; the client is answered when that is on record."""
     client_id = identity.client_id
+    properties = None
+    if packet.protocol_level == LEVEL_MQTT_5:
+        properties = connack_properties(packet, client, client_id, service.limits)
+    if not client.protocol.admits(properties):
+        why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
+        client.close(why, ReasonCode.PACKET_TOO_LARGE)
+        return
     old = service.clients.get(client_id)
     if old is not None:
         # MQTT-3.1.4-2
@@ -98,7 +105,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
             session.detach(time.time())
             service.leave(session)
             return
-        _begin(service, client, session, identity, packet, present=present)
+        _begin(service, client, session, identity, packet, properties, present=present)
         if recording is not None:
             service.units.recorded(session, recording)
 
@@ -113,14 +120,20 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
 
 
 def _begin(
-    service: Sessions, client: Client, session: Session, identity: ClientIdentity, packet: Connect, *, present: bool
+    service: Sessions,
+    client: Client,
+    session: Session,
+    identity: ClientIdentity,
+    packet: Connect,
+    properties: ConnackProperties | None,
+    *,
+    present: bool,
 ) -> None:
     protocol = client.protocol
     session.attach(identity)
     client.session = session
-    session.outbox.receive_maximum, properties = NO_RECEIVE_MAXIMUM, None
+    session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
     if packet.protocol_level == LEVEL_MQTT_5:
-        properties = connack_properties(packet, client, session, service.limits)
         if packet.properties is not None and packet.properties.receive_maximum is not None:
             session.outbox.receive_maximum = packet.properties.receive_maximum
         session.outbox.fit()

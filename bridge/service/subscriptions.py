@@ -31,6 +31,8 @@ from bridge.wire.mqtt import (
 
 log = logging.getLogger(__name__)
 
+_TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
+
 
 def subscribe(service: Sessions, client: Client, session: Session, packet: Subscribe) -> None:
     """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK when the queue manager has the subscriptions.
@@ -108,7 +110,8 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             granted.append((topic_filter, qos))
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = qos
-        client.protocol.suback(packet.message_id, codes)
+        if not client.protocol.suback(packet.message_id, codes):
+            client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
         service.observers.subscribed(session, granted, received)
         if shared and client.session is session:
@@ -131,10 +134,17 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
     """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
     shares = [share for share in service.units.shares.of(session) if share.subscription.written in packet.topics]
     known = session.filters | {share.subscription.written for share in shares}
-    codes = [
-        ReasonCode.SUCCESS if topic_filter in known else ReasonCode.NO_SUBSCRIPTION_EXISTED
-        for topic_filter in packet.topics
-    ]
+    codes: list[int] = []
+    for topic_filter in packet.topics:
+        error = shared_subscription_error if is_shared(topic_filter) else topic_filter_error
+        if topic_filter in known:
+            # Each filter as if it came in a packet of its own (MQTT-3.10.4-6): a second time it names nothing.
+            known.discard(topic_filter)
+            codes.append(ReasonCode.SUCCESS)
+        elif error(topic_filter) is not None:
+            codes.append(ReasonCode.TOPIC_FILTER_INVALID)
+        else:
+            codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
     session.filters.difference_update(packet.topics)
     received = now_us()
 
@@ -144,7 +154,8 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
         client.release(len(packet.topics))
         if DEFAULT_QOS_TOPIC in packet.topics:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
-        client.protocol.unsuback(packet.message_id, codes)
+        if not client.protocol.unsuback(packet.message_id, codes):
+            client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
         service.observers.unsubscribed(session, packet.topics, received)
 

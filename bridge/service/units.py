@@ -96,7 +96,7 @@ class Units:
         recorded = outbox.record or session.record
         if work.empty and not recorded:
             if work.answers:
-                client.protocol.answer(work.answers)
+                client.protocol.answer(work.answers, _unknown(work) if client.protocol.level == LEVEL_MQTT_5 else None)
                 client.transport.flush()
             return
         unit = UnitOfWork(work.publications, work.removals, client.dead_letters)
@@ -162,7 +162,7 @@ class Units:
         # A look at the clock costs as much as the rest: it is for messages that are released.
         now = self.clock() if work.released else 0.0
         reasons: dict[Answer, Reason] | None = None
-        if (refusals or completion.unmatched) and client.protocol.level == LEVEL_MQTT_5:
+        if (refusals or completion.unmatched or work.unknown) and client.protocol.level == LEVEL_MQTT_5:
             reasons = _reasons(work, completion)
         answers = session.committed(
             work, refusals, now, answerable=present is client, answer_refused=reasons is not None
@@ -246,11 +246,16 @@ class Units:
             self.work(session, client, Work())
 
 
+def _unknown(work: Work) -> dict[Answer, Reason]:
+    """Return the reason code of MQTT 5 for message ids that nothing is known of (sections 3.6.2.1 and 3.7.2.1)."""
+    return dict.fromkeys(work.unknown, (ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, ""))
+
+
 def _reasons(work: Work, completion: Completion) -> dict[Answer, Reason]:
-    """Return the reason codes of MQTT 5 for publications that were refused, or that nobody has subscribed to."""
-    found: dict[Answer, Reason] = {
-        work.answer_to(index): (ReasonCode.NO_MATCHING_SUBSCRIBERS, "") for index in completion.unmatched
-    }
+    """Return the reason codes of MQTT 5 for what was refused, what nobody has subscribed to, and what is not known."""
+    found = _unknown(work)
+    for index in completion.unmatched:
+        found[work.answer_to(index)] = ReasonCode.NO_MATCHING_SUBSCRIBERS, ""
     for index, reason in completion.refusals.items():
         answer = work.answer_to(index)
         found[answer] = reason_code_of(reason, answer[0]), f"{cmqc.reason_name(reason)} ({reason})"

@@ -18,6 +18,12 @@ EMBEDDED_ONLY: dict[str, str] = {
     "test_a_connect_that_breaks_a_rule": "what a channel refuses has not come to a queue manager",
     "test_many_user_properties_do_not_hold_up_others": "what a channel refuses has not come to a queue manager",
     "test_retain_as_published": "IBM MQ does not tell a subscriber whether a publication that comes live was put as retained",
+    "test_a_subscription_of_a_clean_session_is_replaced_without_a_gap": "a non-durable subscription of IBM MQ is made "
+    "anew: what is published between its MQCLOSE and the next MQSUB passes by",
+    **dict.fromkeys(
+        ("test_a_violation", "test_a_connect_that_is_refused", "test_what_is_no_connect_is_not_answered"),
+        "what a connection's bytes are worth is judged before any queue manager is asked",
+    ),
     "test_what_a_newcomer_sees": "a newcomer has the embedded queue manager: its lines name the data directory",
     "test_a_disk_that_was_filled_is_used_again": "IBM MQ's disk is not ours",
     "test_a_full_disk_is_drained": "IBM MQ's disk is not ours",

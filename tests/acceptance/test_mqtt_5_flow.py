@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from bridge.wire.mqtt import (
     ConnectProperties,
     Disconnect,
     DisconnectProperties,
+    Packet,
     Pingreq,
+    Pingresp,
     Puback,
     Pubcomp,
     Publish,
@@ -24,6 +27,11 @@ from bridge.wire.mqtt import (
     Pubrec,
     Pubrel,
     ReasonCode,
+    Suback,
+    Subscribe,
+    SubscriptionOptions,
+    Unsuback,
+    Unsubscribe,
     encode,
 )
 from tests.acceptance.mqtt_5_client import NewBridge, client_of, ended, subscribe
@@ -136,7 +144,14 @@ def test_a_publication_that_is_refused_gets_its_reason(new_bridge: NewBridge) ->
             assert answer.reason_code == ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             assert isinstance(answer.properties, AcknowledgementProperties)
             assert "MQRC_PUT_INHIBITED" in (answer.properties.reason_string or "")
-        client.publish("open", b"x", 2)
+            client.send(Publish("open", b"x", qos, False, False, qos))
+            assert client.expect(kind).reason_code < 0x80, "MQTT-4.3.3-9: the message id is free"
+        client.send(Pubrel(2))
+        assert client.expect(Pubcomp) == Pubcomp(2)
+    with client_of(bridge, "p", properties=ConnectProperties(maximum_packet_size=30)) as client:
+        for qos, kind in ((1, Puback), (2, Pubrec)):
+            client.send(Publish("closed", b"x", qos, False, False, qos))
+            assert client.expect(kind) == kind(qos, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR), "MQTT-3.4.2-2, MQTT-3.5.2-2"
     with client_of(bridge, "p", properties=ConnectProperties(request_problem_information=0)) as client:
         client.send(Publish("closed", b"x", 1, False, False, 1))
         assert client.expect(Puback).properties is None
@@ -258,3 +273,72 @@ def test_many_user_properties_do_not_hold_up_others(bridge: BridgeProcess, uniqu
         refused = RawClient(bridge.port, unique, level=5, properties=ConnectProperties(user_property=many.user_property))
         assert refused.connect().return_code == ReasonCode.QUOTA_EXCEEDED
         beside.ping()
+
+
+def test_without_room_all_but_publish_goes_on(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.4-10, MQTT-4.9.0-1 to -3."""
+    with client_of(bridge, f"{unique}-2") as other, \
+         client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client:  # fmt: skip
+        subscribe(client, unique, 2)
+        for number in range(3):
+            other.publish(unique, b"%d" % number, 1 + number % 2)
+        first = client.expect(Publish)
+        client.send(
+            Pingreq(),
+            Subscribe(11, ((f"{unique}/2", 1),), options=(SubscriptionOptions(),)),
+            Publish(f"{unique}/x", b"", 1, False, False, 12),
+            Publish(f"{unique}/x", b"", 2, False, False, 13),
+            Pubrel(13),
+            Unsubscribe(14, (f"{unique}/2",)),
+        )
+        answers = {type(client.receive()) for _ in range(6)}
+        assert answers == {Pingresp, Suback, Puback, Pubrec, Pubcomp, Unsuback}
+        client.acknowledge(first)
+        assert [client.take().payload for _ in range(2)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda client, one: client.send(Pubrec(one, ReasonCode.UNSPECIFIED_ERROR)),
+        lambda client, one: (client.send(Pubrec(one)), client.wait_for(Pubrel), client.send(Pubcomp(one, 0x92))),
+    ],
+    ids=["PUBREC", "PUBCOMP"],
+)
+def test_a_failure_makes_room(bridge: BridgeProcess, unique: str, refuse: Callable[[RawClient, int], None]) -> None:
+    """MQTT-4.4.0-2, section 4.9: a PUBREC of 0x80 and above, and any PUBCOMP, ends a handshake."""
+    with client_of(bridge, f"{unique}-2") as other, \
+         client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client:  # fmt: skip
+        subscribe(client, unique, 2)
+        for number in range(5):
+            other.publish(unique, b"%d" % number, 2)
+        for number in range(5):
+            publish = client.expect(Publish)
+            assert publish.payload == b"%d" % number
+            refuse(client, publish.message_id)
+        client.ping()
+        assert not client.inbox
+
+
+def test_a_message_of_just_the_length_that_the_client_takes(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.1.2-24."""
+    with client_of(bridge, f"{unique}-2") as other, \
+         client_of(bridge, unique, properties=ConnectProperties(maximum_packet_size=100)) as client:  # fmt: skip
+        subscribe(client, unique, 1)
+        room = 100 - len(encode(Publish(unique, b"", 1, False, False, 1), "big", 5))
+        for length in (room + 1, room):
+            other.publish(unique, b"x" * length, 1)
+        publish = client.take()
+        assert len(encode(publish, "big", 5)) == 100
+
+
+@pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
+def test_an_answer_that_the_client_does_not_take(bridge: BridgeProcess, unique: str, kind: type[Packet]) -> None:
+    """MQTT-3.1.2-24: with a reason code for each of 40 filters it has 44 bytes and more."""
+    names = [f"{unique}/{number}" for number in range(40)]
+    with client_of(bridge, unique, properties=ConnectProperties(maximum_packet_size=40)) as client:
+        if kind is Subscribe:
+            client.send(Subscribe(1, tuple((name, 0) for name in names), options=(SubscriptionOptions(),) * len(names)))
+        else:
+            client.send(Unsubscribe(1, tuple(names)))
+        assert ended(client).reason_code == ReasonCode.PACKET_TOO_LARGE

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bridge.wire.mqtt import (
     ConnectProperties,
     Disconnect,
+    DisconnectProperties,
+    PacketType,
     PublishProperties,
     ReasonCode,
     Will,
     WillProperties,
 )
-from tests.acceptance.mqtt_5_client import client_of, subscribe
+from bridge.wire.mqtt.reason_codes import FROM_CLIENT
+from tests.acceptance.mqtt_5_client import client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
+from tests.support.raw_client import RawClient
 
 
 def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:
@@ -33,14 +39,17 @@ def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:
 
 
 def test_disconnect_with_will(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.14.4-3: Disconnect with Will Message."""
+    """MQTT-3.1.2-8, MQTT-3.1.2-10, MQTT-3.14.4-3: each reason but Normal disconnection has the will published, once."""
+    codes = sorted(FROM_CLIENT[PacketType.DISCONNECT])
     with client_of(bridge, unique) as witness:
         subscribe(witness, unique)
-        for code in (ReasonCode.SUCCESS, ReasonCode.DISCONNECT_WITH_WILL_MESSAGE):
+        for code in codes:
             with client_of(bridge, f"{unique}-2", will=Will(unique, b"%d" % code)) as client:
                 client.send(Disconnect(code))
                 client.expect_closed()
-        assert witness.take().payload == b"4"
+        assert [int(witness.take().payload) for _ in codes[1:]] == codes[1:]
+        witness.publish(unique, b"end")
+        assert witness.take().payload == b"end"
 
 
 def test_a_client_that_is_back_in_time_leaves_no_will(bridge: BridgeProcess, unique: str) -> None:
@@ -58,3 +67,55 @@ def test_a_client_that_is_back_in_time_leaves_no_will(bridge: BridgeProcess, uni
             assert witness.take().payload == b"w"
             client.send(Disconnect())
             client.expect_closed()
+
+
+@pytest.mark.parametrize(
+    ("expiry", "delay"), [(600, 0), (600, 1), (1, 600), (0, 600)], ids=["no delay", "delay", "session's end", "no session"]
+)
+def test_when_a_will_is_published(bridge: BridgeProcess, unique: str, expiry: int, delay: int) -> None:
+    """MQTT-3.1.2-8, section 3.1.3.2.2: when its delay has passed or its session ends; the interval is that of DISCONNECT."""
+    will = Will(unique, b"w", 1, properties=WillProperties(will_delay_interval=delay))
+    session = ConnectProperties(session_expiry_interval=300)
+    with client_of(bridge, f"{unique}-2") as witness:
+        subscribe(witness, unique, 1)
+        with client_of(bridge, unique, will=will, properties=session) as client:
+            client.send(Disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, DisconnectProperties(expiry)))
+            client.expect_closed()
+        assert witness.take().payload == b"w"
+    with RawClient(bridge.port, unique, level=5, clean=False, properties=ConnectProperties()) as client:
+        assert client.connect().session_present is (expiry == 600)
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins anew"])
+def test_a_will_that_waits_and_a_session_that_is_taken_over(bridge: BridgeProcess, unique: str, clean: bool) -> None:
+    """MQTT-3.1.3-9, MQTT-3.1.4-3: the older connection's will is not sent where its session goes on; else it is."""
+    will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))
+    session = ConnectProperties(session_expiry_interval=600)
+    with client_of(bridge, f"{unique}-2") as witness:
+        subscribe(witness, f"{unique}/#", 0)
+        with client_of(bridge, unique, will=will, properties=session) as first, \
+             client_of(bridge, unique, clean=clean) as second:  # fmt: skip
+            assert ended(first).reason_code == ReasonCode.SESSION_TAKEN_OVER
+            second.publish(f"{unique}/end", b"")
+            topics = [f"{unique}/will"] * clean + [f"{unique}/end"]
+            assert [witness.take().topic for _ in topics] == topics
+
+
+def test_the_will_of_the_newest_connection_is_the_one(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.1.2-7, MQTT-3.1.2-10: a will is of one connection; it has an expiry of its own."""
+    said = WillProperties(message_expiry_interval=600, user_property=(("b", "1"), ("a", "2"), ("b", "3")))
+    with client_of(bridge, f"{unique}-2") as witness:
+        subscribe(witness, unique)
+        with client_of(bridge, unique, will=Will(unique, b"first", 2)) as client:
+            client.send(Disconnect())
+            client.expect_closed()
+        with client_of(bridge, unique, will=Will(unique, b"second", 2, properties=said)):
+            pass
+        with client_of(bridge, unique):
+            pass
+        got = witness.take()
+        assert (got.payload, got.qos) == (b"second", 2) and got.properties is not None
+        assert got.properties.user_property == said.user_property, "MQTT-3.1.3-10"
+        assert 500 < (got.properties.message_expiry_interval or 0) <= 600
+        witness.publish(unique, b"end")
+        assert witness.take().payload == b"end"
