@@ -6,12 +6,15 @@ import pytest
 
 from bridge.wire.mqtt import (
     ConnectProperties,
+    Puback,
     Publish,
     PublishProperties,
+    Pubrec,
     ReasonCode,
 )
 from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import eventually
 from tests.support.raw_client import RawClient
 
 
@@ -80,3 +83,81 @@ def test_the_server_uses_topic_aliases_where_the_client_takes_them(bridge: Bridg
             seen.append((got.topic, got.properties.topic_alias))
         a, b, c = (f"{unique}/{name}" for name in "abc")
         assert seen == [(a, 1), ("", 1), (b, 2), ("", 2), ("", 1), (c, 2), ("", 1)]
+
+
+def retained(client: RawClient, topic: str) -> list[Publish]:
+    """What a subscription gets at once: what comes before a mark that is published behind its SUBACK."""
+    subscribe(client, f"{topic}/mark", 0)
+    subscribe(client, topic, 0)
+    client.publish(f"{topic}/mark", b"")
+    got: list[Publish] = []
+    while (publish := client.expect(Publish)).topic == topic:
+        got.append(publish)
+    return got
+
+
+def test_a_retained_publication_grows_old(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-5, -6: its interval becomes less, and it ends."""
+    with client_of(bridge, unique) as client:
+        for topic, interval in (("long", 600), ("short", 1)):
+            said = PublishProperties(message_expiry_interval=interval)
+            client.send(Publish(f"{unique}/{topic}", b"x", 1, True, False, interval, said))
+            client.wait_for(Puback)
+        eventually(lambda: retained(client, f"{unique}/short"), [])
+        (got,) = retained(client, f"{unique}/long")
+        assert got.properties is not None and 0 < (got.properties.message_expiry_interval or 0) < 600
+        client.publish(f"{unique}/long", b"", 1, retain=True)
+        client.wait_for(Publish)
+
+
+def test_a_message_that_waits_grows_old(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-5, -6, MQTT-4.3.3-7: for a client that is away; not one that it was sent, which comes again with DUP."""
+    session = ConnectProperties(session_expiry_interval=600)
+    short, long = (PublishProperties(message_expiry_interval=interval) for interval in (1, 600))
+    with client_of(bridge, f"{unique}-2") as other:
+        with client_of(bridge, unique, properties=session) as away:
+            subscribe(away, f"{unique}/m", 2)
+            other.send(Publish(f"{unique}/m", b"sent", 2, False, False, 1, short))
+            other.wait_for(Pubrec)
+            first = away.wait_for(Publish)
+        for message_id, (payload, said) in enumerate(((b"short", short), (b"long", long)), 2):
+            other.send(Publish(f"{unique}/m", payload, 1, False, False, message_id, said))
+        other.send(Publish(f"{unique}/r", b"clock", 1, True, False, 9, short))
+        while other.wait_for(Puback).message_id != 9:
+            pass
+        eventually(lambda: retained(other, f"{unique}/r"), [])
+        with RawClient(bridge.port, unique, level=5, clean=False, properties=ConnectProperties()) as client:
+            assert client.connect().session_present
+            again, late = client.take(), client.take()
+            assert (again.payload, again.dup, again.message_id) == (b"sent", True, first.message_id)
+            assert late.payload == b"long" and late.properties is not None
+            assert 0 < (late.properties.message_expiry_interval or 0) < 600
+            client.ping()
+            assert not client.inbox
+
+
+@pytest.mark.xfail(strict=True, reason="MQMD.Expiry ends at 999,999,999 tenths of a second; README says so")
+def test_the_longest_expiry(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-6."""
+    with client_of(bridge, unique) as client:
+        subscribe(client, unique, 0)
+        client.send(Publish(unique, b"", 0, properties=PublishProperties(message_expiry_interval=0xFFFFFFFF)))
+        got = client.expect(Publish)
+        assert got.properties is not None and (got.properties.message_expiry_interval or 0) > 0xFFFFFFFF - 600
+
+
+def test_aliases_end_with_their_connection(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-7, both ways; the client's maximum may be another one then, or none (MQTT-3.1.2-26, -27)."""
+    alias = PublishProperties(topic_alias=5)
+    for maximum in (1, None, 0):
+        properties = ConnectProperties(session_expiry_interval=600, topic_alias_maximum=maximum)
+        with client_of(bridge, unique, clean=maximum == 1, properties=properties) as client:
+            subscribe(client, f"{unique}/#", 0)
+            for topic in (f"{unique}/t", ""):
+                client.send(Publish(topic, b"x", properties=alias))
+            got = [client.expect(Publish) for _ in range(2)]
+            assert [one.topic for one in got] == [f"{unique}/t", "" if maximum else f"{unique}/t"]
+            assert {one.properties and one.properties.topic_alias for one in got} == {maximum or None}
+    with client_of(bridge, unique) as client:
+        client.send(Publish("", b"x", properties=alias))
+        assert ended(client).reason_code == ReasonCode.PROTOCOL_ERROR

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from bridge.wire.mqtt import (
+    Connack,
     ConnectProperties,
     Disconnect,
     DisconnectProperties,
+    Puback,
     Pubcomp,
     Publish,
+    PublishProperties,
     Pubrec,
     Pubrel,
     ReasonCode,
@@ -104,3 +108,156 @@ def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, 
         old.acknowledge(again)
     with RawClient.connected(bridge.port, unique):
         pass
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["lost", "taken over"])
+def test_what_is_not_finished_comes_again(bridge: BridgeProcess, unique: str, taken_over: bool) -> None:
+    """MQTT-4.4.0-1, MQTT-3.3.1-1, MQTT-4.3.3-5, -6: PUBLISH with DUP, or PUBREL, under the same message ids, in order."""
+    session = ConnectProperties(session_expiry_interval=600)
+    with client_of(bridge, f"{unique}-2") as other, client_of(bridge, unique, properties=session) as first:
+        subscribe(first, f"{unique}/1", 1)
+        subscribe(first, f"{unique}/2", 2)
+        for number in range(6):
+            other.publish(f"{unique}/{number % 2 + 1}", b"%d" % number, 2)
+        sent = [first.wait_for(Publish) for _ in range(6)]
+        assert not any(one.dup for one in sent)
+        first.acknowledge(sent[0])
+        first.acknowledge(sent[1])
+        first.send(Pubrec(sent[3].message_id))
+        first.wait_for(Pubrel)
+        first.ping()
+        if not taken_over:
+            first.vanish()
+        with RawClient(bridge.port, unique, clean=False, level=5, properties=session) as second:
+            assert second.connect().session_present
+            again = [second.receive() for _ in range(4)]
+            assert [one for one in again if isinstance(one, Pubrel)] == [Pubrel(sent[3].message_id)]
+            assert [one for one in again if isinstance(one, Publish)] == [
+                msgspec.structs.replace(sent[number], dup=True) for number in (2, 4, 5)
+            ]
+            second.send(Pubcomp(sent[3].message_id))
+            for one in again:
+                if isinstance(one, Publish):
+                    second.acknowledge(one)
+            second.ping()
+            assert not second.inbox
+        with RawClient(bridge.port, unique, clean=False, level=5, properties=ConnectProperties()) as third:
+            assert third.connect().session_present
+            third.ping()
+            assert not third.inbox, "all is finished"
+
+
+def test_the_newest_interval_counts(bridge: BridgeProcess, unique: str) -> None:
+    """Sections 3.1.2.11.2 and 3.14.2.2.2: what CONNECT says for a session that goes on, or DISCONNECT, replaces what was."""
+    short, long = ConnectProperties(session_expiry_interval=1), ConnectProperties(session_expiry_interval=600)
+    will = Will(unique, b"over", 1, properties=WillProperties(will_delay_interval=600))
+    with client_of(bridge, f"{unique}-w") as witness:
+        subscribe(witness, unique, 1)
+        with client_of(bridge, f"{unique}-1", properties=short) as client:
+            client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=600)))
+            client.expect_closed()
+        for properties in (short, long):
+            with client_of(bridge, f"{unique}-2", clean=properties is short, properties=properties):
+                pass
+        with client_of(bridge, f"{unique}-3", properties=short, will=will):
+            pass
+        assert witness.take().payload == b"over", "a session of one second has ended since"
+    for name, present in (("1", True), ("2", True), ("3", False)):
+        with RawClient(bridge.port, f"{unique}-{name}", clean=False, level=5, properties=ConnectProperties()) as client:
+            assert client.connect().session_present is present
+    with RawClient(bridge.port, f"{unique}-1", clean=False, level=5) as client:
+        assert client.connect().session_present is False, "the last CONNECT gave no interval"
+        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=0)))
+        client.expect_closed()
+
+
+def test_a_connect_that_is_refused_leaves_a_session_alone(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.2.2-6, MQTT-3.2.2-3; MQTT-3.1.2-24: such a CONNACK is longer than what the client takes."""
+    session = ConnectProperties(session_expiry_interval=600)
+    with client_of(bridge, unique, properties=session) as first:
+        refused = ConnectProperties(session_expiry_interval=600, maximum_packet_size=10)
+        with RawClient(bridge.port, unique, clean=True, level=5, properties=refused) as second:
+            assert second.connect() == Connack(ReasonCode.PACKET_TOO_LARGE)
+            second.expect_closed()
+        first.ping()
+    with RawClient(bridge.port, unique, clean=False, level=5, properties=ConnectProperties()) as client:
+        assert client.connect().session_present
+
+
+def test_assigned_identifiers_are_identifiers(bridge: BridgeProcess) -> None:
+    """MQTT-3.1.3-6, -7, MQTT-3.2.2-16: each another one, by which a client finds its session again."""
+    session = ConnectProperties(session_expiry_interval=600)
+    names = set()
+    for _ in range(2):
+        with RawClient(bridge.port, "", level=5, clean=True, properties=session) as client:
+            connack = client.connect()
+            assert connack.properties is not None and connack.properties.assigned_client_identifier
+            names.add(connack.properties.assigned_client_identifier)
+    assert len(names) == 2
+    for name in names:
+        with RawClient(bridge.port, name, level=5, clean=False, properties=ConnectProperties()) as client:
+            connack = client.connect()
+            assert connack.session_present
+            assert connack.properties is not None and connack.properties.assigned_client_identifier is None
+
+
+@pytest.mark.parametrize("name", ["0", "abcdefghijklmnopqrstuvw", "ABCDEFGHIJKLMNOPQRSTUVW", "01234567890123456789012"])
+def test_client_identifiers_that_every_server_takes(bridge: BridgeProcess, name: str) -> None:
+    """MQTT-3.1.3-5; MQTT 5 allows a password without a user name."""
+    with RawClient(bridge.port, name, level=5) as client:
+        client.send(msgspec.structs.replace(client.packet, password=b"p"))
+        assert client.expect(Connack).return_code == 0
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
+def test_a_restart_changes_nothing(own_bridge: BridgeProcess, kill: bool) -> None:
+    """MQTT-3.1.2-5, -23: options and identifiers of subscriptions, properties of what waits and of what is retained."""
+    bridge, session = own_bridge, ConnectProperties(session_expiry_interval=600)
+    said = msgspec.structs.replace(EVERYTHING, message_expiry_interval=600)
+    with client_of(bridge, "away", properties=session) as client:
+        subscribe(client, "own", 1, identifier=1, no_local=True)
+        subscribe(client, "t/+", 2, identifier=2)
+        subscribe(client, "$share/g/s", 1, identifier=3)
+        client.publish("own", b"own before", 1)
+    with client_of(bridge, "other") as other:
+        for qos in (1, 2):
+            other.send(Publish("t/1", b"%d" % qos, qos, True, False, qos, said))
+        other.wait_for(Puback)
+        other.wait_for(Pubrec)
+        other.send(Pubrel(2))
+        other.wait_for(Pubcomp)
+        other.publish("own", b"other's", 1)
+        other.publish("s", b"shared", 1)
+    if kill:
+        bridge.kill()
+        bridge.start()
+    else:
+        bridge.restart()
+    with RawClient(bridge.port, "away", level=5, clean=False, properties=session) as client:
+        assert client.connect().session_present
+        client.publish("own", b"own behind", 1)
+        subscribe(client, "t/+", 2, identifier=4, retain_handling=1)
+        got = {}
+        for _ in range(4):
+            publish = client.wait_for(Publish)
+            client.acknowledge(publish)
+            got[publish.payload] = publish.qos, publish.properties
+        expiry = got[b"1"][1].message_expiry_interval if got[b"1"][1] is not None else None
+        assert expiry is not None and 0 < expiry <= 600
+        waited = msgspec.structs.replace(said, subscription_identifier=(2,))
+        assert {payload: (qos, same_expiry(properties, 600)) for payload, (qos, properties) in got.items()} == {
+            b"1": (1, waited),
+            b"2": (2, waited),
+            b"other's": (1, PublishProperties(subscription_identifier=(1,))),
+            b"shared": (1, PublishProperties(subscription_identifier=(3,))),
+        }
+        subscribe(client, "t/1", 2)
+        retained = client.take()
+        assert (retained.payload, retained.retain, same_expiry(retained.properties, 600)) == (b"2", True, said)
+
+
+def same_expiry(properties: PublishProperties | None, interval: int) -> PublishProperties | None:
+    """Properties with another Message Expiry Interval, where they have one."""
+    if properties is None or properties.message_expiry_interval is None:
+        return properties
+    return msgspec.structs.replace(properties, message_expiry_interval=interval)

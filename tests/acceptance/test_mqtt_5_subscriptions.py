@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from bridge.wire.mqtt import (
+    ConnectProperties,
+    Puback,
+    Pubcomp,
     Publish,
+    PublishProperties,
+    Pubrec,
+    Pubrel,
     ReasonCode,
     Suback,
     Subscribe,
+    SubscribeProperties,
+    SubscriptionOptions,
     Unsuback,
     Unsubscribe,
 )
-from tests.acceptance.mqtt_5_client import NewBridge, client_of, subscribe
+from tests.acceptance.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
 from tests.support.bridge_process import BridgeProcess
+from tests.support.raw_client import RawClient
 
 
 def test_no_local(bridge: BridgeProcess, unique: str) -> None:
@@ -101,3 +113,153 @@ def test_one_message_for_several_filters(new_bridge: NewBridge) -> None:
         assert other.take().payload == b"other"
         client.ping()
         other.ping()
+
+
+#: A filter, topics that it matches, and topics that it does not.
+MATCHES = [
+    ("a/b", ["a/b"], ["a", "a/b/", "/a/b", "A/b", "a/b/c", "a//b"]),
+    ("a/+", ["a/b", "a/"], ["a", "a/b/c", "/a", "a/b/"]),
+    ("+/b", ["a/b", "/b"], ["b", "a/b/c", "$a/b"]),
+    ("+/+", ["a/b", "/b", "a/", "/"], ["a", "a/b/c", "$a/b"]),
+    ("/+", ["/a", "/"], ["a", "a/b", "//"]),
+    ("a/+/c", ["a/b/c", "a//c"], ["a/c", "a/b/b/c"]),
+    ("a/#", ["a", "a/", "a/b", "a/b/c"], ["b", "/a", "ab", "ab/c"]),
+    ("/#", ["/", "/a", "//"], ["a", "a/b"]),
+    ("+/a/#", ["x/a", "x/a/b", "/a"], ["a", "x/b/a", "$x/a"]),
+    ("$a/+", ["$a/b"], ["a/b", "$a", "$a/b/c"]),
+    ("$a/#", ["$a", "$a/b/c"], ["a/b", "$ab"]),
+    ("a b/+", ["a b/ c "], ["a  b/c", "ab/c"]),
+]
+
+
+@pytest.mark.parametrize(("topic_filter", "matched", "others"), MATCHES, ids=[case[0] for case in MATCHES])
+def test_what_a_filter_matches(
+    bridge: BridgeProcess, unique: str, topic_filter: str, matched: list[str], others: list[str]
+) -> None:
+    """MQTT-3.3.2-3, MQTT-4.7.1-1, -2, MQTT-4.7.2-1; levels named a and b are the test's own."""
+
+    def own(topic: str) -> str:
+        return topic.replace("a", unique).replace("b", f"{unique}-b") if "a" in topic or "b" in topic else topic
+
+    with client_of(bridge, unique) as client:
+        subscribe(client, own(topic_filter), 0, retain_handling=2)
+        subscribe(client, f"{unique}-end", 0)
+        for topic in others + matched:
+            client.publish(own(topic), topic.encode())
+        client.publish(f"{unique}-end", b"end")
+        got = []
+        while (publish := client.expect(Publish)).payload != b"end":
+            # Filters without a word of the test's own match what comes late of another test, too.
+            if publish.payload.decode() in others + matched:
+                got.append((publish.topic, publish.payload.decode()))
+        assert got == [(own(topic), topic) for topic in matched]
+
+
+def test_a_subscription_is_replaced_without_a_gap(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.8.4-4: publications that come meanwhile come once each, to a session that outlives its connection."""
+    subscribe_again(bridge, unique, ConnectProperties(session_expiry_interval=600))
+    with client_of(bridge, unique):
+        pass
+
+
+def test_a_subscription_of_a_clean_session_is_replaced_without_a_gap(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.8.4-4: and to one that does not."""
+    subscribe_again(bridge, unique, ConnectProperties())
+
+
+def subscribe_again(bridge: BridgeProcess, topic: str, session: ConnectProperties) -> None:
+    count = 120
+    with client_of(bridge, topic, properties=session) as client, client_of(bridge, f"{topic}-2") as other:
+        subscribe(client, topic, 1)
+        for number in range(count):
+            other.send(Publish(topic, b"%d" % number, 1, False, False, number + 1))
+            if number % 10 == 0:
+                options = SubscriptionOptions(retain_as_published=number % 20 == 0, retain_handling=number % 3)
+                identifier = SubscribeProperties(number + 1)
+                client.send(Subscribe(1_000 + number, ((topic, 1 + number % 2),), options=(options,), properties=identifier))
+        numbers = []
+        for _ in range(count):
+            publish = client.wait_for(Publish)
+            numbers.append(int(publish.payload))
+            client.send(Puback(publish.message_id))
+        assert numbers == list(range(count))
+        client.ping()
+        assert {type(one) for one in client.inbox} == {Suback}
+
+
+def test_unsubscribing_while_messages_are_on_their_way(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.10.4-2, -3: handshakes that have begun are finished; nothing new comes."""
+    with client_of(bridge, unique) as client, client_of(bridge, f"{unique}-2") as other:
+        subscribe(client, unique, 2)
+        for number in range(4):
+            other.publish(unique, b"%d" % number, 1 + number % 2)
+        sent = [client.wait_for(Publish) for _ in range(4)]
+        client.send(Pubrec(sent[1].message_id), Unsubscribe(900, (unique,)))
+        assert client.wait_for(Unsuback) == Unsuback(900, (0,))
+        assert client.wait_for(Pubrel) == Pubrel(sent[1].message_id)
+        other.publish(unique, b"late", 2)
+        client.send(Pubcomp(sent[1].message_id))
+        for publish in (sent[0], sent[2], sent[3]):
+            client.acknowledge(publish)
+        client.ping()
+        assert not client.inbox
+
+
+def test_options_outlive_connections(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.8.3-3, MQTT-3.3.1-10, MQTT-3.3.4-3, MQTT-3.1.2-5: what a subscription was asked for belongs to the session."""
+    session = ConnectProperties(session_expiry_interval=600)
+    with client_of(bridge, f"{unique}-2") as other:
+        with client_of(bridge, unique, properties=session) as client:
+            subscribe(client, unique, 1, identifier=77, no_local=True)
+        other.publish(unique, b"kept", 1, retain=True)
+        with RawClient(bridge.port, unique, level=5, clean=False, properties=session) as client:
+            assert client.connect().session_present
+            assert client.take().properties == PublishProperties(subscription_identifier=(77,))
+            client.publish(unique, b"own", 1)
+            subscribe(client, unique, 1, identifier=78, retain_handling=1)
+            client.publish(f"{unique}/nobody", b"", 1)
+            other.publish(unique, b"other's", 1)
+            got = client.take()
+            assert (got.payload, got.properties) == (b"other's", PublishProperties(subscription_identifier=(78,)))
+        other.publish(unique, b"", 1, retain=True)
+    with client_of(bridge, unique):
+        pass
+
+
+def test_a_retained_publication_has_all_that_was_said(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.1-5, MQTT-3.3.2-4, -15 to -20, MQTT-3.3.4-3: its properties, and the identifier of the subscription."""
+    with client_of(bridge, unique) as client:
+        for payload in (b"before", b"last"):
+            client.send(Publish(unique, payload, 1, True, False, 1, EVERYTHING))
+            client.wait_for(Puback)
+        client.send(Publish(unique, b"not retained", 1, False, False, 2))
+        client.wait_for(Puback)
+        for as_published in (False, True):
+            subscribe(client, unique, 2, identifier=9, retain_as_published=as_published)
+            got = client.take()
+            assert (got.payload, got.qos, got.retain) == (b"last", 1, True)
+            assert got.properties == msgspec.structs.replace(EVERYTHING, subscription_identifier=(9,))
+        client.publish(unique, b"", 1, retain=True)
+        assert client.take().payload == b""
+        subscribe(client, unique, 2)
+        client.ping()
+        assert not client.inbox, "MQTT-3.3.1-6, -7"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_a_member_of_a_share_refuses(bridge: BridgeProcess, unique: str, qos: int) -> None:
+    """MQTT-4.8.2-6: it goes to nobody else."""
+    members = [client_of(bridge, f"{unique}-{number}") for number in range(2)]
+    for member in members:
+        assert subscribe(member, f"$share/g/{unique}", qos) == (1,)
+    with client_of(bridge, f"{unique}-p") as publisher:
+        publisher.publish(unique, b"no", qos)
+        publisher.publish(unique, b"no", qos)
+        for member in members:
+            member.send(Puback(member.wait_for(Publish).message_id, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR))
+        for member in members:
+            member.ping()
+        members[0].vanish()
+        publisher.publish(unique, b"yes", qos)
+        assert members[1].take().payload == b"yes"
+    members[1].vanish()
