@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Compiled as well where a C compiler is there (README.md, "Speed"): none is fetched, and without one nothing fails.
 setup: $(VENV)/.ready
-	@if command -v cc >/dev/null; then echo "setup: make compile makes the bridge faster; it takes about a minute"; fi
+	@sh deploy/compiled.sh $(BIN)/python $(MAKE) --no-print-directory compile
 
 $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
 	@sh deploy/setup.sh $(VENV)
@@ -16,7 +17,7 @@ $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Machine code of the modules that messages pass; README.md, "Speed".
+# Machine code of the modules that messages pass, anew, with a compiler that is fetched where none is there.
 compile: $(VENV)/.ready-compile
 	@sh deploy/compiler.sh $(BIN)/python
 	@$(BIN)/python deploy/compile.py

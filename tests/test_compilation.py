@@ -114,6 +114,44 @@ def test_pure_python_by_will(tree: Path) -> None:
     assert run(tree, MQBRIDGE_PURE="1") == ["Python", "Python", "MQBRIDGE_PURE is set"]
 
 
+def no_compiler(root: Path) -> dict[str, str]:
+    programs = root / "programs"
+    programs.mkdir()
+    for name in ("sh", "dirname"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    return {"PATH": str(programs)}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "command", "said", "attempted"),
+    [
+        (lambda root: {}, "true", "", False),
+        (change("one.py"), "true", "setup: compiling the bridge", True),
+        (change("one.py"), "false", "setup: could not compile: the bridge runs as pure Python", True),
+        (lambda root: (change("one.py")(root), no_compiler(root))[1], "true", "setup: no C compiler", False),
+        (lambda root: (change("one.py")(root), {"MQBRIDGE_PURE": "1"})[1], "true", "", False),
+    ],
+    ids=["compiled already", "changed", "compiling fails", "no compiler", "pure by will"],
+)
+def test_setup_compiles_where_it_can_and_never_fails(
+    tree: Path, spoil: Callable[[Path], Any], command: str, said: str, attempted: bool
+) -> None:
+    spoiled = spoil(tree)
+    environment = spoiled if isinstance(spoiled, dict) else {}
+    done = subprocess.run(
+        ["/bin/sh", str(compilation.ROOT / "deploy" / "compiled.sh"), sys.executable, "sh", "-c", f": >attempted; {command}"],
+        cwd=tree,
+        env={**os.environ, "MQBRIDGE_PURE": "0", "PYTHONPATH": str(tree), **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert (said in done.stdout) and bool(said) == bool(done.stdout)
+    assert not done.stderr
+    assert (tree / "attempted").exists() == attempted
+
+
 def bases(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the classes of a file, each with the last word of each of its bases, and `=` for a keyword."""
     for node in ast.walk(ast.parse(path.read_bytes())):
