@@ -96,6 +96,7 @@ class Campaign:
         brokers = [b for b in chosen.brokers if b != RelayServer.name]
         for name in chosen.brokers:
             self.results.versions[name] = SERVERS[name]().version()
+        self.say("  ".join(f"{name} {said}" for name, said in self.results.versions.items()))
         if RelayServer.name in chosen.brokers and chosen.rounds:
             self._load(RelayServer.name, 1, ("clean",))
         for number in range(1, min(1, chosen.rounds) + 1):

@@ -34,7 +34,8 @@ TARGET = 0.5
 """The least that a mapping should reach, in multiples of mosquitto's own bridge at the same QoS."""
 MOSQUITTO = "mosquitto → mosquitto"
 LINK_TO_QUEUE, QUEUE_TO_LINK, THROUGH = "link → queue", "queue → link", "link → local topic → link"
-WAYS = (MOSQUITTO, LINK_TO_QUEUE, QUEUE_TO_LINK, THROUGH)
+LINK_TO_TOPIC, TOPIC_TO_LINK = "link → local client", "local client → link"
+WAYS = (MOSQUITTO, LINK_TO_QUEUE, QUEUE_TO_LINK, LINK_TO_TOPIC, TOPIC_TO_LINK, THROUGH)
 TOPIC = "b/x"
 LOOK = 0.02
 """Seconds between looks at how far it is: those at a queue cost the bridge time."""
@@ -50,7 +51,7 @@ class Figure:
     qos: int
     rate: float
     rates: tuple[float, ...]
-    #: of mosquitto's own bridge at this QoS
+    #: of mosquitto's own bridge at this QoS: the median of the ratios within each round
     ratio: float
 
 
@@ -96,6 +97,8 @@ class MappingBridge(Bridge):
             ways = {
                 "in": (f"{{mqtt: {qos}/q/#, link: source}}", f"{{queue: IN{qos}}}"),
                 "out": (f"{{queue: OUT{qos}}}", f"{{mqtt: {TOPIC}, link: target}}"),
+                "arrival": (f"{{mqtt: {qos}/a/#, link: source}}", f"{{topic: {TOPIC}}}"),
+                "departure": (f"{{topic: d{qos}}}", f"{{mqtt: {TOPIC}, link: target}}"),
                 "there": (f"{{mqtt: {qos}/t/#, link: source}}", f"{{topic: t{qos}}}"),
                 "back": (f"{{topic: t{qos}}}", f"{{mqtt: {TOPIC}, link: target}}"),
             }
@@ -197,15 +200,20 @@ class Site:
             self._application.close(handle)
             self._application.command(f"CLEAR QLOCAL({queue})")
             return rate
-        counter = Counter(self.target.port, self._size)
+        counter = Counter((self.bridge if way == LINK_TO_TOPIC else self.target).port, self._size)
         counter.start()
         try:
             if way == QUEUE_TO_LINK:
                 self._fill(f"OUT{qos}", qos)
                 return self._timed(self._application.commit, lambda: counter.count)
-            topic = f"{qos}/{TOPIC}" if way == MOSQUITTO else f"{qos}/t/x"
+            source, topic = {
+                MOSQUITTO: (self.source, f"{qos}/{TOPIC}"),
+                LINK_TO_TOPIC: (self.source, f"{qos}/a/x"),
+                TOPIC_TO_LINK: (self.bridge, f"d{qos}"),
+                THROUGH: (self.source, f"{qos}/t/x"),
+            }[way]
             return self._timed(
-                lambda: publish(self.source.port, topic, self.payload, qos, self.messages), lambda: counter.count
+                lambda: publish(source.port, topic, self.payload, qos, self.messages), lambda: counter.count
             )
         finally:
             counter.close()
@@ -255,12 +263,13 @@ def run(messages: int, rounds: int, payload: int, say: Callable[[str], None]) ->
                     say(f"round {number}  QoS {qos}  {way:<26}  {rate:>9,.0f}/s")
     finally:
         site.close()
-    median = {key: statistics.median(found) for key, found in rates.items()}
     return [
-        Figure(way, qos, median[way, qos], tuple(rates[way, qos]), median[way, qos] / median[MOSQUITTO, qos])
-        for qos in (0, 1)
-        for way in WAYS
-    ]
+        Figure(
+            way, qos, statistics.median(found), tuple(found),
+            statistics.median(one / other for one, other in zip(found, rates[MOSQUITTO, qos], strict=True)),
+        )
+        for (way, qos), found in rates.items()
+    ]  # fmt: skip
 
 
 def table(figures: list[Figure]) -> Table:

@@ -15,6 +15,8 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bridge.compilation import PURE
+
 ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 START_WAIT = 20.0
 STOP_WAIT = 5.0
@@ -194,7 +196,7 @@ class Bridge(Announced):
         return [script, "run", "--data-dir", str(self.folder / "data"), "--port", "0", *self.arguments]
 
     def version(self) -> str:
-        return installed("mq-mqtt-bridge")
+        return f"{installed('mq-mqtt-bridge')} ({f'pure Python: {PURE}' if PURE else 'compiled'})"
 
 
 class RelayServer(Announced):
