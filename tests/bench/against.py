@@ -7,8 +7,8 @@ which a busy machine changes least. The word `compiled` in place of COMMIT puts 
 beside itself as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5
 (`--properties`: user properties of each message) beside itself with clients of 3.1.1. With `--rates` latencies at these
 rates take the place of rows. A durable row with a window of one says what part of its ceiling it reaches: all publishers'
-messages with each sync of a page to the disk. The load is `load.c`: with small windows a generator in Python would measure
-itself.
+messages with each sync of a page to the disk, which is timed beside each such run, for a disk's speed changes within
+minutes. The load is `load.c`: with small windows a generator in Python would measure itself.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ COMPILED = "compiled"
 #: The word for the working tree with clients of MQTT 5, beside itself with clients of 3.1.1.
 MQTT_5 = "mqtt5"
 NAMES = ("mosquitto", "base", "present")
+#: How often a sync is timed beside a run, whose servers keep their data in the same directory.
+SYNCS = 50
+#: Columns that the tables need.
+NARROWEST = 190
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,11 @@ class Row:
         session = "durable" if self.durable else "clean"
         return f"{self.shape.name}, window {self.window}, QoS {self.qos}, {session}, {self.payload} B"
 
-    def ceiling(self, sync_us: float) -> float | None:
-        """Messages/s that the disk allows, where each message waits for a sync; None where none does so."""
-        waits = self.durable and self.qos and self.window == 1
-        return self.shape.publishers / (sync_us * 1e-6) if waits else None
+    def ceiling(self) -> float | None:
+        """Messages/s that the disk allows just now, where each message waits for a sync; None where none does so."""
+        if not (self.durable and self.qos and self.window == 1):
+            return None
+        return self.shape.publishers / (machine.sync_us(tempfile.gettempdir(), SYNCS) * 1e-6)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ class Figures:
     rates: dict[str, list[float | None]] = field(default_factory=dict)
     #: microseconds of CPU time, of user and system, for each message received
     cpu: dict[str, list[float | None]] = field(default_factory=dict)
+    #: the present code's rate in multiples of what the disk allowed just then
+    shares: list[float] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     def ratios(self, one: str, other: str) -> list[float]:
@@ -262,6 +269,7 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
     for number, servers in rounds(options, base, server_cores):
         for done, row in enumerate(chosen):
             for server in servers:
+                ceiling = row.ceiling() if server.name == "present" else None
                 before = psutil.Process(server.pid).cpu_times()
                 level = 5 if options.commit == MQTT_5 and server.name != "base" else 4
                 figures = measure(
@@ -273,6 +281,8 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
                 wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
                 failure = figures["failure"] or wrong
                 rates.append(None if failure else float(figures["rate"]))
+                if ceiling and not failure:
+                    results[row].shares.append(float(figures["rate"]) / ceiling)
                 spent = after.user + after.system - before.user - before.system
                 cpu = None if failure else 1e6 * spent / max(1.0, float(figures["received"]))
                 results[row].cpu.setdefault(server.name, []).append(cpu)
@@ -283,7 +293,7 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
     return results
 
 
-def show(console: Console, results: dict[Row, Figures], sync_us: float) -> None:
+def show(console: Console, results: dict[Row, Figures]) -> None:
     """Print the table, the geometric mean, and the rows below their target."""
     table = Table(title="messages/s received: medians; ratios: median (lowest-highest of the rounds)")
     for heading in ("", *NAMES, "present / mosquitto", "present / base", "CPU us", "of the ceiling"):
@@ -307,8 +317,8 @@ def show(console: Console, results: dict[Row, Figures], sync_us: float) -> None:
                     below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
         spent = [[one for one in figures.cpu.get(name, ()) if one] for name in NAMES]
         cells.append(" ".join(f"{statistics.median(one):.1f}" if one else "-" for one in spent))
-        ceiling, present = row.ceiling(sync_us), [rate for rate in figures.rates.get("present", ()) if rate]
-        cells.append(f"{statistics.median(present) / ceiling:.2f}" if ceiling and present else "")
+        shares = figures.shares
+        cells.append(f"{statistics.median(shares):.2f} ({min(shares):.2f}-{max(shares):.2f})" if shares else "")
         table.add_row(*cells)
     console.print(table)
     if means:
@@ -325,7 +335,7 @@ def main() -> None:
     """Check the commit out beside the working tree, measure, print, write."""
     options = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    console = Console(width=max(150, Console().width))
+    console = Console(width=max(NARROWEST, Console().width))
     with tempfile.TemporaryDirectory(prefix="bench-against-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -345,7 +355,7 @@ def main() -> None:
             else:
                 results = campaign(options, base, folder, console)
                 written = [{"row": str(row), **asdict(figures)} for row, figures in results.items()]
-                show(console, results, float(str(facts["sync_us"])))
+                show(console, results)
         except ServerUnavailable as error:
             sys.exit(f"a server cannot be started: {error}")
     options.json.write_text(json.dumps({"facts": facts, "commit": options.commit, "rows": written}, indent=1))

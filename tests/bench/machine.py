@@ -51,11 +51,11 @@ def system_call_us() -> float:
             return (time.perf_counter() - begin) / _CALLS / 2 * 1e6
 
 
-def sync_us(folder: str) -> float:
+def sync_us(folder: str, times: int = _SYNCS) -> float:
     """Microseconds of a page appended and fdatasync, median: what a durable session with a window of one waits for."""
     with tempfile.TemporaryFile(dir=folder) as file:
         taken = []
-        for _ in range(_SYNCS):
+        for _ in range(times):
             begin = time.perf_counter()
             os.write(file.fileno(), bytes(4096))
             os.fdatasync(file.fileno())
