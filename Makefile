@@ -72,13 +72,16 @@ test-newest:
 	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
 	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/embedded
 
+# Of compiled code: what drives it, from its bytes to whole processes with kills and failing disks.
+COMPILED_TESTS := tests/wire tests/mapping tests/mqtt tests/mq tests/service tests/acceptance tests/cli/test_process.py
+
 # What takes too long for every change: pipelines whose processes are killed, and on a cluster; the bridge compiled; more
 # examples of each property; the newest releases.
 test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 	@sh tests/system-packages.sh slow
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 	@$(MAKE) --no-print-directory compile
-	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 tests/wire tests/mqtt tests/mq/embedded tests/service tests/acceptance
+	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 -m 'slow or not slow' $(COMPILED_TESTS)
 	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
 
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:

@@ -258,6 +258,10 @@ def show_latencies(console: Console, results: dict[Pace, Latencies]) -> None:
             multiples.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
         table.add_row(*cells, *multiples)
     console.print(table)
+    for pace, figures in results.items():
+        for name in NAMES:
+            if lost := sum(int(str(one["lost"])) for one in figures[name]):
+                console.print(f"late or lost, and in no figure: {pace}: {name}: {lost} messages")
 
 
 def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Console) -> dict[Row, Figures]:
