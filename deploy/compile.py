@@ -133,6 +133,9 @@ def build(folder: Path, sources: list[str]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
-        compile_all()
+        try:
+            compile_all()
+        except subprocess.CalledProcessError as error:
+            sys.exit(error.returncode)  # what is wrong has been said
     else:
         build(Path(sys.argv[1]), sys.argv[2:])

@@ -10,5 +10,5 @@ if ! sh "$(dirname "$0")/compiler.sh" --ask "$python"; then
     echo "setup: no C compiler, or no headers of Python: the bridge runs as pure Python; make compile fetches them"
     exit 0
 fi
-echo "setup: compiling the bridge; that takes up to a minute"
+echo "setup: compiling the bridge; that takes about a minute"
 "$@" || echo "setup: could not compile: the bridge runs as pure Python"
