@@ -164,6 +164,6 @@ def test_a_device_answers_after_the_bridge_was_killed(new_bridge: NewBridge) -> 
         assert request.properties is not None
         properties = PublishProperties(correlation_data=request.properties.correlation_data)
         client.send(Publish(request.properties.response_topic or "", b"done", 1, False, False, 1, properties))
-        assert client.expect(Puback) == Puback(1)
+        assert client.wait_for(Puback) == Puback(1), "PUBREL may come again: PUBCOMP was perhaps not on record"
     (answered,) = bridge.mq_json("get", "ANSWERS")
     assert answered["md"]["CorrelId"] == asked["MsgId"]
