@@ -74,9 +74,9 @@ class Work:
         #: message ids that are free once this is committed
         self.completed: list[int] = []
         #: message ids of publications received that are released by this
-        self.forgotten: set[int] = set()
+        self.forgotten: frozenset[int] = frozenset()
         #: of the answers, those about message ids that nothing is known of: MQTT 5 has a reason code for them
-        self.unknown: set[Answer] = set()
+        self.unknown: frozenset[Answer] = frozenset()
         #: the rule that the last packet taken broke: what came before it counts, then the connection is closed
         self.violation = ""
         #: with which MQTT 5 tells the client so
@@ -186,12 +186,12 @@ class Session:
                     message_id = packet.message_id
                     if message_id in self.received:
                         self.received.discard(message_id)
-                        work.forgotten.add(message_id)
+                        work.forgotten |= {message_id}
                         self.record = self.durable
                     else:
                         work.ordered = True  # an earlier unit of work may be about to forget it
                         if message_id not in work.forgotten:
-                            work.unknown.add((_PUBCOMP, message_id))
+                            work.unknown |= {(_PUBCOMP, message_id)}
                     answers.append((_PUBCOMP, message_id))
                 elif type(packet) is Pubcomp:
                     if outbox.complete(packet.message_id):
@@ -229,7 +229,7 @@ class Session:
         if outgoing is None:
             work.answers.append((_PUBREL, message_id))
             if message_id not in self.outbox.in_flight:
-                work.unknown.add((_PUBREL, message_id))
+                work.unknown |= {(_PUBREL, message_id)}
         elif transmission is not None:
             work.released.append((message_id, outgoing, transmission))
 
