@@ -67,7 +67,7 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
 
 
 def _of_channel(channel: ChannelConfig) -> Iterator[str]:
-    from bridge.service.authentication_method import UnknownMethod, load
+    from bridge.security.authentication_method import UnknownMethod, load
 
     try:
         load(channel.authentication_methods)

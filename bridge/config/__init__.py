@@ -4,9 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
     from bridge.config.description import describe
     from bridge.config.document import load
     from bridge.config.link import LOCAL, LinkConfig, LinkTlsConfig
+    from bridge.config.listener_tls import ListenerTlsConfig
     from bridge.config.mapping import (
         AnyMapping,
         FilterConfig,
@@ -22,14 +24,11 @@ if TYPE_CHECKING:
         ToMqttMapping,
     )
     from bridge.config.models import (
-        ByteOrder,
-        ChannelConfig,
         Configuration,
         LimitsConfig,
         LogConfig,
         LogFormat,
         LogLevel,
-        Protocol,
         default_configuration,
     )
     from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineSource
@@ -64,6 +63,7 @@ __all__ = [
     "LinkConfig",
     "LinkTlsConfig",
     "ListenerConfig",
+    "ListenerTlsConfig",
     "LogConfig",
     "LogFormat",
     "LogLevel",
@@ -85,6 +85,7 @@ __all__ = [
     "TlsConfig",
     "ToMqMapping",
     "ToMqttMapping",
+    "WebSocketConfig",
     "default_configuration",
     "describe",
     "load",
@@ -111,15 +112,14 @@ _NAMES = {
         "ToMqMapping",
         "ToMqttMapping",
     ),
+    "channel": ("ByteOrder", "ChannelConfig", "Protocol", "WebSocketConfig"),
+    "listener_tls": ("ListenerTlsConfig",),
     "models": (
-        "ByteOrder",
-        "ChannelConfig",
         "Configuration",
         "LimitsConfig",
         "LogConfig",
         "LogFormat",
         "LogLevel",
-        "Protocol",
         "default_configuration",
     ),
     "pipeline": ("ChangesConfig", "PipelineConfig", "PipelineSource"),

@@ -2,8 +2,9 @@
 
 from bridge.config import values
 from bridge.config.archive import ArchiveConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.mapping_description import describe_link, describe_mapping
-from bridge.config.models import ChannelConfig, Configuration
+from bridge.config.models import Configuration
 from bridge.config.pipeline_description import describe_pipeline, describe_spark
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
 

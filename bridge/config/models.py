@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
 from bridge.config.archive import ArchiveConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.pipeline import PipelineConfig, PipelineName
@@ -22,14 +23,9 @@ from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConf
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
 from bridge.config.references import Clash, link_clashes, pipeline_clashes, queue_clashes
 from bridge.config.section import (
-    Address,
-    ChannelName,
     FilePath,
     ObjectName,
-    Port,
     Section,
-    Truth,
-    UserName,
     without_empty,
 )
 from bridge.config.spark import SparkConfig
@@ -37,92 +33,8 @@ from bridge.config.spark import SparkConfig
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
 
-Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
-"""A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:
-MQTTV5 is MQTT 5 (`MQTT`, level 5), MQTTV311 is MQTT 3.1.1 (`MQTT`, level 4), MQTTV3 is MQTT 3.1 (`MQIsdp`, level 3)."""
-
-Reason = Literal[
-    "MQRC_MSG_TOO_BIG_FOR_Q",
-    "MQRC_MSG_TOO_BIG_FOR_Q_MGR",
-    "MQRC_NOT_AUTHORIZED",
-    "MQRC_PUBLICATION_FAILURE",
-    "MQRC_PUT_INHIBITED",
-    "MQRC_Q_FULL",
-    "MQRC_Q_SPACE_NOT_AVAILABLE",
-    "MQRC_TOPIC_STRING_ERROR",
-    "MQRC_UNEXPECTED_ERROR",
-]
-"""A reason for which the queue manager refuses a publication."""
-
-ByteOrder = Literal["big", "little"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-
-
-class ChannelConfig(Section):
-    """A telemetry channel: a listener for MQTT clients with its rules (MQ's `DEFINE CHANNEL CHLTYPE(MQTT)`)."""
-
-    name: ChannelName = "PLAIN.MQTT"
-    """Its name; no two channels share one."""
-    # Stands before `address`, whose check asks for it: pydantic validates in the order of definition.
-    allow_anonymous_remote: Truth = False
-    """Whether the channel may listen where other machines reach it, though it asks its clients for no password."""
-    address: Address = "127.0.0.1"
-    """IP address or host name to listen on; one that other machines reach needs `allow_anonymous_remote`."""
-    port: Port = 1883
-    """TCP port; 0 takes any free one."""
-    protocols: list[Annotated[Protocol, values.choice(Protocol)]] = Field(default=["MQTTV5", "MQTTV311", "MQTTV3"])
-    """The protocols that it speaks: at least one, each once (MQ: PROTOCOL)."""
-    mcauser: UserName | None = None
-    """The user that its clients act as towards the queue manager (MQ: MCAUSER); None: each its own MQTT user name."""
-    use_client_id: Truth = False
-    """Whether each client acts as the user named like its client identifier (MQ: USECLTID); wins over `mcauser`."""
-    byte_order: Annotated[ByteOrder, values.choice(ByteOrder)] = "big"
-    """Order of the bytes of 16-bit numbers. MQTT's is `big`; `little` is for clients of the dialect before MQTT 3.1."""
-    max_clients: Annotated[int, values.integer(1, 1_000_000)] = 10_000
-    """How many clients may be connected at a time; one more is disconnected at once."""
-    backlog: Annotated[int, values.integer(1, 65535)] = 4096
-    """How many connections may wait to be accepted (MQ: BACKLOG)."""
-    connect_timeout: Annotated[float, values.duration(0.001)] = 10.0
-    """Seconds that a new connection may take until its CONNECT packet is there."""
-    keep_alive: Annotated[int, values.integer(0, 65535)] = 0
-    """Longest keep-alive in seconds: a client of MQTT 5 that asks for a longer one, or none, is given this one (Server Keep
-    Alive). 0: any."""
-    session_expiry: Annotated[float, values.duration(1, 0xFFFFFFFE)] | None = None
-    """Seconds that a session outlives its connection, at most. None: what the client asks for, which is for ever before
-    MQTT 5."""
-    authentication_methods: list[str] = Field(default=[])
-    """Methods of enhanced authentication (MQTT 5): names of entry points of the group `mqbridge.authentication_methods`. A
-    client that names another method is refused; one that names none is let in as before."""
-    refused_to_dead_letters: list[Annotated[Reason, values.choice(Reason)]] = Field(default=[])
-    """Reasons for which a publication that the queue manager refuses goes to the dead-letter queue and
-    is acknowledged. For any other a client of MQTT 5 gets a reason code; another client is disconnected, and sends the
-    publication again when it is back."""
-    max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
-    """Longest packet that a client may send: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "protocols", "authentication_methods", "refused_to_dead_letters")
-
-    @field_validator("address")
-    @classmethod
-    def _remote(cls, address: str, info: ValidationInfo) -> str:
-        # If allow_anonymous_remote is itself wrong it is not in `info.data`: its own error is the one to mend first.
-        if not values.is_loopback(address) and info.data.get("allow_anonymous_remote") is False:
-            raise values.refusal(
-                "a loopback address (127.0.0.1, ::1 or localhost), because this channel lets clients in without a"
-                " password (to let other machines in nonetheless, write 'allow_anonymous_remote: true' in this channel)"
-            )
-        return address
-
-    @field_validator("protocols")
-    @classmethod
-    def _each_once(cls, protocols: list[Protocol]) -> list[Protocol]:
-        if not protocols or len(set(protocols)) < len(protocols):
-            raise values.refusal("a list of at least one of MQTTV5, MQTTV311 and MQTTV3, each at most once")
-        return protocols
 
 
 class LimitsConfig(Section):

@@ -69,7 +69,7 @@ def expectation(error: ErrorDetails, root: type[Section]) -> str:
     The values themselves are refused by `bridge.config.values`, in full words. That leaves pydantic the file's shape.
     """
     match error["type"]:
-        case "expected" | "unknown_type":
+        case "expected" | "unknown_type" | "unknown_method":
             return str(error["ctx"]["expected"])
         case "extra_forbidden":
             model = _way(error["loc"][:-1], root).model
@@ -101,8 +101,8 @@ def place_of(error: ErrorDetails, root: type[Section]) -> tuple[Location, bool]:
     if error["type"] == "extra_forbidden":
         return (*_way(error["loc"][:-1], root).written, error["loc"][-1]), True
     way = _way(error["loc"], root)
-    if error["type"] == "unknown_type":
-        return (*way.written, "type"), False
+    if error["type"] in ("unknown_type", "unknown_method"):
+        return (*way.written, error["type"].removeprefix("unknown_")), False
     at: Location = error.get("ctx", {}).get("at", ())
     return (*way.written, *at), way.is_key
 

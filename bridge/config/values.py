@@ -225,6 +225,20 @@ def address() -> Kind:
     return Kind(check, schema={"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
 
 
+def network() -> Kind:
+    """Make the kind that accepts an IP address, a network such as 10.0.0.0/8, or `unix`."""
+
+    def check(value: object) -> str:
+        try:
+            if isinstance(value, str):
+                return value if value == "unix" else str(ipaddress.ip_network(value))
+        except ValueError:
+            pass
+        raise refusal("an IP address, a network such as 10.0.0.0/8, or unix")
+
+    return Kind(check, schema={"type": "string", "pattern": "^(unix|[0-9A-Fa-f.:]+(/[0-9]{1,3})?)$"})
+
+
 def connections(longest: int) -> Kind:
     """Make the kind that accepts connection names of MQ, of at most `longest` characters together.
 

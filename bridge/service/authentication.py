@@ -10,8 +10,9 @@ import msgspec
 
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.session import Session
+from bridge.security.authentication_method import Exchange
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 from bridge.service.admission import identity_of, refuse
-from bridge.service.authentication_method import Authenticated, AuthenticationFailed, Claim, Exchange
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire.mqtt import Auth, ConnackCode, Connect, ReasonCode
@@ -109,6 +110,6 @@ def respond(service: Sessions, client: Client, session: Session | None, packet: 
 def _begin(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> Authentication:
     assert packet.properties is not None
     method = service.authentication_methods[packet.properties.authentication_method or ""]
-    exchange = method.begin(Claim(packet.client_id, packet.user_name, packet.password))
+    exchange = method.begin(Presented(packet.client_id, packet.user_name, packet.password))
     client.authentication = begun = Authentication(client, packet, exchange, then)
     return begun

@@ -19,7 +19,7 @@ from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mqtt.transport.channel import Channel, Room
-from bridge.service.authentication_method import UnknownMethod, load
+from bridge.security.authentication_method import UnknownMethod, load
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure

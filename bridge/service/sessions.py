@@ -10,7 +10,7 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
-from bridge.service.authentication_method import AuthenticationMethod
+from bridge.security.authentication_method import AuthenticationMethod
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.timers import Timers

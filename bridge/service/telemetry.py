@@ -28,8 +28,8 @@ from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
+from bridge.security.authentication_method import AuthenticationMethod
 from bridge.service.authentication import respond
-from bridge.service.authentication_method import AuthenticationMethod
 from bridge.service.client import Client
 from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery

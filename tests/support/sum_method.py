@@ -6,7 +6,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from bridge.service.authentication_method import Authenticated, AuthenticationFailed, Challenge, Claim
+from bridge.security.authentication_method import Challenge
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 
 NAME = "TEST-SUM"
 ENTRY_POINT = "tests.support.sum_method:Sum"
@@ -15,13 +16,13 @@ ENTRY_POINT = "tests.support.sum_method:Sum"
 class Sum:
     """The client is challenged by a number, and responds with `USER` and it plus one, as often as it says at the start."""
 
-    def begin(self, claim: Claim) -> SumExchange:
-        return SumExchange(claim)
+    def begin(self, presented: Presented) -> SumExchange:
+        return SumExchange(presented)
 
 
 class SumExchange:
-    def __init__(self, claim: Claim) -> None:
-        self._claim = claim
+    def __init__(self, presented: Presented) -> None:
+        self._presented = presented
         self._rounds: int | None = None
         self._number = 0
 
@@ -36,7 +37,7 @@ class SumExchange:
         else:
             user, _, said = (data or b"").partition(b" ")
             if said != b"%d" % (self._number + 1):
-                raise AuthenticationFailed(f"{self._claim.client_id} cannot add up")
+                raise AuthenticationFailed(f"{self._presented.client_id} cannot add up")
             if not self._rounds:
                 return Authenticated(user.decode() or None, b"welcome")
         if not self._rounds:

@@ -12,32 +12,15 @@ from typing import Protocol
 
 import msgspec
 
+from bridge.security.authenticator import Authenticated, Presented
+
 GROUP = "mqbridge.authentication_methods"
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """What CONNECT says of a client, and the client is to prove."""
-
-    client_id: str
-    user_name: str | None = None
-    password: bytes | None = None
 
 
 class Challenge(msgspec.Struct, frozen=True):
     """Authentication Data that the client has to respond to."""
 
     data: bytes | None = None
-
-
-class Authenticated(msgspec.Struct, frozen=True):
-    """The client is a user, None for the one of its CONNECT; and what it is told at the end."""
-
-    user_name: str | None = None
-    data: bytes | None = None
-
-
-class AuthenticationFailed(Exception):
-    """The client is not let in; words for the log, of which the client is told nothing."""
 
 
 class Exchange(Protocol):
@@ -50,7 +33,7 @@ class Exchange(Protocol):
 class AuthenticationMethod(Protocol):
     """Makes exchanges of one method, for all clients."""
 
-    def begin(self, claim: Claim) -> Exchange:
+    def begin(self, presented: Presented) -> Exchange:
         """Begin the authentication of a client."""
 
 

@@ -1,0 +1,83 @@
+"""Authenticators: they find out who a client is by what it has shown at its CONNECT, and how others are found.
+
+One of somebody else's is an entry point of the group `mqbridge.authenticators`: its object, called with the `options` of the
+channel's YAML, makes an `Authenticator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+GROUP = "mqbridge.authenticators"
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """What the verified certificate of a client says of its owner."""
+
+    #: the whole distinguished name, the most specific part first, as MQ writes it: `CN=pump-7,OU=plant,O=Example`
+    subject: str = ""
+    #: Common Name
+    common_name: str = ""
+    #: Subject Alternative Names: of DNS, mail addresses, URIs
+    alternative_names: tuple[str, ...] = ()
+    #: the distinguished name of who issued it, in the same form
+    issuer: str = ""
+
+
+class Presented(msgspec.Struct, frozen=True):
+    """What a client has shown at CONNECT, and what is known of its connection."""
+
+    client_id: str
+    user_name: str | None = None
+    password: bytes | None = msgspec.field(default=None)
+    #: None where it has shown none
+    certificate: Certificate | None = None
+    #: IP address, without port; "" on a Unix socket
+    address: str = ""
+    channel: str = ""
+
+    def __repr__(self) -> str:
+        """Return what may stand in a log: no password."""
+        return f"Presented(client_id={self.client_id!r}, user_name={self.user_name!r}, address={self.address!r})"
+
+
+class Authenticated(msgspec.Struct, frozen=True):
+    """The client is a user."""
+
+    #: None: nobody in particular
+    user_name: str | None = None
+    #: Authentication Data that it is told at the end (enhanced authentication of MQTT 5)
+    data: bytes | None = None
+    #: POSIX time when this ends to be true, and the connection with it; None: never
+    expires: float | None = None
+
+
+class AuthenticationFailed(Exception):
+    """The client is not let in; words for the log, of which the client is told nothing. They hold no secret."""
+
+
+class AuthenticatorUnavailable(Exception):
+    """Who the client is cannot be found out now: a file cannot be read, a directory does not answer; words for the log."""
+
+
+class Authenticator(Protocol):
+    """Finds out who a client is by credentials of one kind."""
+
+    def judges(self, presented: Presented) -> bool:
+        """Return whether the client has presented credentials of this kind, however wrong they are."""
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        """Return who the client is. Nothing here may hold up the event loop.
+
+        Raises AuthenticationFailed or AuthenticatorUnavailable; either way the client is refused.
+        """
+
+
+class MakesAuthenticator(Protocol):
+    """What an entry point of the group names."""
+
+    def __call__(self, options: Mapping[str, object]) -> Authenticator:
+        """Make the authenticator of a channel. Raises ValueError with words for a person where an option is wrong."""
