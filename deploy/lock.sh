@@ -18,6 +18,7 @@ compile() { # OUTPUT EXTRA...
         --no-emit-index-url "$@" pyproject.toml "$tools/build.txt" -o "$output"
     sed -i 's|# via -r /.*|# via the build|; s|#   -r /.*|#   the build|' "$output"
 }
-compile deploy/requirements.txt
 compile deploy/requirements-test.txt --extra archive --extra spark --extra dev --extra bench
+# amqtt, which benchmarks stand beside, wants one release of some packages.
+compile deploy/requirements.txt --constraints deploy/requirements-test.txt
 compile deploy/requirements-compile.txt --extra compile --constraints deploy/requirements-test.txt

@@ -66,7 +66,7 @@ class ChannelConfig(Section):
     tls: ListenerTlsConfig | None = None
     """TLS; None: none."""
     websocket: WebSocketConfig | None = None
-    """MQTT over WebSockets (MQ: PROTOCOL(HTTP)); None: none, which is MQTT itself."""
+    """MQTT over WebSockets (MQ: PROTOCOL(HTTP)), as they are by default with `{}`; None: none."""
     proxies: list[Annotated[str, values.network()]] = Field(default=[])
     """Addresses or networks of proxies, which begin each connection with the PROXY protocol, version 1 or 2, and say whose
     it is. Others may not connect. On a Unix socket `unix` stands for whoever may open it."""
@@ -90,6 +90,23 @@ class ChannelConfig(Section):
     session_expiry: Annotated[float, values.duration(1, 0xFFFFFFFE)] | None = None
     """Seconds that a session outlives its connection, at most. None: what the client asks for, which is for ever before
     MQTT 5."""
+    publish_topics: list[Annotated[str, values.topic_pattern()]] | None = None
+    """Topic filters that its clients may publish to: %c stands for the client identifier, %u for the user. None: any."""
+    subscribe_topics: list[Annotated[str, values.topic_pattern()]] | None = None
+    """Topic filters that cover all that its clients may subscribe to, in the same form. None: any."""
+    max_clients_per_address: Annotated[int, values.integer(1, 1_000_000)] | None = None
+    """How many clients of one IP address may be connected at a time; None: as many as there is room for."""
+    failed_connects: Annotated[int, values.integer(1, 1_000_000)] = 10
+    """Refused connections of one IP address within a minute, after which each further one of that address is answered late:
+    after 1 s, 2 s, 4 s and so on, up to `connect_timeout`."""
+    publish_rate: Annotated[float, values.number(1)] | None = None
+    """Publications of one client in a second, on the average; a client that has sent more is not read for a while. None:
+    any."""
+    publish_bytes: Annotated[int, values.size(1024, values.GIB)] | None = None
+    """Bytes that one client sends in a second, on the average; a client that has sent more is not read for a while. None:
+    any."""
+    max_connect_size: Annotated[int, values.size(64, 268_435_455)] = 256 * values.KIB
+    """Longest CONNECT packet: what a client may send before it is known, as `max_packet_size` counts it."""
     authentication_methods: list[str] = Field(default=[])
     """Methods of enhanced authentication (MQTT 5): names of entry points of the group `mqbridge.authentication_methods`. A
     client that names another method is refused; one that names none is let in as before."""
@@ -103,10 +120,9 @@ class ChannelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
-        lists = ("protocols", "authentication", "authentication_methods", "proxies", "refused_to_dead_letters")
-        data = without_empty(data, *lists)
-        # `websocket:` with nothing below it asks for WebSockets as they are by default, not for none.
-        return {**data, "websocket": {}} if isinstance(data, Mapping) and data.get("websocket", 0) is None else data
+        return without_empty(
+            data, "protocols", "authentication", "authentication_methods", "proxies", "refused_to_dead_letters"
+        )
 
     @field_validator("authentication")
     @classmethod

@@ -121,12 +121,22 @@ def _channel(channel: ChannelConfig) -> str:
     else:
         identity = "as their user name"
     order = "" if channel.byte_order == "big" else ", little-endian"
-    reach = "" if values.is_loopback(channel.address) else "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+    where = str(channel.socket) if channel.socket is not None else _endpoint(channel.address, channel.port)
+    manner = [word for word, one in (("TLS", channel.tls), ("WebSockets", channel.websocket)) if one is not None]
+    over = f" over {' and '.join(manner)}" if manner else ""
     return (
-        f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}"
-        f" at {_endpoint(channel.address, channel.port)}, at most {channel.max_clients} clients,"
-        f" acting {identity}{reach}"
+        f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}{over}"
+        f" at {where}, at most {channel.max_clients} clients, acting {identity}{_asked(channel)}"
     )
+
+
+def _asked(channel: ChannelConfig) -> str:
+    """Return how clients of a channel show who they are."""
+    if channel.authentication:
+        return f"; they show who they are by {values.listing([one.method for one in channel.authentication], 'or')}"
+    if channel.socket is None and not values.is_loopback(channel.address):
+        return "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
+    return ""
 
 
 def _endpoint(address: str, port: int) -> str:

@@ -81,6 +81,9 @@ class _Generator(GenerateJsonSchema):
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         # Not oneOf: an editor then says of a mistake only that neither fits.
         made = {str(tag): self.generate_inner(choice) for tag, choice in schema["choices"].items()}
+        if frozenset(made) not in _CONDITIONS:
+            kinds = [{"if": {"properties": {"method": {"const": tag}}}, "then": kind} for tag, kind in made.items()]
+            return {"type": "object", "required": ["method"], "properties": {"method": {"enum": [*made]}}, "allOf": kinds}
         tag, condition = _CONDITIONS[frozenset(made)]
         (other,) = made.keys() - {tag}
         return {"if": condition, "then": made[tag], "else": made[other]}

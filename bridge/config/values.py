@@ -225,6 +225,19 @@ def address() -> Kind:
     return Kind(check, schema={"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
 
 
+def topic_pattern() -> Kind:
+    """Make the kind that accepts an MQTT topic filter, in which a level may be, or hold, %c and %u."""
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and 0 < len(value.encode()) <= 65_535 and "\0" not in value:
+            levels = value.split("/")
+            if all(one in ("+", "#") or not {"+", "#"} & set(one) for one in levels) and "#" not in levels[:-1]:
+                return value
+        raise refusal("a topic filter, in which %c stands for the client identifier and %u for the user")
+
+    return Kind(check, schema={"type": "string", "minLength": 1})
+
+
 def network() -> Kind:
     """Make the kind that accepts an IP address, a network such as 10.0.0.0/8, or `unix`."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from bridge.mq.embedded.server.socket_address import socket_address
+from bridge.security.unix_socket import bound_socket, socket_address
 from bridge.service.mappings.status import Status
 
 log = logging.getLogger(__name__)
@@ -62,17 +61,7 @@ class ControlServer:
         """Listen. A socket that a killed bridge left behind is replaced. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
-        # The mask is of the process; nothing else of it makes files meanwhile, since nothing is awaited in between.
-        mask = os.umask(0o077)
-        try:
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            with socket_address(self.path) as address:
-                listener.bind(address)
-            # The group's, as the queue manager's sockets are.
-            os.chmod(self.path, 0o660)
-        finally:
-            os.umask(mask)
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=REQUEST_LENGTH)
+        self._server = await asyncio.start_unix_server(self._serve, sock=bound_socket(self.path), limit=REQUEST_LENGTH)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -20,6 +20,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mqtt.transport.channel import Channel, Room
 from bridge.security.authentication_method import UnknownMethod, load
+from bridge.security.tls import TlsError
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure
@@ -192,16 +193,21 @@ class Bridge:
                 room=room,
             )
             try:
-                address, port = await channel.listen()
+                where = await channel.listen()
+            except TlsError as error:
+                raise StartError(f"channel {config.name} cannot speak TLS: {error}") from error
             except OSError as error:
+                place = config.socket or f"{config.address}:{config.port}"
                 raise StartError(
-                    f"channel {config.name} cannot listen on {config.address}:{config.port}: {error.strerror or error}; "
+                    f"channel {config.name} cannot listen on {place}: {error.strerror or error}; "
                     "is another broker running there? --port 0 takes any free port"
                 ) from error
             self.channels.append(channel)
-            self.addresses[config.name] = (address, port)
-            shown = f"[{address}]" if ":" in address else address
-            self.announce(f"channel {config.name} listens for MQTT clients on {shown}:{port}")
+            if channel.endpoint is not None:
+                self.addresses[config.name] = channel.endpoint
+            manner = [word for word, one in (("TLS", config.tls), ("WebSockets", config.websocket)) if one is not None]
+            over = f" over {' and '.join(manner)}" if manner else ""
+            self.announce(f"channel {config.name} listens for MQTT clients on {where}{over}")
 
     async def stop(self) -> None:
         """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""

@@ -11,7 +11,8 @@ CHANNEL_NAME = "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %"
 USER_NAME = "a user name of 1 to 12 ASCII characters without blanks"
 LOOPBACK = (
     "a loopback address (127.0.0.1, ::1 or localhost), because this channel lets clients in without a password"
-    " (to let other machines in nonetheless, write 'allow_anonymous_remote: true' in this channel)"
+    " (to let other machines in, say how their clients show who they are, 'authentication: ...'; or let them in nonetheless"
+    " by 'allow_anonymous_remote: true' in this channel)"
 )
 MAPPING = "a mapping (lines of 'key: value')"
 LIST = "a list (lines that begin with '- ')"

@@ -40,7 +40,19 @@ def test_defaults() -> None:
                 "max_clients": 10_000,
                 "backlog": 4096,
                 "connect_timeout": 10.0,
+                "authentication": [],
                 "authentication_methods": [],
+                "socket": None,
+                "tls": None,
+                "websocket": None,
+                "proxies": [],
+                "publish_topics": None,
+                "subscribe_topics": None,
+                "max_clients_per_address": None,
+                "failed_connects": 10,
+                "publish_rate": None,
+                "publish_bytes": None,
+                "max_connect_size": 262_144,
                 "refused_to_dead_letters": [],
                 "keep_alive": 0,
                 "session_expiry": None,
@@ -125,6 +137,8 @@ def test_channels_that_clash() -> None:
 
 
 def test_a_remote_address_must_be_allowed() -> None:
-    with pytest.raises(ValidationError, match="write 'allow_anonymous_remote: true' in this channel"):
+    with pytest.raises(ValidationError, match="nonetheless by 'allow_anonymous_remote: true' in this channel"):
         ChannelConfig(address="0.0.0.0")
     assert ChannelConfig(address="0.0.0.0", allow_anonymous_remote=True).address == "0.0.0.0"
+    asked = ChannelConfig.model_validate({"address": "0.0.0.0", "authentication": [{"method": "password", "file": "f"}]})
+    assert asked.address == "0.0.0.0"

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from bridge.config import LimitsConfig
 from bridge.mqtt.acknowledgement import Phase
-from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.mqtt.transport.stream import StreamConnection
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
     FAILURE,
@@ -146,7 +146,7 @@ class Scene(RuleBasedStateMachine):
             self.abandon()
         if not self.durable:
             self.forget()
-        connection = TcpConnection(self.channel)  # type: ignore[arg-type]
+        connection = StreamConnection(self.channel)  # type: ignore[arg-type]
         transport = Transport(self.on_bytes)
         self.link = self.opening = Link(connection, transport, Decoder(server=False, protocol_level=self.level))
         connection.connection_made(transport)  # type: ignore[arg-type]

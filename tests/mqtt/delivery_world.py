@@ -11,7 +11,7 @@ from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.mq.backend import Recovered
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.mqtt.transport.stream import StreamConnection
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mqtt import (
     Decoder,
@@ -155,20 +155,23 @@ class Loop:
 
 
 class FakeChannel:
-    """What a TcpConnection asks of its channel, without an event loop."""
+    """What a StreamConnection asks of its channel, without an event loop."""
 
     def __init__(self, gateway: TelemetryService, loop: Loop) -> None:
         self.config = ChannelConfig()
         self.gateway = gateway
         self.loop = loop
         self.pending_bytes = 1000
-        self.connections: set[TcpConnection] = set()
+        self.connections: set[StreamConnection] = set()
 
-    def admit(self, connection: TcpConnection) -> str:
+    def admit(self, connection: StreamConnection) -> str:
         self.connections.add(connection)
         return ""
 
-    def discard(self, connection: TcpConnection) -> None:
+    def stack(self, connection: StreamConnection) -> None:
+        return None
+
+    def discard(self, connection: StreamConnection) -> None:
         self.connections.discard(connection)
 
 
@@ -176,7 +179,7 @@ class FakeChannel:
 class Link:
     """A network connection, with the bytes that are on their way."""
 
-    connection: TcpConnection
+    connection: StreamConnection
     transport: Transport
     decoder: Decoder
     to_client: deque[Packet] = field(default_factory=deque)

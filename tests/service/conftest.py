@@ -24,7 +24,7 @@ from bridge.mq.backend import ClientSubscription, Recovered, SubscriptionRequest
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport import channel as channel_module
 from bridge.mqtt.transport.channel import Channel
-from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.mqtt.transport.stream import StreamConnection
 from bridge.service.observers import Observer
 from bridge.service.telemetry import TelemetryService
 from bridge.wire.mq import MQMD
@@ -276,7 +276,9 @@ class Bridge:
             self.service,
             pending_bytes=self.limits.pending_bytes,
         )
-        self.address = await self.channel.listen()
+        await self.channel.listen()
+        assert self.channel.endpoint is not None
+        self.address = self.channel.endpoint
         return self
 
     def _fail(self, loop: object, context: dict[str, Any]) -> None:
@@ -315,7 +317,7 @@ class Bridge:
             await turn
 
     @property
-    def connection(self) -> TcpConnection:
+    def connection(self) -> StreamConnection:
         """The only connection there is."""
         (connection,) = self.channel.connections
         return connection

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from bridge.config import ChannelConfig
+from bridge.config.values import endpoint
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.transport.interface import STOPPING, Gateway
-from bridge.mqtt.transport.tcp import TcpConnection
+from bridge.mqtt.transport.layer import Layer, Stack
+from bridge.mqtt.transport.proxy import ProxyLayer
+from bridge.mqtt.transport.stream import StreamConnection
+from bridge.mqtt.transport.tls import TlsLayer
+from bridge.mqtt.transport.websocket import WebSocketLayer
+from bridge.security.authenticator import Certificate
+from bridge.security.tls import ListenerTls
+from bridge.security.unix_socket import bound_socket, remove_left_behind
 from bridge.wire.mqtt import ReasonCode
+from bridge.wire.proxy_protocol import ProxyHeader
 
 #: Seconds between looks at keep-alive, connect and retry time-outs.
 SWEEP_INTERVAL = 0.5
+#: Seconds between looks at whether files of TLS have changed.
+FILES_INTERVAL = 2.0
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Room:
@@ -33,44 +49,78 @@ class Channel:
         self.gateway = gateway
         self.pending_bytes = pending_bytes
         self.loop = asyncio.get_running_loop()
-        self.connections: set[TcpConnection] = set()
+        self.connections: set[StreamConnection] = set()
         #: of these, those that had sent no CONNECT at the last look, the oldest first
-        self.silent: dict[TcpConnection, None] = {}
+        self.silent: dict[StreamConnection, None] = {}
+        #: address and port where it listens; None on a Unix socket
+        self.endpoint: tuple[str, int] | None = None
+        #: None where it has no TLS
+        self.tls: ListenerTls | None = None
+        self._networks = _networks(config.proxies)
+        self._look_again = 0.0
         self._empty: asyncio.Future[None] | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def listen(self) -> tuple[str, int]:
-        """Start to listen; returns address and port. Raises OSError when that is not possible."""
-        self._server = await self.loop.create_server(
-            lambda: cast(asyncio.Protocol, TcpConnection(self)),
-            self.config.address,
-            self.config.port,
-            backlog=self.config.backlog,
-        )
+    async def listen(self) -> str:
+        """Start to listen; return where, for people. Raises OSError or TlsError when that is not possible."""
+        config = self.config
+        if config.tls is not None:
+            protocols = ["mqtt"] if config.websocket is None else ["http/1.1"]
+            self.tls = ListenerTls(f"channel {config.name}", config.tls, protocols)
+        connection = cast("Callable[[], asyncio.Protocol]", lambda: StreamConnection(self))
+        if config.socket is not None:
+            remove_left_behind(config.socket)
+            bound = bound_socket(config.socket)
+            self._server = await self.loop.create_unix_server(connection, sock=bound, backlog=config.backlog)
+            where = str(config.socket)
+        else:
+            self._server = await self.loop.create_server(
+                connection, config.address, config.port, backlog=config.backlog
+            )
+            listener = self._server.sockets[0]
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.endpoint = listener.getsockname()[:2]
+            where = endpoint(*self.endpoint)
         self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
-        listener = self._server.sockets[0]
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        address, port = listener.getsockname()[:2]
-        return str(address), int(port)
+        return where
+
+    def stack(self, connection: StreamConnection) -> Stack | None:
+        """Return the layers of a new connection; None where its bytes are those of MQTT."""
+        config = self.config
+        layers: list[Layer] = []
+        if config.proxies:
+            layers.append(ProxyLayer(partial(_come_through_proxy, connection)))
+        if self.tls is not None:
+            layers.append(TlsLayer(self.tls.context, partial(_show_certificate, connection)))
+        if config.websocket is not None:
+            layers.append(WebSocketLayer(config.websocket, config.max_packet_size))
+        return Stack(layers) if layers else None
 
     def _sweep(self) -> None:
         now = self.loop.time()
         for connection in list(self.connections):
             connection.sweep(now)
+        if self.tls is not None and now >= self._look_again:
+            self._look_again = now + FILES_INTERVAL
+            self.tls.look_again()
         self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
 
     def stop_listening(self) -> None:
         """Accept no more clients, and read no more from those connected."""
         if self._server is not None:
             self._server.close()
+            if self.config.socket is not None:
+                self.config.socket.unlink(missing_ok=True)
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self.connections):
             connection.hold(STOPPING)
 
-    def admit(self, connection: TcpConnection) -> str:
+    def admit(self, connection: StreamConnection) -> str:
         """Take a new connection in; why there is no room for it, or ""."""
+        if self._networks and not _is_among(connection.address, self._networks):
+            return "it is none of the proxies of this channel (proxies)"
         full = len(self.connections) >= self.config.max_clients
         if (full or self.room.taken >= self.room.connections) and not self._make_room():
             if full:
@@ -92,7 +142,7 @@ class Channel:
                 return True
         return False
 
-    def discard(self, connection: TcpConnection) -> None:
+    def discard(self, connection: StreamConnection) -> None:
         """Forget a connection that is gone."""
         if connection in self.connections:
             self.connections.discard(connection)
@@ -116,3 +166,28 @@ class Channel:
         for connection in left:
             connection.abort()
         return len(left)
+
+
+def _networks(proxies: Sequence[str]) -> list[Network | None]:
+    """Return networks of proxies; None stands for the Unix socket."""
+    return [None if one == "unix" else ipaddress.ip_network(one) for one in proxies]
+
+
+def _is_among(address: str, networks: Sequence[Network | None]) -> bool:
+    if not address:
+        return None in networks
+    there = ipaddress.ip_address(address)
+    there = getattr(there, "ipv4_mapped", None) or there
+    return any(one is not None and there in one for one in networks)
+
+
+def _come_through_proxy(connection: StreamConnection, header: ProxyHeader) -> None:
+    if header.address is not None:
+        connection.come_from(header.address, header.port)
+    if header.common_name is not None:
+        connection.certificate = Certificate(f"CN={header.common_name}", header.common_name)
+
+
+def _show_certificate(connection: StreamConnection, certificate: Certificate | None) -> None:
+    # What a proxy says of the client's certificate is not undone by the proxy's own connection, which shows none.
+    connection.certificate = certificate or connection.certificate

@@ -9,6 +9,7 @@ from bridge.config import ChannelConfig
 from bridge.mqtt.events import Event
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.transport.peer import Peer
+from bridge.security.authenticator import Certificate
 
 #: Reasons not to read from a client: something of it is still to be worked on; it has sent more than is committed; it does
 #: not read what it is sent; the bridge stops.
@@ -23,6 +24,10 @@ class Transport(Protocol):
 
     #: for log lines
     peer: Peer
+    #: IP address of the client, as far as it is known; "" on a Unix socket
+    address: str
+    #: what its certificate says; None where it has shown none
+    certificate: Certificate | None
 
     def flush(self) -> None:
         """Send what the protocol has written, and close where it says so."""

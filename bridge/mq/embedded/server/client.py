@@ -13,7 +13,6 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Named, Put, Seen
 from bridge.mq.embedded.server import protocol
-from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.mq.embedded.server.tcp_keepalive import keep_alive
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import (
@@ -27,6 +26,7 @@ from bridge.mq.mqi import (
     Property,
     TruncatedMessage,
 )
+from bridge.security.unix_socket import socket_address
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

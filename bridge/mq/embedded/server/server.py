@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,9 +18,9 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation, Language, Malformed
-from bridge.mq.embedded.server.socket_address import socket_address
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.errors import MQError
+from bridge.security.unix_socket import bound_socket
 from bridge.wire import cmqc
 
 #: Seconds that applications have to end when the queue manager does.
@@ -70,11 +69,7 @@ class ApplicationServer:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         self._paths.append(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with socket_address(path) as place:
-            listener.bind(place)
-        os.chmod(path, 0o660)
-        self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=listener))
+        self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
         return str(path)
 
     def discard(self, connection: Conversation) -> None:

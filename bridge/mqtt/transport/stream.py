@@ -1,4 +1,7 @@
-"""A TCP connection of an MQTT client, on asyncio: bytes to its protocol and back, flow control, and time."""
+"""A connection of an MQTT client on asyncio, over TCP or a Unix socket: bytes to its protocol and back, flow control, time.
+
+Between both there may be layers (`layer.py`): the PROXY protocol, TLS, WebSockets.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import logging
 from typing import Protocol, cast
 
 from bridge.config import ChannelConfig
+from bridge.config.values import endpoint
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol
 from bridge.mqtt.transport.interface import STOPPING, TURN, UNREAD, Gateway, Owner
+from bridge.mqtt.transport.layer import LayerError, Stack
 from bridge.mqtt.transport.peer import Peer
+from bridge.security.authenticator import Certificate
 from bridge.wire.mqtt import ConnackCode, ReasonCode
 
 log = logging.getLogger(__name__)
@@ -28,20 +34,37 @@ class Listener(Protocol):
     #: bytes that may wait for a client that does not read
     pending_bytes: int
 
-    def admit(self, connection: TcpConnection) -> str:
+    def admit(self, connection: StreamConnection) -> str:
         """Take a new connection in; why there is no room for it, or ""."""
 
-    def discard(self, connection: TcpConnection) -> None:
+    def stack(self, connection: StreamConnection) -> Stack | None:
+        """Return the layers of a new connection; None where its bytes are those of MQTT."""
+
+    def discard(self, connection: StreamConnection) -> None:
         """Forget a connection that is gone."""
 
 
-class TcpConnection:
+class StreamConnection:
     """One network connection: `bridge.mqtt.transport.interface.Transport` on an asyncio transport.
 
     To asyncio it is a Protocol, in all but its base class: mypyc keeps no slots for what derives from an interpreted one.
     """
 
-    __slots__ = ("_held", "_listener", "_scheduled", "_time", "_transport", "_unread", "closing", "owner", "peer", "protocol")
+    __slots__ = (
+        "_held",
+        "_listener",
+        "_scheduled",
+        "_stack",
+        "_time",
+        "_transport",
+        "_unread",
+        "address",
+        "certificate",
+        "closing",
+        "owner",
+        "peer",
+        "protocol",
+    )
 
     def __init__(self, listener: Listener) -> None:
         config = listener.config
@@ -55,6 +78,11 @@ class TcpConnection:
         )
         self.owner: Owner = listener.gateway.client(self, self.protocol, config)
         self.peer = Peer("?")
+        #: IP address of the client, as far as it is known; "" on a Unix socket
+        self.address = ""
+        #: what its certificate says, which TLS or a proxy has verified
+        self.certificate: Certificate | None = None
+        self._stack: Stack | None = None
         self.closing = False
         #: reasons not to read
         self._held = 0
@@ -70,16 +98,65 @@ class TcpConnection:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         listener = self._listener
         peer = transport.get_extra_info("peername")
-        self.peer = Peer(f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?")
+        if isinstance(peer, tuple):
+            self.come_from(peer[0], peer[1])
+        else:
+            self.peer = Peer(f"socket {listener.config.socket}")
         self._transport.set_write_buffer_limits(high=listener.pending_bytes)
         no_room = listener.admit(self)
         if no_room:
             log.warning("channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
+            self._refuse()
+            return
+        self._stack = listener.stack(self)
+
+    def come_from(self, address: str, port: int) -> None:
+        """Note whose connection it is: that of the other end, or of the client that this one names as a proxy."""
+        self.address = address
+        self.peer = Peer(endpoint(address, port))
+
+    def _refuse(self) -> None:
+        """Close a connection before its CONNECT, which would be answered so."""
+        if self._listener.config.tls is None and self._listener.config.websocket is None:
             self.protocol.refuse(ConnackCode.SERVER_UNAVAILABLE)
             self.flush()
+        else:
+            self.closing = True
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
+        stack = self._stack
+        if stack is not None:
+            data = self._unwrap(stack, data)
+            if data:
+                self._work_on(data)
+            if stack.ended and self._transport is not None:
+                self._transport.close()  # as at the end of the network connection
+        else:
+            self._work_on(data)
+
+    def _unwrap(self, stack: Stack, data: bytes) -> bytes:
+        """Return the bytes of MQTT in bytes of the network; have the layers answer."""
+        transport = self._transport
+        if transport is None or self.closing:
+            return b""
+        why = ""
+        try:
+            plain = stack.receive(data)
+        except LayerError as error:
+            plain, why = b"", str(error)
+        answers = stack.send()
+        if answers:
+            transport.write(answers)
+        if why:
+            name = self._listener.config.name
+            log.warning("channel %s: the connection of client %s ends: %s", name, self.peer, why)
+            self.protocol.lose()
+            self._close(transport)
+        return plain
+
+    def _work_on(self, data: bytes) -> None:
         protocol = self.protocol
         events = protocol.receive_data(data, self._time())
         if events:
@@ -157,7 +234,7 @@ class TcpConnection:
             return
         data = self.protocol.data_to_send()
         if data:
-            transport.write(data)
+            transport.write(data if self._stack is None else self._stack.send(data))
         if self.protocol.state is State.DISCONNECTING:
             self._close(transport)
 
@@ -176,6 +253,9 @@ class TcpConnection:
 
     def _close(self, transport: asyncio.Transport) -> None:
         self.closing = True
+        last = b"" if self._stack is None else self._stack.close()
+        if last:
+            transport.write(last)
         if transport.get_write_buffer_size():
             # A client that does not read must not keep its connection open for ever.
             self._listener.loop.call_later(DRAIN_TIMEOUT, transport.abort)

@@ -1,0 +1,83 @@
+"""WebSockets as a layer: MQTT in binary frames (MQTT 3.1.1 section 6), by the package websockets, which does no I/O here."""
+
+from __future__ import annotations
+
+import logging
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from bridge.config.channel import WebSocketConfig
+from bridge.mqtt.transport.layer import LayerError
+
+#: Subprotocols that clients may ask for: that of MQTT 3.1.1 and 5 (MQTT-6.0.0-3), and of MQTT 3.1.
+SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
+#: Bytes of a frame beside those of a packet as long as the channel takes.
+ROOM = 65_536
+
+# Each step of a handshake that fails is a line of ours already.
+_log = logging.getLogger("websockets.server")
+_log.setLevel(logging.CRITICAL)
+
+
+class WebSocketLayer:
+    """The server's end of a WebSocket on one connection."""
+
+    __slots__ = ("_config", "_open", "_protocol", "ended")
+
+    def __init__(self, config: WebSocketConfig, max_packet_size: int) -> None:
+        self._config = config
+        # Programs that are no browsers have no Origin.
+        origins = None if config.origins is None else [*map(Origin, config.origins), None]
+        size = max_packet_size + ROOM
+        self._protocol = ServerProtocol(origins=origins, subprotocols=SUBPROTOCOLS, max_size=size, logger=_log)
+        self._open = False
+        self.ended = False
+
+    def receive(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        protocol = self._protocol
+        protocol.receive_data(data)
+        payloads = []
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                if event.opcode is Opcode.BINARY or event.opcode is Opcode.CONT:
+                    payloads.append(bytes(event.data))
+                elif event.opcode is Opcode.TEXT:
+                    protocol.fail(CloseCode.UNSUPPORTED_DATA)
+                    raise LayerError("MQTT-6.0.0-1: it sent a WebSocket frame of text, not of bytes")
+                elif event.opcode is Opcode.CLOSE:
+                    self.ended = True
+            elif isinstance(event, Request):
+                self._shake_hands(event)
+        if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
+            raise LayerError(f"its WebSocket is malformed: {protocol.parser_exc}")
+        return payloads[0] if len(payloads) == 1 else b"".join(payloads)
+
+    def _shake_hands(self, request: Request) -> None:
+        protocol = self._protocol
+        path = request.path.partition("?")[0]
+        if path != self._config.path:
+            protocol.send_response(protocol.reject(404, f"MQTT is at {self._config.path}\n"))
+            raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
+        response = protocol.accept(request)
+        protocol.send_response(response)
+        if protocol.handshake_exc is not None:
+            raise LayerError(f"its WebSocket handshake is refused: {protocol.handshake_exc}")
+        self._open = True
+
+    def send(self, data: bytes) -> bytes:
+        protocol = self._protocol
+        if data and self._open and protocol.state is State.OPEN:
+            protocol.send_binary(data)
+        return b"".join(protocol.data_to_send())
+
+    def close(self) -> bytes:
+        protocol = self._protocol
+        if protocol.state is State.OPEN:
+            protocol.send_close(CloseCode.NORMAL_CLOSURE)
+        return b"".join(protocol.data_to_send())

@@ -1,0 +1,183 @@
+"""TLS of listeners: the context that their section of the configuration asks for, made anew when its files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS, ListenerTlsConfig
+from bridge.config.password import NoPassword, read_password
+from bridge.security.authenticator import Certificate
+
+log = logging.getLogger(__name__)
+
+#: Where systemd puts the credentials of a unit (systemd.exec, LoadCredential=).
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFICATION = {"never": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_ATTRIBUTES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "emailAddress": "EMAILADDRESS",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "serialNumber": "SERIALNUMBER",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+_ESCAPED = str.maketrans({character: f"\\{character}" for character in '\\,+"<>;='})
+
+
+class TlsError(Exception):
+    """TLS cannot be had as the configuration says; the message says which file, and what is wrong."""
+
+
+class ListenerTls:
+    """The TLS of one listener, with the files as they are now."""
+
+    def __init__(self, name: str, config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> None:
+        """Read the files; `name` is the listener's, for the log, `protocols` those of ALPN. Raises TlsError."""
+        self._name = name
+        self._protocols = protocols
+        self.config = config
+        self._seen = self._files()
+        self.context = context_of(config, protocols)
+
+    def look_again(self, config: ListenerTlsConfig | None = None) -> bool:
+        """Use other files, or those that have changed; return whether there were any.
+
+        What is wrong with them is logged, and leaves all as it was.
+        """
+        if config is not None and config != self.config:
+            before, self.config, self._seen = self.config, config, ()
+        else:
+            before = self.config
+        seen = self._files()
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            self.context = context_of(self.config, self._protocols)
+        except TlsError as error:
+            self.config = before
+            log.error("%s: TLS goes on with the files as they were: %s", self._name, error)
+        else:
+            log.info("%s: TLS uses the files as they are now", self._name)
+        return True
+
+    def _files(self) -> tuple[object, ...]:
+        return tuple(map(_state, files_of(self.config).values()))
+
+
+def files_of(config: ListenerTlsConfig) -> dict[str, Path]:
+    """Return the files that the TLS of a listener reads, by the names of their options."""
+    names = ("certificate_file", "key_file", "key_password_file", "ca_file", "crl_file")
+    return {name: path for name in names if (path := getattr(config, name)) is not None}
+
+
+def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+    """Return the context for the connections of a listener. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    spoken = [_VERSIONS[one] for one in config.spoken]
+    context.minimum_version, context.maximum_version = min(spoken), max(spoken)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    if config.ciphers not in ANY_CIPHER:
+        try:
+            context.set_ciphers(CIPHER_SPECS.get(config.ciphers, config.ciphers))
+        except ssl.SSLError:
+            raise TlsError(f"tls.ciphers: {config.ciphers} names no cipher of this machine's OpenSSL") from None
+    try:
+        # As a function: given None, OpenSSL would ask for the password at the terminal.
+        context.load_cert_chain(config.certificate_file, config.key_file, lambda: _key_password(config))
+    except NoPassword as error:
+        raise TlsError(str(error)) from error
+    except OSError as error:
+        key = f" and key_file {config.key_file}" if config.key_file is not None else ""
+        raise TlsError(
+            f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}"
+        ) from error
+    context.verify_mode = _VERIFICATION[config.client_certificates]
+    # What is trusted is not to depend on the release of Python: from 3.13 on contexts ask for details of RFC 5280.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    for option, path in (("ca_file", config.ca_file), ("crl_file", config.crl_file)):
+        if path is None:
+            continue
+        try:
+            context.load_verify_locations(path)
+        except OSError as error:
+            raise TlsError(f"tls.{option} {path} cannot be used: {reason_of(error)}") from error
+    if config.crl_file is not None:
+        if not context.cert_store_stats()["crl"]:
+            raise TlsError(f"tls.crl_file {config.crl_file} holds no list of revoked certificates (-----BEGIN X509 CRL-----)")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    return context
+
+
+def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
+    """Return what the verified certificate of the other end says; None where it has shown none."""
+    shown: dict[str, Any] | None = stream.getpeercert()
+    if not shown:
+        return None
+    subject = [pair for part in shown.get("subject", ()) for pair in part]
+    names = [value for name, value in subject if name == "commonName"]
+    alternatives = tuple(value for kind, value in shown.get("subjectAltName", ()) if isinstance(value, str))
+    issuer = [pair for part in shown.get("issuer", ()) for pair in part]
+    return Certificate(_distinguished_name(subject), names[-1] if names else "", alternatives, _distinguished_name(issuer))
+
+
+def reason_of(error: OSError) -> str:
+    """Return in words why OpenSSL, or the system, refuses."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return _REASONS.get(error.reason) or error.reason.replace("_", " ").lower()
+    return error.strerror or str(error)
+
+
+_REASONS = {
+    "BAD_DECRYPT": "the password of the key is wrong",
+    "HTTP_REQUEST": "it speaks HTTP without TLS",
+    "KEY_VALUES_MISMATCH": "the key belongs to another certificate",
+    "NO_SHARED_CIPHER": "it offers no cipher that the channel has",
+    "NO_START_LINE": "there is nothing in PEM in it",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "UNSUPPORTED_PROTOCOL": "it offers no version of TLS that the channel speaks",
+    "WRONG_VERSION_NUMBER": "it speaks no TLS",
+}
+
+
+def _key_password(config: ListenerTlsConfig) -> str:
+    file, variable = config.key_password_file, config.key_password_variable
+    whose = f"key {config.key_file or config.certificate_file}"
+    if config.key_password_credential is not None:
+        directory = os.environ.get(CREDENTIALS)
+        if directory is None:
+            raise NoPassword(f"no password for {whose}: systemd has loaded no credentials (key_password_credential)")
+        file = Path(directory, config.key_password_credential)
+    elif file is None and variable is None:
+        raise NoPassword(f"{whose} has a password; name a file that holds it as tls.key_password_file")
+    return read_password(whose, file, variable, os.environ)
+
+
+def _distinguished_name(pairs: list[tuple[str, str]]) -> str:
+    """Return a distinguished name as MQ and RFC 4514 have it, the most specific part first."""
+    return ",".join(f"{_ATTRIBUTES.get(name, name)}={value.translate(_ESCAPED)}" for name, value in reversed(pairs))
+
+
+def _state(path: Path) -> object:
+    """Return what changes when a file does."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return error.errno
+    return status.st_ino, status.st_size, status.st_mtime_ns
