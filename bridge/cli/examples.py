@@ -7,6 +7,7 @@ EXAMPLES = {
     "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
     "mappings": ("mqbridge mappings /etc/mqbridge/bridge.yaml", "mqbridge mappings bridge.yaml --json"),
     "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
+    "passwd": ("mqbridge passwd clients.passwd pump-7", "mqbridge passwd clients.passwd pump-7 --delete"),
     "try": (
         "mqbridge try orders --config bridge.yaml --topic shop/7/orders --payload '{\"id\": 1}' --qos 1",
         "mqbridge mq get ORDERS --browse --json | mqbridge try answers --config bridge.yaml --message -",

@@ -40,6 +40,7 @@ class BridgeCommands(Commands):
         "reload": "bridge.cli.running:reload",
         "mappings": "bridge.cli.running:mappings",
         "check": "bridge.cli.check:check",
+        "passwd": "bridge.cli.passwd:passwd",
         "try": "bridge.cli.trial:try_mapping",
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",

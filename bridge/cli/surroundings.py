@@ -20,7 +20,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     for name, link in _used_links(configuration):
         yield from _of_link(name, link)
     for channel in configuration.channels:
-        if channel.authentication_methods:
+        if channel.authentication_methods or channel.authentication or channel.tls is not None:
             yield from _of_channel(channel)
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
         yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
@@ -36,6 +36,15 @@ def lacking(configuration: Configuration) -> Iterator[str]:
             yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
     elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
         yield f"queue_manager.password_file: {settings.password_file} cannot be read"
+
+
+def expiring(configuration: Configuration) -> Iterator[str]:
+    """Yield a sentence for each certificate that ends soon."""
+    from bridge.security import certificate_files
+
+    for channel in configuration.channels:
+        if channel.tls is not None:
+            yield from (f"channel {channel.name}: {line}" for line in certificate_files.expiring(channel.tls))
 
 
 def unreachable(configuration: Configuration) -> Iterator[str]:
@@ -68,11 +77,20 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
 
 def _of_channel(channel: ChannelConfig) -> Iterator[str]:
     from bridge.security.authentication_method import UnknownMethod, load
+    from bridge.security.authenticators import lacking as lacking_of
+    from bridge.security.certificate_files import lacking as lacking_of_tls
 
     try:
         load(channel.authentication_methods)
     except UnknownMethod as error:
         yield f"channel {channel.name}: {error}"
+    for method in channel.authentication:
+        for line in lacking_of(method):
+            yield f"channel {channel.name}: authentication by {method.method}: {line}"
+    if channel.tls is not None:
+        names = () if channel.socket is not None else (channel.address,)
+        for line in lacking_of_tls(channel.tls, names):
+            yield f"channel {channel.name}: {line}"
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:

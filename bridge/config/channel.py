@@ -1,6 +1,5 @@
 """Telemetry channels: listeners for MQTT clients, each with its rules."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator

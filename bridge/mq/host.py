@@ -51,6 +51,12 @@ class Host(Protocol):
         The thread disconnects it before `stop`. Raises MQError.
         """
 
+    def check_password(self, user: str, password: bytes) -> None:
+        """Have the queue manager check a user's password; callable on any thread, may wait.
+
+        Raises MQError: MQRC_NOT_AUTHORIZED where it is wrong.
+        """
+
     async def stop(self) -> None:
         """End in order, once every unit of work given to the backend has ended."""
 

@@ -12,6 +12,8 @@ from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 
+NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
+
 
 class UnitOfWork(msgspec.Struct, eq=False):
     """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
@@ -26,6 +28,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     removals: list[Transmission] = []
     #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
     dead_letters: frozenset[int] = frozenset()
+    #: publications, by index, that the client may not make: they are refused with MQRC_NOT_AUTHORIZED
+    forbidden: frozenset[int] = NONE_FORBIDDEN
     #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
     #: the unit's own publications too; those of publications that are refused, the backend leaves out
     records: dict[StateKey, StateRecord | None] = {}

@@ -21,6 +21,7 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.output import Answer
 from bridge.mqtt.requests import Requests
+from bridge.security.topic_access import TopicAccess
 from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel, ReasonCode
 
 _PUBACK: Final = PacketType.PUBACK
@@ -138,6 +139,8 @@ class Session:
         self.begun = False
         #: its client is connected, or its CONNECT is being committed
         self.connected = False
+        #: which topics its channel lets its client use; None: any
+        self.topics: TopicAccess | None = None
 
     def attach(self, identity: ClientIdentity) -> None:
         """Begin a connection of the client: CONNACK is sent."""

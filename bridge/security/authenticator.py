@@ -47,7 +47,7 @@ class Presented(msgspec.Struct, frozen=True):
 class Authenticated(msgspec.Struct, frozen=True):
     """The client is a user."""
 
-    #: None: nobody in particular
+    #: "": nobody in particular; None: the one of its CONNECT, for whom the method vouches
     user_name: str | None = None
     #: Authentication Data that it is told at the end (enhanced authentication of MQTT 5)
     data: bytes | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+from collections.abc import Collection
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
@@ -26,11 +27,12 @@ CLIENT_ID_BYTES = 48
 
 
 def refusal_of(
-    packet: Connect, config: ChannelConfig, queue_manager_name: str
+    packet: Connect, config: ChannelConfig, queue_manager_name: str, methods: Collection[str] = ()
 ) -> tuple[ConnackCode, str, ReasonCode | None] | None:
     """Return the CONNACK code that refuses a client, and the reason in words; None for a client that may come in.
 
-    A reason code of MQTT 5 goes with them where it says more than the CONNACK code.
+    `methods` are those of enhanced authentication that the channel has. A reason code of MQTT 5 goes with the refusal where
+    it says more than the CONNACK code.
     """
     # The dialect of little-endian words is older than MQTT 5.
     spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
@@ -41,8 +43,8 @@ def refusal_of(
             None,
         )
     method = packet.properties.authentication_method if packet.properties is not None else None
-    if method is not None and method not in config.authentication_methods:
-        why = f"authentication method {method[:40]!r} is none of this channel's (authentication_methods)"
+    if method is not None and method not in methods:
+        why = f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
         return ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD
     fault = _identifier_error(packet, queue_manager_name)
     return None if fault is None else (ConnackCode.IDENTIFIER_REJECTED, fault, None)

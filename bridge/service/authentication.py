@@ -1,9 +1,13 @@
-"""The enhanced authentication of a client, at its CONNECT or again later (MQTT 5 section 4.12): AUTH packets and a method."""
+"""Who a client is: by what its CONNECT presents, or by an enhanced authentication, at CONNECT or again later.
+
+The latter are AUTH packets and a method (MQTT 5 section 4.12).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -11,7 +15,13 @@ import msgspec
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.session import Session
 from bridge.security.authentication_method import Exchange
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
+from bridge.security.authenticator import (
+    Authenticated,
+    AuthenticationFailed,
+    AuthenticatorUnavailable,
+    Presented,
+)
+from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.admission import identity_of, refuse
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
@@ -19,15 +29,26 @@ from bridge.wire.mqtt import Auth, ConnackCode, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
 
+#: The authentication of a channel that asks nobody.
+BELIEVED = ChannelAuthentication()
+
 
 class Authentication:
     """One exchange between a client and a method, whose steps are taken one at a time."""
 
-    def __init__(self, client: Client, connect: Connect, exchange: Exchange, then: Callable[[Authenticated], None]) -> None:
+    def __init__(
+        self,
+        service: Sessions,
+        client: Client,
+        connect: Connect,
+        exchange: Exchange,
+        then: Callable[[Authenticated], None],
+    ) -> None:
         """Begin; `then` is called when the client of a CONNECT has authenticated itself."""
         self.connect = connect
         #: what the client is told at the end
         self.data: bytes | None = None
+        self._service = service
         self._client = client
         self._exchange = exchange
         self._then = then
@@ -75,7 +96,9 @@ class Authentication:
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {why}", reason_code)
         elif client.protocol.state < State.CONNECTED:
-            refuse(client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code)
+            refuse_late(
+                self._service, client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code
+            )
 
 
 def authenticate(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> None:
@@ -83,6 +106,85 @@ def authenticate(service: Sessions, client: Client, packet: Connect, then: Calla
     properties = packet.properties
     assert properties is not None
     _begin(service, client, packet, then).take(properties.authentication_data)
+
+
+def identify(
+    service: Sessions,
+    client: Client,
+    packet: Connect,
+    then: Callable[[Authenticated], None],
+    shown: Authenticated | None = None,
+) -> None:
+    """Find out who a client is by all that it presents; `shown` is what it has shown by an enhanced authentication."""
+    authentication = service.authentication.get(client.channel.name, BELIEVED)
+    if not authentication.asks:
+        assert shown is not None
+        then(shown)
+        return
+    found = _identify(service, client, packet, authentication, then, shown)
+    client.identification = asyncio.get_running_loop().create_task(found)
+
+
+async def _identify(
+    service: Sessions,
+    client: Client,
+    packet: Connect,
+    authentication: ChannelAuthentication,
+    then: Callable[[Authenticated], None],
+    shown: Authenticated | None,
+) -> None:
+    seconds = client.channel.connect_timeout
+    try:
+        async with asyncio.timeout(seconds):
+            result = await authentication.authenticate(presented_by(client, packet), shown)
+    except AuthenticationFailed as error:
+        wrong = packet.password is not None
+        code = ConnackCode.BAD_USER_NAME_OR_PASSWORD if wrong else ConnackCode.NOT_AUTHORIZED
+        refuse_late(service, client, code, str(error))
+    except AuthenticatorUnavailable as error:
+        refuse(client, ConnackCode.SERVER_UNAVAILABLE, str(error))
+    except TimeoutError:
+        why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
+        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why)
+    except Exception:
+        log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+        refuse(client, ConnackCode.SERVER_UNAVAILABLE, "an authenticator fails")
+    else:
+        if client.protocol.state is State.AUTHENTICATING:
+            then(result)
+
+
+def presented_by(client: Client, packet: Connect) -> Presented:
+    """Return what a client has shown by its CONNECT and its connection."""
+    transport = client.transport
+    return Presented(
+        packet.client_id,
+        packet.user_name,
+        packet.password,
+        transport.certificate,
+        transport.address,
+        client.channel.name,
+    )
+
+
+def refuse_late(
+    service: Sessions, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
+) -> None:
+    """Refuse a client that did not show who it is; one of an address that fails again and again, after a while."""
+    config = client.channel
+    delay = service.failed_connects.delay(client.transport.address, config.failed_connects, config.connect_timeout)
+    if not delay:
+        refuse(client, code, why, reason_code)
+        return
+    client.identification = asyncio.get_running_loop().create_task(_refuse_after(delay, client, code, why, reason_code))
+
+
+async def _refuse_after(
+    delay: float, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None
+) -> None:
+    await asyncio.sleep(delay)
+    if client.protocol.state < State.CONNECTED:
+        refuse(client, code, f"{why}; answered {delay:g} s late, for others of its address failed before", reason_code)
 
 
 def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:
@@ -100,6 +202,7 @@ def respond(service: Sessions, client: Client, session: Session | None, packet: 
             if identity.user != identity_before.user:
                 again.fail(ReasonCode.NOT_AUTHORIZED, f"as another user, {result.user_name!r}")
                 return
+            client.expires = math.inf if result.expires is None else result.expires
             client.protocol.authenticated(result.data)
             client.transport.flush()
 
@@ -109,7 +212,7 @@ def respond(service: Sessions, client: Client, session: Session | None, packet: 
 
 def _begin(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> Authentication:
     assert packet.properties is not None
-    method = service.authentication_methods[packet.properties.authentication_method or ""]
-    exchange = method.begin(Presented(packet.client_id, packet.user_name, packet.password))
-    client.authentication = begun = Authentication(client, packet, exchange, then)
+    methods = service.authentication.get(client.channel.name, BELIEVED).methods
+    exchange = methods[packet.properties.authentication_method or ""].begin(presented_by(client, packet))
+    client.authentication = begun = Authentication(service, client, packet, exchange, then)
     return begun

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Final, Protocol
@@ -80,6 +82,8 @@ class Client:
         "authentication",
         "channel",
         "dead_letters",
+        "expires",
+        "identification",
         "protocol",
         "session",
         "transport",
@@ -104,6 +108,10 @@ class Client:
         self.will: Will | None = None
         #: by which it showed, or is to show, who it is; None where it named no method (MQTT 5 section 4.12)
         self.authentication: Authentication | None = None
+        #: finds out who it is
+        self.identification: asyncio.Task[None] | None = None
+        #: POSIX time when what it has shown ends to be true, and its connection with that; math.inf: never
+        self.expires = math.inf
         #: what the queue manager has been asked for and has not answered; above the limit nothing more is read
         self._pending = 0
         self._held = False
@@ -174,6 +182,8 @@ class Client:
         """Note that the connection is gone."""
         if self.authentication is not None:
             self.authentication.stop()
+        if self.identification is not None:
+            self.identification.cancel()
         if self.session is not None:
             self._tell_dropped(self.session)
         self._service.lost(self)

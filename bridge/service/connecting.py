@@ -7,7 +7,9 @@ first, so that a client that is refused does no harm to another of its client id
 from __future__ import annotations
 
 import logging
+import math
 import time
+from functools import partial
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.unit_of_work import Completion, UnitOfWork
@@ -16,8 +18,10 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
+from bridge.security.authenticator import Authenticated
+from bridge.security.topic_access import TopicAccess
 from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
-from bridge.service.authentication import authenticate
+from bridge.service.authentication import BELIEVED, authenticate, identify, refuse_late
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
@@ -29,20 +33,30 @@ log = logging.getLogger(__name__)
 def connect(service: Sessions, client: Client, packet: Connect) -> None:
     """Refuse a client, or have it authenticate itself, and the queue manager asked for its authority."""
     config = client.channel
-    refusal = refusal_of(packet, config, service.queue_manager_name)
+    authentication = service.authentication.get(config.name, BELIEVED)
+    admit = partial(_admit, service, client, packet)
+    refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
     if refusal is not None:
         refuse(client, *refusal)
     elif client.protocol.authentication_method is not None:
-        authenticate(service, client, packet, lambda result: _admit(service, client, packet, result.user_name))
+        authenticate(service, client, packet, partial(identify, service, client, packet, admit))
+    elif authentication.asks:
+        identify(service, client, packet, admit)
     else:
-        _admit(service, client, packet)
+        admit(Authenticated(packet.user_name))
 
 
-def _admit(service: Sessions, client: Client, packet: Connect, user_name: str | None = None) -> None:
-    """Have the queue manager asked for the authority of a client; `user_name` is as in `identity_of`."""
-    identity = identity_of(packet, client.channel, service.replies, user_name)
+def _admit(service: Sessions, client: Client, packet: Connect, shown: Authenticated) -> None:
+    """Have the queue manager asked for the authority of a client that has shown who it is."""
+    config = client.channel
+    identity = identity_of(packet, config, service.replies, shown.user_name)
     user = identity.user.decode("utf-8", "replace")
+    client.expires = math.inf if shown.expires is None else shown.expires
     client.transport.peer = Peer(client.transport.peer.address, identity.client_id)
+    if (config.use_client_id or not config.mcauser) and service.privileged_users.include(user):
+        why = f"no client becomes {user!r}, a privileged user, by saying so"
+        refuse_late(service, client, ConnackCode.NOT_AUTHORIZED, why)
+        return
 
     def admitted(reason: int) -> None:
         if client.protocol.state is not State.AUTHENTICATING:
@@ -131,6 +145,12 @@ def _begin(
 ) -> None:
     protocol = client.protocol
     session.attach(identity)
+    config = client.channel
+    if config.publish_topics is None and config.subscribe_topics is None:
+        session.topics = None
+    else:
+        user = identity.user.decode("utf-8", "replace")
+        session.topics = TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, user)
     client.session = session
     session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
     if packet.protocol_level == LEVEL_MQTT_5:

@@ -10,6 +10,8 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import uvloop
@@ -18,8 +20,10 @@ from bridge import __version__
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
+from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
 from bridge.mqtt.transport.channel import Channel, Room
-from bridge.security.authentication_method import UnknownMethod, load
+from bridge.security.authentication_method import UnknownMethod
+from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
@@ -69,6 +73,8 @@ class Bridge:
         #: channel name -> (address, port) that it listens on
         self.addresses: dict[str, tuple[str, int]] = {}
         self.host: Host | None = None
+        #: in which a queue manager checks passwords
+        self._passwords = ThreadPoolExecutor(2, "queue-manager-passwords")
         self.archive: Recorder | None = None
         self.status = 0
         self._supervisor = Supervisor()
@@ -79,8 +85,9 @@ class Bridge:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
         try:
-            methods = load({name for one in self.configuration.channels for name in one.authentication_methods})
             self.host = host_of(self.configuration, loop)
+            authenticators = Authenticators(partial(QueueManagerAuthenticator, self.host.check_password, self._passwords))
+            authentication = {one.name: authenticators.of_channel(one) for one in self.configuration.channels}
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
@@ -89,13 +96,13 @@ class Bridge:
                 self.configuration.limits,
                 loop.time,
                 queue_manager_name=self.host.name,
-                authentication_methods=methods,
+                authentication=authentication,
                 observers=[] if self.archive is None else [self.archive],
             )
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError, UnknownMethod) as error:
+        except (HostError, MQError, UnknownMethod, UnknownAuthenticator) as error:
             raise StartError(str(error)) from error
         observer = [] if self.archive is None else [self.archive.mapping]
         self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))

@@ -10,8 +10,10 @@ from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
-from bridge.security.authentication_method import AuthenticationMethod
+from bridge.security.authenticators import ChannelAuthentication
+from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client
+from bridge.service.failed_connects import FailedConnects
 from bridge.service.observers import Observers
 from bridge.service.timers import Timers
 from bridge.service.units import Units
@@ -32,8 +34,10 @@ class Sessions(Protocol):
     limits: LimitsConfig
     clock: Callable[[], float]
     queue_manager_name: str
-    #: methods of enhanced authentication, by name
-    authentication_methods: Mapping[str, AuthenticationMethod]
+    #: how clients show who they are, by channel; of one that is not there nobody is asked
+    authentication: Mapping[str, ChannelAuthentication]
+    failed_connects: FailedConnects
+    privileged_users: PrivilegedUsers
     units: Units
     #: the topics by which clients answer requests from MQ
     replies: ReplyAddresses

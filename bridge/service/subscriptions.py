@@ -34,6 +34,11 @@ log = logging.getLogger(__name__)
 _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
 
 
+def _topics_of(topic_filter: str) -> str:
+    """Return a topic filter without the share that stands before it."""
+    return topic_filter.split("/", 2)[2] if is_shared(topic_filter) else topic_filter
+
+
 def subscribe(service: Sessions, client: Client, session: Session, packet: Subscribe) -> None:
     """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK when the queue manager has the subscriptions.
 
@@ -60,6 +65,8 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         elif why is None and topic_filter not in known and room <= 0:
             why = f"a client has at most {service.limits.subscriptions} subscriptions (limits.subscriptions)"
             code = ReasonCode.QUOTA_EXCEEDED
+        elif why is None and session.topics is not None and not session.topics.may_subscribe(_topics_of(topic_filter)):
+            why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
             log.warning("client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
         elif sharing:

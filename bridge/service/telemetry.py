@@ -28,11 +28,13 @@ from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
-from bridge.security.authentication_method import AuthenticationMethod
+from bridge.security.authenticators import ChannelAuthentication
+from bridge.security.privileged import PrivilegedUsers
 from bridge.service.authentication import respond
 from bridge.service.client import Client
 from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
+from bridge.service.failed_connects import FailedConnects
 from bridge.service.locked_out import LockedOut
 from bridge.service.observers import Observer, Observers
 from bridge.service.sharing import end_without_members, leave_all
@@ -56,14 +58,17 @@ class TelemetryService:
         clock: Callable[[], float],
         *,
         queue_manager_name: str,
-        authentication_methods: Mapping[str, AuthenticationMethod] = MappingProxyType({}),
+        authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
         observers: Sequence[Observer] = (),
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.clock = clock
         self.queue_manager_name = queue_manager_name
-        self.authentication_methods = authentication_methods
+        #: by channel; of one that is not there nobody is asked
+        self.authentication = authentication
+        self.failed_connects = FailedConnects(clock)
+        self.privileged_users = PrivilegedUsers(clock)
         self.observers = Observers((LockedOut(), *observers))
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
@@ -183,8 +188,14 @@ class TelemetryService:
             self.units.work(client.session, client, Work())
 
     def sweep(self, client: Client) -> None:
-        """Send unacknowledged messages again after a time to a client of MQTT 3.1 (MQTT 3.1 section 4.2)."""
+        """Do what is due as time passes.
+
+        A client whose token has expired is disconnected; one of MQTT 3.1 gets unacknowledged messages again (section 4.2).
+        """
         session = client.session
+        if client.expires <= time.time():
+            client.close("what it has shown of itself has expired", ReasonCode.MAXIMUM_CONNECT_TIME)
+            return
         if client.protocol.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
             return
         session.outbox.in_flight.send_again(client.protocol, self.clock(), self.limits.retry_interval)

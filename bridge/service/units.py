@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bridge.archive.events import now_us
+from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.reason_code import reason_code_of
 from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.unit_of_work import NONE_FORBIDDEN, Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import Refusal
 from bridge.mqtt.output import Answer, Reason
@@ -99,7 +100,7 @@ class Units:
                 client.protocol.answer(work.answers, _unknown(work) if client.protocol.level == LEVEL_MQTT_5 else None)
                 client.transport.flush()
             return
-        unit = UnitOfWork(work.publications, work.removals, client.dead_letters)
+        unit = UnitOfWork(work.publications, work.removals, client.dead_letters, forbidden_of(session, work.publications))
         if recorded:
             work.recording = self.keep(session, unit.records)
         if work.publications:
@@ -244,6 +245,14 @@ class Units:
         if client is not None:
             client.transport.flush()
             self.work(session, client, Work())
+
+
+def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
+    """Return the publications, by index, that the channel of a session does not let its client make."""
+    topics = session.topics
+    if topics is None:
+        return NONE_FORBIDDEN
+    return frozenset([index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)])
 
 
 def _unknown(work: Work) -> dict[Answer, Reason]:

@@ -12,6 +12,7 @@ from bridge.mqtt.session import Session
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.timers import Timers
+from bridge.service.units import forbidden_of
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Publish, PublishProperties, Will
 
@@ -77,8 +78,8 @@ class Wills:
                     reason,
                 )
 
-        unit = UnitOfWork()
-        unit.publications.append((message, will.retain))
+        publications = [(message, will.retain)]
+        unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
         service.units.submit(unit, ended)
 
 

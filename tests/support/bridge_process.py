@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE, eventually
 #: The command as it is installed beside the Python that runs the tests.
 MQBRIDGE = Path(sys.executable).with_name("mqbridge")
 
-_LISTENS = re.compile(r"channel (\S+) listens for MQTT clients on (\S+):(\d+)$")
+_LISTENS = re.compile(r"channel (\S+) listens for MQTT clients on (\S+):(\d+)(?: over .*)?$")
 
 
 class BridgeFailed(AssertionError):

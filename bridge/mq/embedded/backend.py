@@ -177,10 +177,13 @@ class EmbeddedBackend:
         if unit.publications:
             now = time.time()
             publish, route_of = queue_manager.publish, queue_manager.topics.route
-            authorization = queue_manager.authorization
+            authorization, forbidden = queue_manager.authorization, unit.forbidden
             asked = 0
             for index, (message, retain) in enumerate(unit.publications):
                 try:
+                    if index in forbidden:
+                        refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
+                        continue
                     if message.reply_to is not None:
                         self._answer(work, message, message.reply_to)
                         continue

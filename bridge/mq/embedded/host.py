@@ -22,6 +22,7 @@ from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.mqi import Connection
+from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,11 @@ class EmbeddedHost:
 
     def connect(self, purpose: str) -> Connection:
         return EmbeddedConnection(self.queue_manager)
+
+    def check_password(self, user: str, password: bytes) -> None:
+        if self._settings.listener is None or self._settings.listener.password_file is None:
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
+        self._server.admission.admit(None, user, password)
 
     async def stop(self) -> None:
         await self._server.close()

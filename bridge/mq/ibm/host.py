@@ -8,6 +8,8 @@ import os
 import shlex
 from pathlib import Path
 
+import msgspec
+
 from bridge.config import Configuration, IbmQueueManagerConfig
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
@@ -72,6 +74,10 @@ class IbmHost:
 
     def connect(self, purpose: str) -> Connection:
         return IbmConnection(self._library, self._parameters)
+
+    def check_password(self, user: str, password: bytes) -> None:
+        as_user = msgspec.structs.replace(self._parameters, user=user, password=password.decode("utf-8", "replace"))
+        IbmConnection(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
         self.backend.on_crash = events.failed

@@ -208,7 +208,9 @@ class Publisher(Worker[Part]):
             part.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
                 clear = retain and not message.payload
-                reason = self._put(connection, message, options, retain=retain and not clear)
+                reason = cmqc.MQRC_NOT_AUTHORIZED
+                if index not in part.unit.forbidden:
+                    reason = self._put(connection, message, options, retain=retain and not clear)
                 if reason in part.unit.dead_letters:
                     self._dead_letter(connection, message, reason, options)
                     part.diverted[index] = reason

@@ -15,9 +15,9 @@ from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mapping.rules.template import Template
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
-from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD
+from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
 
 #: A client identifier that no client has: what is sent to it shows whether clients can be reached.

@@ -10,17 +10,14 @@ asks is one of:
 
 from __future__ import annotations
 
-import contextlib
-import grp
 import logging
-import os
-import pwd
 from collections.abc import Iterable
 
 from bridge.mq.embedded.authority.records import AuthorityRecords, covers, specificity
 from bridge.mq.embedded.authority.words import ENTITY_TYPES, OBJECT_TYPES, WORDS
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError
+from bridge.security.privileged import ADMINISTRATORS, NOBODY, groups_of, user_of_this_process
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -28,9 +25,6 @@ log = logging.getLogger(__name__)
 #: Answers remembered before all are forgotten, and the longest topic string of one that is.
 REMEMBERED = 65_536
 _REMEMBERED_LENGTH = 256
-#: Who has no name, and the group that everybody is a member of.
-NOBODY = "nobody"
-ADMINISTRATORS = "mqm"
 _QUEUE, _TOPIC, _QUEUE_MANAGER = cmqc.MQOT_Q, cmqc.MQOT_TOPIC, cmqc.MQOT_Q_MGR
 _KINDS = {number: word.lower() for word, number in OBJECT_TYPES.items()} | {_QUEUE_MANAGER: "queue manager"}
 #: MQOO_ options, and the authority that one of them asks for: of the alternate user where there is one
@@ -63,14 +57,6 @@ _OPTIONS_OF_PUT1 = {
 def open_options(put_options: int) -> int:
     """Return the open options of an MQPUT1, by its MQPMO options."""
     return cmqc.MQOO_OUTPUT | sum(opens for puts, opens in _OPTIONS_OF_PUT1.items() if put_options & puts)
-
-
-def user_of_this_process() -> str:
-    """Return the name of the user that runs the bridge, or the user's number where there is no name."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 class AuthorizationService:
@@ -222,16 +208,3 @@ class AuthorizationService:
         """Check that a user is an administrator: the one rule for all MQSC and PCF commands."""
         if not self.is_administrator(user):
             self._demand(str(user), f"command {command}", [f"member of group {ADMINISTRATORS}"])
-
-
-def groups_of(user: str) -> frozenset[str]:
-    """Return the groups of a user: those of the operating system, where that knows the user, and `nobody`."""
-    found = {NOBODY}
-    try:
-        numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    except (KeyError, ValueError):  # ValueError: a name with a NUL
-        numbers = []
-    for number in numbers:
-        with contextlib.suppress(KeyError):
-            found.add(grp.getgrgid(number).gr_name)
-    return frozenset(found)

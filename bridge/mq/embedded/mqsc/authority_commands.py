@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.authority.authorization import groups_of
 from bridge.mq.embedded.authority.records import AuthorityRecords, Identity, is_about
 from bridge.mq.embedded.authority.words import COLLECTIVE, ENTITY_TYPES, NUMBERS, OBJECT_TYPES, WORDS
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
@@ -17,6 +16,7 @@ from bridge.mq.embedded.mqsc.definitions import Answer
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.security.privileged import groups_of
 from bridge.wire import cmqc
 
 _OBJECT_WORDS = {number: word for word, number in OBJECT_TYPES.items()}

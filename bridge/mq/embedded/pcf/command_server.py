@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.authority.authorization import NOBODY, AuthorizationService
+from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.objects import Destination
@@ -28,6 +28,7 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
+from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
 from bridge.wire.mq.pcf import MQCFH, PCFParameter, decode_pcf, encode_pcf

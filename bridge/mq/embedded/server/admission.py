@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import hmac
 import logging
-import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 from bridge.mq.errors import MQError
+from bridge.security.password_file import HASHED, PasswordHashes
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-#: How a hash of argon2id begins, as argon2-cffi and the command `argon2 -e` write it.
-HASHED: Final = "$argon2id$"
-#: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
-_MOST_VERIFIED: Final = 1000
 
 
 class Admission:
@@ -31,10 +24,9 @@ class Admission:
     def __init__(self, channels: Sequence[str] = (), password_file: Path | None = None) -> None:
         self._channels = channels
         self._password_file = password_file
-        self._key = secrets.token_bytes(32)
-        self._verified: set[bytes] = set()
-        #: for what takes long: one thread, so that whoever tries passwords keeps one core busy and no client waiting
-        self.executor: Final = ThreadPoolExecutor(1, "passwords")
+        self._hashes = PasswordHashes()
+        #: for what takes long
+        self.executor = self._hashes.executor
 
     @property
     def takes_long(self) -> bool:
@@ -72,24 +64,8 @@ class Admission:
         # Compared as well where there is no such user: how long that takes tells nothing.
         right = known.get(user) or _any_hash(known)
         if right.startswith(HASHED):
-            return self._fits(right, password) and bool(known.get(user))
+            return self._hashes.fits(right, password) and bool(known.get(user))
         return hmac.compare_digest(right.encode(), password) and bool(known.get(user))
-
-    def _fits(self, right: str, password: bytes) -> bool:
-        from argon2 import PasswordHasher
-        from argon2.exceptions import InvalidHashError, VerificationError
-
-        seen = hmac.digest(self._key, right.encode() + b"\0" + password, "sha256")
-        if seen in self._verified:
-            return True
-        try:
-            PasswordHasher().verify(right, password)
-        except (VerificationError, InvalidHashError):
-            return False
-        if len(self._verified) >= _MOST_VERIFIED:
-            self._verified.clear()
-        self._verified.add(seen)
-        return True
 
 
 def _any_hash(known: Mapping[str, str]) -> str:

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, cast
 
-from bridge.mq.embedded.authority.authorization import NOBODY
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.tcp_keepalive import keep_alive
@@ -24,6 +23,7 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got, TruncatedMessage
+from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

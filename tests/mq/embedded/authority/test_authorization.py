@@ -15,7 +15,8 @@ import pytest
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mq.embedded.authority.authorization import AuthorizationService, user_of_this_process
+from bridge.mq.embedded.authority.authorization import AuthorizationService
+from bridge.security.privileged import user_of_this_process
 from bridge.mq.embedded.authority.records import specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare

@@ -1,0 +1,45 @@
+"""Who a client is by the queue manager's own check of user and password (IBM MQ, "Connection authentication"; MQCSP)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from bridge.mq.errors import MQError
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.wire import cmqc
+
+#: Clients that may wait for the queue manager's answer, at most.
+_MOST_WAITING: Final = 200
+
+
+class QueueManagerAuthenticator:
+    """Has the queue manager check."""
+
+    def __init__(self, check: Callable[[str, bytes], None], executor: Executor) -> None:
+        """Begin; `check` takes user and password on threads of `executor`, and raises MQError where they are refused."""
+        self._check = check
+        self._executor = executor
+        self._waiting = 0
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.user_name is not None or presented.password is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        user, password = presented.user_name, presented.password
+        if not user or not password:
+            raise AuthenticationFailed("it gives no user name, or no password")
+        if self._waiting >= _MOST_WAITING:
+            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for the queue manager to check their passwords")
+        self._waiting += 1
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._check, user, password)
+        except MQError as error:
+            if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
+                raise AuthenticationFailed(f"the queue manager does not know user {user[:40]!r} with that password") from None
+            raise AuthenticatorUnavailable(f"the queue manager cannot check passwords: {error}") from error
+        finally:
+            self._waiting -= 1
+        return Authenticated(user)

@@ -1,0 +1,170 @@
+"""The authentication of a channel, as the list of its methods says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import msgspec
+
+from bridge.config.authentication import (
+    AuthenticationConfig,
+    CertificateAuthenticationConfig,
+    JwtAuthenticationConfig,
+    LdapAuthenticationConfig,
+    PasswordAuthenticationConfig,
+    PluginAuthenticationConfig,
+    QueueManagerAuthenticationConfig,
+    ScramAuthenticationConfig,
+)
+from bridge.config.channel import ChannelConfig
+from bridge.security.authentication_method import AuthenticationMethod, load
+from bridge.security.authenticator import GROUP, Authenticated, AuthenticationFailed, Authenticator, Presented
+from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
+
+
+class UnknownAuthenticator(Exception):
+    """An authenticator that a channel names is not installed, or cannot be made; words for a person."""
+
+
+class ChannelAuthentication(msgspec.Struct, frozen=True):
+    """How the clients of one channel show who they are."""
+
+    #: whether they have to: else each is believed its user name
+    asks: bool = False
+    authenticators: Sequence[Authenticator] = ()
+    #: methods of enhanced authentication, by name
+    methods: Mapping[str, AuthenticationMethod] = {}
+    #: whether who presents nothing is let in
+    anonymous: bool = False
+
+    async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
+        """Return who a client is; `shown` is what it has shown by a method of enhanced authentication.
+
+        All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. Raises
+        AuthenticationFailed, AuthenticatorUnavailable.
+        """
+        expires = math.inf if shown is None or shown.expires is None else shown.expires
+        first = shown
+        for authenticator in self.authenticators:
+            if authenticator.judges(presented):
+                found = await authenticator.authenticate(presented)
+                first = first or found
+                expires = min(expires, math.inf if found.expires is None else found.expires)
+        if first is None and not self.anonymous:
+            raise AuthenticationFailed("it presents nothing by which it could show who it is")
+        first = first or Authenticated("")
+        return Authenticated(first.user_name, first.data, None if math.isinf(expires) else expires)
+
+
+class Authenticators:
+    """Makes the authentication of channels; what they have in common is shared."""
+
+    def __init__(self, queue_manager: Callable[[], Authenticator]) -> None:
+        """Begin; `queue_manager` makes the authenticator of method `queue-manager`."""
+        self._queue_manager = queue_manager
+        self._hashes = PasswordHashes()
+        self._files: dict[Path, PasswordFile] = {}
+
+    def of_channel(self, channel: ChannelConfig) -> ChannelAuthentication:
+        """Return the authentication of a channel. Raises UnknownAuthenticator, UnknownMethod."""
+        methods: dict[str, AuthenticationMethod] = dict(load(channel.authentication_methods))
+        for config in channel.authentication:
+            if isinstance(config, ScramAuthenticationConfig):
+                from bridge.security.scram import NAME, Scram
+
+                methods[NAME] = Scram(self._file(config.file))
+        return ChannelAuthentication(
+            bool(channel.authentication),
+            [one for config in channel.authentication if (one := self._authenticator(config)) is not None],
+            methods,
+            any(config.method == "anonymous" for config in channel.authentication),
+        )
+
+    def _authenticator(self, config: AuthenticationConfig) -> Authenticator | None:
+        # Imported where they are needed: each brings a package of its own.
+        match config:
+            case PasswordAuthenticationConfig():
+                from bridge.security.password_file import PasswordAuthenticator
+
+                return PasswordAuthenticator(self._file(config.file), self._hashes)
+            case CertificateAuthenticationConfig():
+                from bridge.security.client_certificate import CertificateAuthenticator
+
+                return CertificateAuthenticator(config.user)
+            case JwtAuthenticationConfig():
+                from bridge.security.json_web_token import JwtAuthenticator, VerificationKeys
+
+                return JwtAuthenticator(config, VerificationKeys(config))
+            case LdapAuthenticationConfig():
+                from bridge.security.ldap_directory import LdapAuthenticator
+
+                return LdapAuthenticator(config)
+            case QueueManagerAuthenticationConfig():
+                return self._queue_manager()
+            case PluginAuthenticationConfig():
+                return _plugin(config)
+            case _:
+                return None
+
+    def _file(self, path: Path) -> PasswordFile:
+        return self._files.setdefault(path, PasswordFile(path))
+
+
+def lacking(config: AuthenticationConfig) -> Iterator[str]:
+    """Yield in words what is not there, or not right, of what a method needs."""
+    match config:
+        case PasswordAuthenticationConfig() | ScramAuthenticationConfig():
+            try:
+                entries = read_password_file(config.file)
+            except PasswordFileError as error:
+                yield str(error)
+                return
+            except OSError as error:
+                yield f"{config.file}: {error.strerror or error}; `mqbridge passwd` makes it"
+                return
+            if config.method == "scram" and not any(one.scram for one in entries.values()):
+                yield f"{config.file}: no user in it has what verifies SCRAM; `mqbridge passwd` adds it"
+            yield from readable_by_others(config.file)
+        case JwtAuthenticationConfig():
+            from bridge.security.json_web_token import KeyFileError, VerificationKeys
+
+            try:
+                VerificationKeys(config).read()
+            except KeyFileError as error:
+                yield str(error)
+            except OSError as error:
+                yield f"{config.key_file or config.jwks_file}: {error.strerror or error}"
+        case LdapAuthenticationConfig():
+            from bridge.security.ldap_directory import plain_passwords
+
+            if plain_passwords(config):
+                yield f"passwords would travel to {config.url} without TLS; write start_tls: true, or allow_plain: true"
+            if config.ca_file is not None and not config.ca_file.is_file():
+                yield f"ca_file {config.ca_file} is not there"
+        case PluginAuthenticationConfig():
+            try:
+                _plugin(config)
+            except UnknownAuthenticator as error:
+                yield str(error)
+
+
+def readable_by_others(path: Path) -> Iterator[str]:
+    """Yield in words that a file with secrets is readable by users who are neither its owner nor in its group."""
+    if path.stat().st_mode & 0o007:
+        yield f"{path} can be read by every user of this machine; `chmod o= {path}` mends that"
+
+
+def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
+    installed = {one.name: one for one in entry_points(group=GROUP)}
+    if config.name not in installed:
+        known = ", ".join(sorted(installed)) or "none"
+        raise UnknownAuthenticator(f"authenticator {config.name!r} is not installed (entry points of {GROUP}: {known})")
+    try:
+        made: Authenticator = installed[config.name].load()(config.options)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UnknownAuthenticator(f"authenticator {config.name!r} cannot be made: {what}") from error
+    return made

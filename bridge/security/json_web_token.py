@@ -1,0 +1,129 @@
+"""Who a client is by a JSON Web Token (RFC 7519), which it gives in place of a password."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bridge.config.authentication import JwtAuthenticationConfig
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+
+#: Bytes of a token, at most.
+LONGEST = 8192
+#: Algorithms by the kind of key. A token does not choose: by HS256 it could be signed with a public key, which all may have.
+_ALGORITHMS = {
+    "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+    "P-256": ["ES256"],
+    "P-384": ["ES384"],
+    "P-521": ["ES512"],
+    "OKP": ["EdDSA"],
+}
+
+
+class KeyFileError(ValueError):
+    """A file holds no key that tokens can be verified by; words for a person."""
+
+
+class VerificationKeys:
+    """The public keys of who issues tokens, as their file is now."""
+
+    def __init__(self, config: JwtAuthenticationConfig) -> None:
+        path = config.key_file or config.jwks_file
+        assert path is not None
+        self._path: Path = path
+        self._is_set = config.key_file is None
+        self._seen: object = None
+        #: key identifier ("" where there is one key only) -> key, its algorithms
+        self._keys: dict[str, tuple[Any, list[str]]] = {}
+
+    def read(self) -> dict[str, tuple[Any, list[str]]]:
+        """Return the keys by identifier, each with its algorithms. Raises KeyFileError, OSError."""
+        import jwt
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from cryptography.x509 import load_pem_x509_certificate
+
+        data = self._path.read_bytes()
+        try:
+            if self._is_set:
+                keys = jwt.PyJWKSet.from_json(data.decode()).keys
+                return {str(one.key_id or ""): (one.key, _algorithms(one.key)) for one in keys}
+            is_certificate = b"BEGIN CERTIFICATE" in data
+            key = load_pem_x509_certificate(data).public_key() if is_certificate else load_pem_public_key(data)
+            return {"": (key, _algorithms(key))}
+        except (ValueError, jwt.PyJWTError, UnsupportedAlgorithm) as error:
+            raise KeyFileError(f"{self._path}: {error}") from error
+
+    def key(self, identifier: str) -> tuple[Any, list[str]]:
+        """Return a key and its algorithms. Raises AuthenticationFailed, AuthenticatorUnavailable."""
+        try:
+            status = self._path.stat()
+            seen = status.st_ino, status.st_size, status.st_mtime_ns
+            if seen != self._seen:
+                self._keys = self.read()
+                self._seen = seen
+        except KeyFileError as error:
+            raise AuthenticatorUnavailable(str(error)) from None
+        except OSError as error:
+            raise AuthenticatorUnavailable(f"{self._path} cannot be read: {error.strerror or error}") from error
+        keys = self._keys
+        found = keys.get("") if not self._is_set else keys.get(identifier)
+        if found is None and not identifier and len(keys) == 1:
+            found = next(iter(keys.values()))
+        if found is None:
+            raise AuthenticationFailed(f"its token is signed with a key, {identifier[:40]!r}, that is not in {self._path}")
+        return found
+
+
+class JwtAuthenticator:
+    """Verifies tokens; a user name beside one has to be the token's."""
+
+    def __init__(self, config: JwtAuthenticationConfig, keys: VerificationKeys) -> None:
+        self._config = config
+        self._keys = keys
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.user_name is not None or presented.password is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        import jwt
+
+        token, config = presented.password, self._config
+        if not token or len(token) > LONGEST:
+            raise AuthenticationFailed("it gives no token" if not token else f"its token is longer than {LONGEST} bytes")
+        try:
+            key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=algorithms,
+                audience=config.audience,
+                issuer=config.issuer,
+                leeway=config.leeway,
+                options={"require": ["exp", *(["iss"] if config.issuer else [])]},
+            )
+        except (jwt.PyJWTError, ValueError) as error:
+            raise AuthenticationFailed(f"its token is refused: {error}") from None
+        user = claims.get(config.user_claim)
+        if not isinstance(user, str) or not user:
+            raise AuthenticationFailed(f"its token names no user in {config.user_claim!r}")
+        if presented.user_name not in (None, "", user):
+            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, is not that of its token, {user[:40]!r}")
+        return Authenticated(user, expires=float(claims["exp"]) + config.leeway)
+
+
+def _algorithms(key: Any) -> list[str]:
+    """Return the algorithms that go with a public key. Raises KeyFileError."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size < 2048:
+            raise KeyFileError(f"an RSA key of {key.key_size} bits is too short; 2048 are the least")
+        return _ALGORITHMS["RSA"]
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        kind = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}.get(key.curve.name, "")
+    else:
+        kind = "OKP" if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey) else ""
+    if kind not in _ALGORITHMS:
+        raise KeyFileError(f"no token can be verified by a key of this kind ({type(key).__name__.strip('_')})")
+    return _ALGORITHMS[kind]

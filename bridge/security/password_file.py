@@ -1,0 +1,190 @@
+"""Files of users and passwords: lines `user:HASH`, as `mqbridge passwd` writes them, and who a password vouches for.
+
+HASH is of argon2id (RFC 9106). Behind it, and a colon, may stand what verifies SCRAM (`bridge.security.scram`). Empty lines
+and those that begin with `#` count for nothing. A file that changes is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+
+log = logging.getLogger(__name__)
+
+#: How a hash of argon2id begins, as argon2-cffi and the command `argon2 -e` write it.
+HASHED: Final = "$argon2id$"
+#: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
+_MOST_VERIFIED: Final = 1000
+#: Clients that may wait for a hash to be computed, at most; to have more wait would serve nobody.
+_MOST_WAITING: Final = 200
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What the file has of a user."""
+
+    hash: str
+    #: what verifies SCRAM; "" where there is none
+    scram: str = ""
+
+
+class PasswordFileError(ValueError):
+    """A line is none of a password file; the message says which, and shows nothing of it."""
+
+
+def read_password_file(path: Path) -> dict[str, Entry]:
+    """Return what a file has of each user. Raises OSError, PasswordFileError."""
+    found: dict[str, Entry] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise PasswordFileError(f"{path}: it is no text in UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        user, _, rest = line.partition(":")
+        right, _, scram = rest.partition(":")
+        if not user or not right.startswith(HASHED):
+            raise PasswordFileError(f"{path}:{number}: it is no line user:{HASHED}..., as `mqbridge passwd` writes them")
+        if user in found:
+            raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
+        found[user] = Entry(right, scram)
+    return found
+
+
+def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
+    """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError."""
+    comments = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith("#"):
+                break
+            comments.append(line)
+    lines = [":".join(filter(None, (user, one.hash, one.scram))) for user, one in entries.items()]
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in (*comments, *lines))
+            file.flush()
+            if path.exists():
+                status = path.stat()
+                os.fchmod(file.fileno(), status.st_mode & 0o777)
+                if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def hash_of(password: str) -> str:
+    """Return the hash of a password."""
+    from argon2 import PasswordHasher
+
+    return PasswordHasher().hash(password)
+
+
+class PasswordFile:
+    """A password file as it is now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: object = None
+        self._entries: dict[str, Entry] = {}
+
+    def entries(self) -> Mapping[str, Entry]:
+        """Return what it has of each user. Raises AuthenticatorUnavailable where it cannot be read."""
+        try:
+            status = self.path.stat()
+            seen = status.st_ino, status.st_size, status.st_mtime_ns
+            if seen != self._seen:
+                self._entries = read_password_file(self.path)
+                self._seen = seen
+        except PasswordFileError as error:
+            raise AuthenticatorUnavailable(str(error)) from None
+        except OSError as error:
+            raise AuthenticatorUnavailable(f"{self.path} cannot be read: {error.strerror or error}") from error
+        return self._entries
+
+
+class PasswordHashes:
+    """Finds out whether passwords fit their hashes, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._verified: set[bytes] = set()
+        self._waiting = 0
+        #: one thread, so that whoever tries passwords keeps one core busy and no client waiting
+        self.executor: Final = ThreadPoolExecutor(1, "passwords")
+
+    def fits(self, right: str, password: bytes) -> bool:
+        """Return whether a password fits a hash; it may take a tenth of a second."""
+        from argon2 import PasswordHasher
+        from argon2.exceptions import InvalidHashError, VerificationError
+
+        if self._is_known(right, password):
+            return True
+        try:
+            PasswordHasher().verify(right, password)
+        except (VerificationError, InvalidHashError):
+            return False
+        if len(self._verified) >= _MOST_VERIFIED:
+            self._verified.clear()
+        self._verified.add(self._mark(right, password))
+        return True
+
+    async def fits_soon(self, right: str, password: bytes) -> bool:
+        """Do as `fits` without holding up the event loop. Raises AuthenticatorUnavailable where too many wait for that."""
+        if self._is_known(right, password):
+            return True
+        if self._waiting >= _MOST_WAITING:
+            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for their passwords to be verified")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, self.fits, right, password)
+        finally:
+            self._waiting -= 1
+
+    def _is_known(self, right: str, password: bytes) -> bool:
+        return self._mark(right, password) in self._verified
+
+    def _mark(self, right: str, password: bytes) -> bytes:
+        return hmac.digest(self._key, right.encode() + b"\0" + password, "sha256")
+
+
+class PasswordAuthenticator:
+    """User names and passwords by a file."""
+
+    def __init__(self, file: PasswordFile, hashes: PasswordHashes) -> None:
+        self._file = file
+        self._hashes = hashes
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.user_name is not None or presented.password is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        entries = self._file.entries()
+        user, password = presented.user_name or "", presented.password
+        entry = entries.get(user)
+        # Of a user that is not there a hash is computed as well: how long an answer takes tells nothing.
+        right = entry or next(iter(entries.values()), None)
+        if right is None or password is None:
+            raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
+        fits = await self._hashes.fits_soon(right.hash, password)
+        if entry is None:
+            raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")
+        if not fits:
+            raise AuthenticationFailed(f"the password of user {user[:40]!r} is wrong")
+        return Authenticated(user)
