@@ -56,6 +56,7 @@ class RawClient:
         keep_alive: int = 0,
         will: Will | None = None,
         user_name: str | None = None,
+        password: bytes | None = None,
         byte_order: ByteOrder = "big",
         receive_buffer: int | None = None,
         properties: ConnectProperties | None = None,
@@ -73,6 +74,7 @@ class RawClient:
             keep_alive=keep_alive,
             will=will,
             user_name=user_name,
+            password=password,
             properties=properties,
         )
         self._decoder = Decoder(server=False, protocol_level=level, byte_order=byte_order)

@@ -16,7 +16,6 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.embedded.authority.authorization import AuthorizationService
-from bridge.security.privileged import user_of_this_process
 from bridge.mq.embedded.authority.records import specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
@@ -24,6 +23,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
 from bridge.mq.unit_of_work import UnitOfWork
+from bridge.security.privileged import user_of_this_process
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish

@@ -1,0 +1,281 @@
+"""Who clients are on a real bridge: passwords, SCRAM, tokens, the queue manager's check; refusals; topics of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from scramp import ScramClient
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.wire.mqtt import (
+    Auth,
+    AuthProperties,
+    Connack,
+    ConnectProperties,
+    Disconnect,
+    Puback,
+    Publish,
+    ReasonCode,
+    Will,
+)
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import PATIENCE, eventually
+from tests.support.raw_client import ConnectionClosed, RawClient
+
+SECRET, OTHER_SECRET = "correct horse 7", "battery staple 8"
+CONFIG = """
+queue_manager: {{listener: {{port: 0, password_file: {0}/listener}}}}
+channels:
+  - name: PASSWORD
+    port: 0
+    failed_connects: 1000
+    authentication: [{{method: password, file: {0}/clients}}, {{method: scram, file: {0}/clients}}]
+    publish_topics: ["own/%c/#", "of/%u", "said/#"]
+    subscribe_topics: ["own/%c/#", "$share/g/x/+"]
+  - name: ANONYMOUS
+    port: 0
+    failed_connects: 1000
+    authentication: [{{method: password, file: {0}/clients}}, {{method: anonymous}}]
+  - name: TOKEN
+    port: 0
+    failed_connects: 1000
+    authentication: [{{method: jwt, key_file: {0}/issuer.pem, audience: mqtt, issuer: us, leeway: 0 s}}]
+  - name: QMGR
+    port: 0
+    failed_connects: 1000
+    authentication: [{{method: queue-manager}}]
+  - name: SLOW
+    port: 0
+    connect_timeout: 2 s
+    failed_connects: 2
+    authentication: [{{method: password, file: {0}/clients}}]
+  - {{name: BELIEVED, port: 0, failed_connects: 1000}}
+"""
+
+
+@pytest.fixture(scope="module")
+def key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivateKey) -> Iterator[BridgeProcess]:
+    directory = tmp_path_factory.mktemp("authentication")
+    for user, password in (("dev", SECRET), ("mqm", SECRET), ("mqm          x", SECRET), ("other", OTHER_SECRET)):
+        assert passwd(directory / "clients", user, password).exit_code == 0
+    (directory / "listener").write_text(f"app:{SECRET}\n")
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (directory / "issuer.pem").write_bytes(public)
+    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
+    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+    yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+    for secret in (SECRET, OTHER_SECRET, "eyJ"):
+        assert secret not in process.log
+
+
+def passwd(file: Path, user: str, password: str, *options: str) -> object:
+    return CliRunner().invoke(program, ["passwd", str(file), user, "--stdin", *options], input=f"{password}\n")
+
+
+def client_of(
+    bridge: BridgeProcess, channel: str, user: str | None, password: str | None, level: int = 4, client_id: str = "c1"
+) -> RawClient:
+    sent = None if password is None else password.encode()
+    return RawClient(bridge.ports[channel], client_id, level=level, user_name=user, password=sent)
+
+
+@pytest.mark.parametrize(
+    ("channel", "user", "password", "codes"),
+    [
+        ("PASSWORD", "dev", SECRET, (0, 0)),
+        ("PASSWORD", "dev", OTHER_SECRET, (4, 0x86)),
+        ("PASSWORD", "dev", "", (4, 0x86)),
+        ("PASSWORD", "nobody-knows", SECRET, (4, 0x86)),
+        ("PASSWORD", None, None, (5, 0x87)),
+        ("PASSWORD", "mqm", SECRET, (5, 0x87)),
+        ("PASSWORD", "mqm          x", SECRET, (5, 0x87)),
+        ("ANONYMOUS", None, None, (0, 0)),
+        ("ANONYMOUS", "dev", SECRET, (0, 0)),
+        ("ANONYMOUS", "dev", OTHER_SECRET, (4, 0x86)),
+        ("QMGR", "app", SECRET, (0, 0)),
+        ("QMGR", "app", OTHER_SECRET, (4, 0x86)),
+        ("QMGR", None, None, (5, 0x87)),
+        ("BELIEVED", "anybody", None, (0, 0)),
+        ("BELIEVED", "mqm", None, (5, 0x87)),
+    ],
+)
+@pytest.mark.parametrize("level", [4, 5])
+def test_passwords(
+    bridge: BridgeProcess, channel: str, user: str | None, password: str | None, codes: tuple[int, int], level: int
+) -> None:
+    """What is presented and wrong is refused, whatever else the channel allows; MQTT 3.1.1 has no password alone."""
+    with client_of(bridge, channel, user, password, level) as client:
+        assert client.connect().return_code == codes[level == 5]
+
+
+def test_a_password_that_changes(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """`mqbridge passwd` counts for who connects next."""
+    file = bridge.data_directory.parent / "clients"
+    assert passwd(file, "new", "first one").exit_code == 0
+    for password, code in (("first one", 0), ("second one", 4)):
+        with client_of(bridge, "PASSWORD", "new", password) as client:
+            assert client.connect().return_code == code
+    assert passwd(file, "new", "second one").exit_code == 0
+    with client_of(bridge, "PASSWORD", "new", "first one") as client:
+        assert client.connect().return_code == 4
+    assert passwd(file, "new", "", "--delete").exit_code == 0
+    with client_of(bridge, "PASSWORD", "new", "second one") as client:
+        assert client.connect().return_code == 4
+
+
+@pytest.mark.parametrize(("password", "accepted"), [(SECRET, True), (OTHER_SECRET, False)])
+def test_scram(bridge: BridgeProcess, password: str, accepted: bool) -> None:
+    """The client of another package proves its password, and has the server's proof."""
+    scram = ScramClient(["SCRAM-SHA-256"], "dev", password)
+    first = ConnectProperties(
+        authentication_method="SCRAM-SHA-256", authentication_data=scram.get_client_first().encode()
+    )
+    with RawClient(bridge.ports["PASSWORD"], "scram", level=5, properties=first) as client:
+        client.send(client.packet)
+        challenge = client.expect(Auth)
+        assert challenge.properties is not None and challenge.properties.authentication_data is not None
+        scram.set_server_first(challenge.properties.authentication_data.decode())
+        final = scram.get_client_final().encode()
+        client.send(Auth(ReasonCode.CONTINUE_AUTHENTICATION, AuthProperties("SCRAM-SHA-256", final)))
+        connack = client.expect(Connack)
+        assert connack.return_code == (0 if accepted else ReasonCode.NOT_AUTHORIZED)
+        if accepted:
+            assert connack.properties is not None and connack.properties.authentication_data is not None
+            scram.set_server_final(connack.properties.authentication_data.decode())
+            client.publish("said/scram", b"x", 1)
+            assert bridge.messages("SAID")[-1]["md"]["UserIdentifier"].strip() == "dev"
+
+
+def token(key: ec.EllipticCurvePrivateKey, **claims: object) -> str:
+    right = {"sub": "pump", "aud": "mqtt", "iss": "us", "exp": int(time.time()) + 3600}
+    return jwt.encode({name: value for name, value in (right | claims).items() if value is not None}, key, "ES256")
+
+
+@pytest.mark.parametrize(
+    ("claims", "code"),
+    [
+        ({}, 0),
+        ({"exp": 1}, 4),
+        ({"exp": None}, 4),
+        ({"aud": "others"}, 4),
+        ({"aud": None}, 4),
+        ({"iss": "them"}, 4),
+        ({"iss": None}, 4),
+        ({"nbf": 4_000_000_000}, 4),
+        ({"sub": ""}, 4),
+        ({"sub": "mqm"}, 5),
+    ],
+)
+def test_tokens(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey, claims: dict[str, object], code: int) -> None:
+    with client_of(bridge, "TOKEN", None, token(key, **claims), 5) as client:
+        assert client.connect().return_code == {0: 0, 4: 0x86, 5: 0x87}[code]
+
+
+def test_tokens_that_nobody_issued(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+    """Neither another key, nor none, nor the public key as a secret makes a token."""
+    public = (bridge.data_directory.parent / "issuer.pem").read_bytes()
+    claims = {"sub": "pump", "aud": "mqtt", "iss": "us", "exp": int(time.time()) + 3600}
+    header = jwt.utils.base64url_encode(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
+    body = header + b"." + jwt.utils.base64url_encode(json.dumps(claims).encode())
+    forged = body + b"." + jwt.utils.base64url_encode(jwt.algorithms.HMACAlgorithm("sha256").sign(body, public))
+    others = jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256")
+    nobodys = jwt.encode(claims, None, "none")
+    for password in (others, nobodys, forged.decode(), "no token", "x" * 60_000, token(key) + "x"):
+        with client_of(bridge, "TOKEN", None, password, 5) as client:
+            assert client.connect().return_code == 0x86
+    with client_of(bridge, "TOKEN", "somebody", token(key), 5) as client:
+        assert client.connect().return_code == 0x86
+
+
+def test_a_connection_ends_when_its_token_does(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+    expires = int(time.time()) + 2
+    with client_of(bridge, "TOKEN", None, token(key, exp=expires), 5) as client:
+        assert client.connect().return_code == 0
+        assert client.expect(Disconnect).reason_code == ReasonCode.MAXIMUM_CONNECT_TIME
+        assert time.time() >= expires
+
+
+def test_who_fails_again_and_again_is_answered_late(bridge: BridgeProcess) -> None:
+    """The third refused connection of a minute is answered after a second, and nobody else waits meanwhile."""
+    for _ in range(2):
+        with client_of(bridge, "SLOW", "dev", "wrong") as client:
+            assert client.connect().return_code == 4
+    with client_of(bridge, "SLOW", "dev", "wrong") as late:
+        late.send(late.packet)
+        with client_of(bridge, "SLOW", "dev", SECRET, client_id="c2") as client:
+            assert client.connect().return_code == 0
+        assert late.expect(Connack).return_code == 4
+    eventually(lambda: bool(re.search(r"answered [12] s late", bridge.log)), True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [("own/c1/a/b", 0), ("own/c1", 0), ("of/dev", 0), ("own/c2/a", 0x87), ("of/other", 0x87), ("free", 0x87)],
+)
+def test_topics_of_its_own_to_publish(bridge: BridgeProcess, topic: str, code: int) -> None:
+    with client_of(bridge, "PASSWORD", "dev", SECRET, 5) as client:
+        assert client.connect().return_code == 0
+        client.send(Publish(topic, b"x", 1, False, False, 1))
+        assert client.expect(Puback).reason_code in ((0, 0x10) if code == 0 else (code,))
+    if code:
+        with client_of(bridge, "PASSWORD", "dev", SECRET, 4) as client, pytest.raises(ConnectionClosed):
+            assert client.connect().return_code == 0
+            client.publish(topic, b"x", 1)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "code"),
+    [
+        ("own/c1/#", 1), ("own/c1/+/x", 1), ("own/c1", 1), ("own/+/x", 0x87), ("own/#", 0x87), ("#", 0x87),
+        ("own/c2/#", 0x87), ("$share/g/own/c1/x", 1), ("$share/g/own/c2/x", 0x87),
+    ],
+)  # fmt: skip
+def test_topics_of_its_own_to_subscribe_to(bridge: BridgeProcess, topic_filter: str, code: int) -> None:
+    with client_of(bridge, "PASSWORD", "dev", SECRET, 5) as client:
+        assert client.connect().return_code == 0
+        assert client.subscribe((topic_filter, 1)) == (code,)
+
+
+@pytest.mark.parametrize("client_id", ["+", "#", "c1/a", "c2/#"])
+def test_a_client_identifier_that_is_a_wildcard(bridge: BridgeProcess, client_id: str) -> None:
+    """It gets no topics of others by its name."""
+    with client_of(bridge, "PASSWORD", "dev", SECRET, 5, client_id) as client:
+        assert client.connect().return_code == 0
+        assert client.subscribe(("own/c1/#", 1), (f"own/{client_id}", 1), ("own/c2/x", 1)) == (0x87, 0x87, 0x87)
+
+
+def test_the_will_of_a_client_is_no_way_round(bridge: BridgeProcess) -> None:
+    will = Will("own/c1/will", b"x", 1)
+    client = RawClient(bridge.ports["PASSWORD"], "c3", user_name="dev", password=SECRET.encode(), will=will)
+    assert client.connect().return_code == 0
+    client.vanish()
+    told = "the will of client 'c3', a publication to 'own/c1/will' as user 'dev', is refused"
+    eventually(lambda: told in bridge.log, True)
+
+
+def test_mosquitto_pub_with_a_password(bridge: BridgeProcess) -> None:
+    port = str(bridge.ports["PASSWORD"])
+    command = ["mosquitto_pub", "-p", port, "-q", "1", "-t", "said/m", "-m", "x", "-u", "dev", "-P"]
+    for password, status in ((SECRET, 0), ("wrong", 4)):
+        done = subprocess.run([*command, password], capture_output=True, timeout=PATIENCE, check=False)
+        assert done.returncode == status, done.stderr

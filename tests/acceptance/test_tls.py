@@ -1,0 +1,238 @@
+"""TLS of a channel with clients of others: mosquitto_pub, openssl s_client, paho; certificates good and bad."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from tests.support.bridge_process import BridgeProcess
+from tests.support.certificate_authority import Authority
+from tests.support.patience import PATIENCE, eventually
+from tests.support.raw_client import RawClient
+
+CONFIG = """
+channels:
+  - {{name: PLAIN.MQTT, port: 0}}
+  - name: TLS
+    port: 0
+    tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}
+  - name: OPTIONAL
+    port: 0
+    authentication: [{{method: certificate}}, {{method: anonymous}}]
+    tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key, ca_file: {0}/ca.pem, crl_file: {0}/crl.pem,
+          client_certificates: optional}}
+  - name: REQUIRED
+    port: 0
+    authentication: [{{method: certificate, user: "{{CN}}"}}]
+    tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key, ca_file: {0}/ca.pem, crl_file: {0}/crl.pem,
+          client_certificates: required}}
+  - name: REQUIRED12
+    port: 0
+    authentication: [{{method: certificate}}]
+    tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key, ca_file: {0}/ca.pem, crl_file: {0}/crl.pem,
+          client_certificates: required, versions: [TLSv1.2]}}
+  - name: TLS12
+    port: 0
+    tls: {{certificate_file: {0}/protected.pem, key_file: {0}/protected.key, key_password_file: {0}/password,
+          ciphers: ECDHE_ECDSA_AES_256_GCM_SHA384}}
+  - name: TLS13
+    port: 0
+    tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key, ciphers: ANY_TLS13}}
+"""
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of certificates."""
+    directory = tmp_path_factory.mktemp("certificates")
+    authority = Authority(directory)
+    authority.issue("server")
+    authority.issue("protected", password="pa55 word")
+    (directory / "password").write_text("pa55 word\n")
+    authority.client("pump-7")
+    authority.client("expired", begins=-3, ends=-1)
+    authority.client("early", begins=1)
+    authority.issue("usage", usage=ExtendedKeyUsageOID.SERVER_AUTH)
+    authority.client("nameless", common_name="x" * 12)
+    authority.client("mqm")
+    authority.client("weak", key=rsa.generate_private_key(65537, 1024))
+    authority.revoke(authority.client("revoked"))
+    Authority(directory, "other").client("stranger")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def bridge(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """A bridge with channels of all kinds."""
+    data = tmp_path_factory.mktemp("tls") / "data"
+    process = BridgeProcess(data, config=CONFIG.format(certificates)).start()
+    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+    yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def publish(
+    bridge: BridgeProcess, channel: str, certificates: Path, *options: str, host: str = "localhost"
+) -> subprocess.CompletedProcess[str]:
+    command = ["mosquitto_pub", "-h", host, "-p", str(bridge.ports[channel]), "-q", "1", "-t", "said/x", "-m", "hello"]
+    trusted = [] if "--cafile" in options else ["--cafile", f"{certificates}/ca.pem"]
+    return subprocess.run([*command, *trusted, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def own(certificates: Path, name: str) -> tuple[str, ...]:
+    return "--cert", f"{certificates}/{name}.pem", "--key", f"{certificates}/{name}.key"
+
+
+def users_of(bridge: BridgeProcess) -> list[str]:
+    """The users of the messages that have come, which are taken away."""
+    found = [one["md"]["UserIdentifier"].strip() for one in bridge.messages("SAID")]
+    bridge.mqsc("CLEAR QLOCAL(SAID)\n")
+    return found
+
+
+@pytest.mark.parametrize("channel", ["TLS", "OPTIONAL", "TLS12", "TLS13"])
+def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, channel: str) -> None:
+    """A client that trusts the authority publishes, whatever the version of TLS."""
+    done = publish(bridge, channel, certificates)
+    assert done.returncode == 0, done.stderr
+    assert len(users_of(bridge)) == 1
+
+
+@pytest.mark.parametrize(
+    ("channel", "options", "host"),
+    [
+        ("TLS", ("--cafile", "{}/other.pem"), "localhost"),
+        ("TLS", (), "127.0.0.1"),
+        ("TLS12", ("--tls-version", "tlsv1.3"), "localhost"),
+    ],
+    ids=["authority", "name", "version"],
+)
+def test_what_a_client_does_not_accept(
+    bridge: BridgeProcess, certificates: Path, channel: str, options: tuple[str, ...], host: str
+) -> None:
+    done = publish(bridge, channel, certificates, *(one.format(certificates) for one in options), host=host)
+    assert done.returncode != 0
+    assert users_of(bridge) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("expired", "certificate has expired"),
+        ("early", "certificate is not yet valid"),
+        ("stranger", "unable to get local issuer certificate"),
+        ("revoked", "certificate revoked"),
+        ("usage", "(unsuitable|unsupported) certificate purpose"),
+        ("weak", "(too weak|too small)"),
+        (None, "it shows no certificate"),
+    ],
+)
+@pytest.mark.parametrize("channel", ["REQUIRED", "REQUIRED12"])
+def test_certificates_that_are_refused(
+    bridge: BridgeProcess, certificates: Path, name: str | None, told: str, channel: str
+) -> None:
+    """The handshake fails, the log says why, and nothing comes."""
+    before = len(bridge.log)
+    options = () if name is None else own(certificates, name)
+    done = publish(bridge, channel, certificates, *options)
+    if name == "weak" and done.returncode and not bridge.log[before:]:
+        return  # the client's own OpenSSL does not load it
+    assert done.returncode != 0
+    eventually(lambda: bool(re.search(told, bridge.log[before:])), True)
+    assert f"channel {channel}:" in bridge.log[before:]
+    assert users_of(bridge) == []
+
+
+@pytest.mark.parametrize(
+    ("channel", "name", "users"),
+    [("REQUIRED", "pump-7", ["pump-7"]), ("OPTIONAL", "pump-7", ["pump-7"]), ("OPTIONAL", None, [""])],
+)
+def test_a_certificate_names_the_user(
+    bridge: BridgeProcess, certificates: Path, channel: str, name: str | None, users: list[str]
+) -> None:
+    """Its Common Name is the user; who shows none is nobody, whatever user name it gives."""
+    options = () if name is None else own(certificates, name)
+    done = publish(bridge, channel, certificates, *options, "-u", "mqm")
+    assert done.returncode == 0, done.stderr
+    assert users_of(bridge) == users
+
+
+def test_a_certificate_of_a_privileged_user(bridge: BridgeProcess, certificates: Path) -> None:
+    done = publish(bridge, "REQUIRED", certificates, *own(certificates, "mqm"))
+    assert "not authorised" in done.stderr
+    assert "a privileged user" in bridge.log
+
+
+def test_versions_ciphers_and_alpn(bridge: BridgeProcess, certificates: Path) -> None:
+    """openssl s_client sees MQTT offered by ALPN, and the cipher of the CipherSpec."""
+    command = ["openssl", "s_client", "-connect", f"localhost:{bridge.ports['TLS12']}", "-alpn", "mqtt"]
+    done = subprocess.run(
+        [*command, "-CAfile", f"{certificates}/ca.pem"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert "ALPN protocol: mqtt" in done.stdout
+    assert "Cipher is ECDHE-ECDSA-AES256-GCM-SHA384" in done.stdout
+    assert "Verify return code: 0 (ok)" in done.stdout
+    assert subprocess.run(
+        [*command, "-tls1_3"], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+    ).returncode
+
+
+@pytest.mark.parametrize("version", ["tls1_2", "tls1_3"])
+def test_sessions_are_resumed(bridge: BridgeProcess, certificates: Path, version: str, tmp_path: Path) -> None:
+    """A client that comes again goes on with the secrets of its first connection."""
+    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    context.load_cert_chain(certificates / "pump-7.pem", certificates / "pump-7.key")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2 if version == "tls1_2" else ssl.TLSVersion.TLSv1_3
+    session = None
+    for resumed in (False, True):
+        with RawClient(bridge.ports["REQUIRED"], "resumes") as client:
+            stream = context.wrap_socket(client.socket, server_hostname="localhost", session=session)
+            client.socket = stream
+            client.connect()
+            assert stream.session_reused is resumed
+            session = stream.session
+            client.disconnect()
+
+
+def test_certificates_that_change_while_clients_are_there(certificates: Path, tmp_path: Path) -> None:
+    """New connections get the new certificate, old ones stay; a file that is wrong changes nothing."""
+    authority = Authority(tmp_path)
+    authority.issue("server")
+    config = f"channels: [{{name: TLS, tls: {{certificate_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}}}]\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+    try:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+
+        def serial() -> str:
+            with RawClient(bridge.port, "look") as client:
+                stream = context.wrap_socket(client.socket, server_hostname="localhost")
+                client.socket = stream
+                found = stream.getpeercert()
+                assert found is not None
+                return str(found["serialNumber"])
+
+        with RawClient(bridge.port, "stays") as stays:
+            stays.socket = context.wrap_socket(stays.socket, server_hostname="localhost")
+            stays.connect()
+            first = serial()
+            (tmp_path / "server.pem").write_text("no certificate")
+            eventually(lambda: "TLS goes on with the files as they were" in bridge.log, True)
+            assert serial() == first
+            renewed = authority.issue("server")
+            eventually(lambda: serial() == f"{renewed.serial_number:X}".rjust(len(first), "0"), True)
+            stays.ping()
+        assert bridge.stop() == 0
+    finally:
+        bridge.discard()
+    assert os.stat(tmp_path / "server.key").st_mode & 0o077 == 0
