@@ -26,7 +26,7 @@ _log.setLevel(logging.CRITICAL)
 class WebSocketLayer:
     """The server's end of a WebSocket on one connection."""
 
-    __slots__ = ("_config", "_open", "_protocol", "ended")
+    __slots__ = ("_begun", "_config", "_open", "_protocol", "ended")
 
     def __init__(self, config: WebSocketConfig, max_packet_size: int) -> None:
         self._config = config
@@ -34,13 +34,17 @@ class WebSocketLayer:
         origins = None if config.origins is None else [*map(Origin, config.origins), None]
         size = max_packet_size + ROOM
         self._protocol = ServerProtocol(origins=origins, subprotocols=SUBPROTOCOLS, max_size=size, logger=_log)
-        self._open = False
+        self._begun = self._open = False
         self.ended = False
 
     def receive(self, data: bytes) -> bytes:
         if not data:
             return b""
         protocol = self._protocol
+        if not self._begun:
+            self._begun = True
+            if not data.startswith(b"G"):
+                raise LayerError("it speaks no HTTP, by which a WebSocket begins")
         protocol.receive_data(data)
         payloads = []
         for event in protocol.events_received():
@@ -54,6 +58,8 @@ class WebSocketLayer:
                     self.ended = True
             elif isinstance(event, Request):
                 self._shake_hands(event)
+        if not self._open and protocol.handshake_exc is not None:
+            raise LayerError(f"its WebSocket handshake is refused: {protocol.handshake_exc}")
         if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
             raise LayerError(f"its WebSocket is malformed: {protocol.parser_exc}")
         return payloads[0] if len(payloads) == 1 else b"".join(payloads)
@@ -66,9 +72,7 @@ class WebSocketLayer:
             raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
         response = protocol.accept(request)
         protocol.send_response(response)
-        if protocol.handshake_exc is not None:
-            raise LayerError(f"its WebSocket handshake is refused: {protocol.handshake_exc}")
-        self._open = True
+        self._open = protocol.handshake_exc is None
 
     def send(self, data: bytes) -> bytes:
         protocol = self._protocol

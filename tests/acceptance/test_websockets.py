@@ -1,0 +1,265 @@
+"""MQTT over WebSockets (MQTT 3.1.1 section 6), the PROXY protocol, Unix sockets and IPv6, on a real bridge."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Puback, Publish, Suback, Subscribe, encode
+from tests.support.bridge_process import BridgeProcess
+from tests.support.certificate_authority import Authority
+from tests.support.patience import PATIENCE, eventually
+from tests.support.raw_client import ConnectionClosed, RawClient
+
+MQTT = [Subprotocol("mqtt")]
+CONFIG = """
+channels:
+  - {{name: WS, port: 0, websocket: {{}}, max_packet_size: 1 MiB}}
+  - name: WSS
+    port: 0
+    websocket: {{path: /ws/mqtt, origins: ["https://example.com"]}}
+    tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}
+  - {{name: PROXIED, port: 0, proxies: [127.0.0.1], authentication: [{{method: certificate}}, {{method: anonymous}}]}}
+  - {{name: ELSEWHERE, port: 0, proxies: [192.0.2.0/24]}}
+  - {{name: PROXIED.TLS, port: 0, proxies: [127.0.0.0/8],
+     tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}}}
+  - {{name: UNIX, socket: {0}/mqtt.sock}}
+  - {{name: IPV6, address: "::1", port: 0}}
+"""
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    directory = tmp_path_factory.mktemp("websockets")
+    Authority(directory).issue("server")
+    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
+    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+    yield process
+    assert process.stop() == 0, process.log
+    assert not (directory / "mqtt.sock").exists()
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def trusting(bridge: BridgeProcess) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(bridge.data_directory.parent / "ca.pem"))
+
+
+class WebSocketClient:
+    """Packets over a WebSocket, which frames share and are cut into as a test says."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self._decoder = Decoder(server=False, protocol_level=4)
+        self._packets: list[Packet] = []
+
+    def send(self, *packets: Packet) -> None:
+        self.connection.send(b"".join(map(encode, packets)))
+
+    def receive(self) -> Packet:
+        while not self._packets:
+            data = self.connection.recv(PATIENCE)
+            assert isinstance(data, bytes)
+            self._packets += self._decoder.feed(data)
+        return self._packets.pop(0)
+
+
+def test_packets_in_frames_of_any_size(bridge: BridgeProcess) -> None:
+    """Several packets share a frame, and one is cut into many (MQTT-6.0.0-2)."""
+    with connect(f"ws://127.0.0.1:{bridge.ports['WS']}/mqtt", subprotocols=MQTT) as connection:
+        assert connection.subprotocol == "mqtt"
+        client = WebSocketClient(connection)
+        client.send(Connect("ws"), Subscribe(1, (("t/#", 1),)))
+        assert isinstance(client.receive(), Connack)
+        assert isinstance(client.receive(), Suback)
+        whole = encode(Publish("t/1", b"x" * 70_000, 1, False, False, 2))
+        for begin in range(0, len(whole), 7_001):
+            connection.send(whole[begin : begin + 7_001])
+        connection.send([whole[:1], whole[1:]])  # fragments of one message
+        received = sorted((client.receive() for _ in range(4)), key=lambda one: type(one).__name__)
+        assert [type(one) for one in received] == [Puback, Puback, Publish, Publish]
+        assert isinstance(received[3], Publish) and len(received[3].payload) == 70_000
+        assert connection.ping().wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("path", "subprotocols", "origin", "status"),
+    [
+        ("/ws/mqtt", ["mqtt"], "https://example.com", 0),
+        ("/ws/mqtt?token=1", ["other", "mqttv3.1"], None, 0),
+        ("/mqtt", ["mqtt"], None, 404),
+        ("/ws/mqtt", ["mqtt"], "https://evil.example", 403),
+        ("/ws/mqtt", [], None, 400),
+        ("/ws/mqtt", ["chat"], None, 400),
+    ],
+)
+def test_handshakes(
+    bridge: BridgeProcess, path: str, subprotocols: list[str], origin: str | None, status: int
+) -> None:
+    """Path, subprotocol and origin have to be right (MQTT-6.0.0-3); over TLS."""
+    options = {"ssl": trusting(bridge), "origin": origin, "subprotocols": [Subprotocol(one) for one in subprotocols] or None}
+    try:
+        with connect(f"wss://localhost:{bridge.ports['WSS']}{path}", **options) as connection:  # type: ignore[arg-type]
+            client = WebSocketClient(connection)
+            client.send(Connect("wss"))
+            assert isinstance(client.receive(), Connack)
+            assert status == 0
+    except InvalidStatus as error:
+        assert error.response.status_code == status
+
+
+def test_text_is_refused(bridge: BridgeProcess) -> None:
+    """MQTT-6.0.0-1."""
+    with connect(f"ws://127.0.0.1:{bridge.ports['WS']}/mqtt", subprotocols=MQTT) as connection:
+        connection.send("text")
+        with pytest.raises(Exception, match="1003"):
+            connection.recv(PATIENCE)
+    assert "MQTT-6.0.0-1" in bridge.log
+
+
+@pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", encode(Connect("c")), b"\0" * 9_000, b"G" * 9_000])
+def test_what_is_no_websocket(bridge: BridgeProcess, rubbish: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
+        connection.sendall(rubbish)
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(65_536):
+                pass
+
+
+# The PROXY protocol ------------------------------------------------------------------------------------------------------
+
+
+def version_1(line: str = "PROXY TCP4 198.51.100.7 192.0.2.1 50000 1883") -> bytes:
+    return f"{line}\r\n".encode()
+
+
+def version_2(common_name: bytes | None = None, verify: int = 0, command: int = 0x21) -> bytes:
+    body = socket.inet_aton("198.51.100.7") + socket.inet_aton("192.0.2.1") + struct.pack("!HH", 50000, 8883)
+    if common_name is not None:
+        name = struct.pack("!BH", 0x22, len(common_name)) + common_name
+        tls = struct.pack("!BI", 7, verify) + name
+        body += struct.pack("!BH", 0x20, len(tls)) + tls
+    return b"\r\n\r\n\0\r\nQUIT\n" + struct.pack("!BBH", command, 0x11, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("header", "user", "address"),
+    [
+        (version_1(), "", "198.51.100.7:50000"),
+        (version_1("PROXY TCP6 2001:db8::1 2001:db8::2 1 2"), "", "[2001:db8::1]:1"),
+        (version_1("PROXY UNKNOWN"), "", "127.0.0.1:"),
+        (version_2(), "", "198.51.100.7:50000"),
+        (version_2(b"pump-7"), "pump-7", "198.51.100.7:50000"),
+        (version_2(b"pump-7", verify=1), "", "198.51.100.7:50000"),
+        (version_2(b"pump-7", command=0x20), "", "127.0.0.1:"),
+    ],
+    ids=["1, IPv4", "1, IPv6", "1, unknown", "2", "2, certificate", "2, certificate not verified", "2, local"],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_client_behind_a_proxy(
+    bridge: BridgeProcess, header: bytes, user: str, address: str, at_once: bool
+) -> None:
+    """The log has the client's address; a certificate that the proxy has verified names its user."""
+    before = len(bridge.log)
+    with RawClient(bridge.ports["PROXIED"], "proxied") as client:
+        for part in [header] if at_once else [header[:5], header[5:20], header[20:]]:
+            client.send_bytes(part)
+        assert client.connect().return_code == 0
+        client.publish("said/p", b"x", 1)
+    assert bridge.messages("SAID")[-1]["md"]["UserIdentifier"].strip() == user
+    assert f"client 'proxied' at {address}" in bridge.log[before:]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        encode(Connect("c")),
+        b"PROXY TCP4 1.2.3.4 5.6.7.8 1\r\n",
+        b"PROXY TCP4 1.2.3.4 ::1 1 2\r\n",
+        b"PROXY TCP4 1.2.3.4 5.6.7.8 1 70000\r\n",
+        b"PROXY " + b"x" * 200,
+        version_2(command=0x11),
+        version_2(command=0x22),
+        version_2()[:14] + struct.pack("!H", 60_000),
+        version_2(b"x")[:14] + struct.pack("!H", 15) + version_2(b"x")[16:31],
+        version_2(b"\xff"),
+    ],
+)
+def test_what_is_no_header_of_a_proxy(bridge: BridgeProcess, header: bytes) -> None:
+    before = len(bridge.log)
+    with RawClient(bridge.ports["PROXIED"], "x") as client:
+        client.send_bytes(header)
+        client.expect_closed()
+    eventually(lambda: "PROXY protocol" in bridge.log[before:], True)
+
+
+def test_who_is_no_proxy(bridge: BridgeProcess) -> None:
+    with RawClient(bridge.ports["ELSEWHERE"], "x") as client:
+        assert client.expect(Connack).return_code == 3
+        client.expect_closed()
+    assert "it is none of the proxies of this channel" in bridge.log
+
+
+def test_tls_behind_the_header_of_a_proxy(bridge: BridgeProcess) -> None:
+    with RawClient(bridge.ports["PROXIED.TLS"], "both") as client:
+        client.send_bytes(version_1())
+        client.socket = trusting(bridge).wrap_socket(client.socket, server_hostname="localhost")
+        assert client.connect().return_code == 0
+    assert "client 'both' at 198.51.100.7:50000 connected" in bridge.log
+
+
+# Other sockets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_unix_socket(bridge: BridgeProcess) -> None:
+    path = bridge.data_directory.parent / "mqtt.sock"
+    assert path.stat().st_mode & 0o777 == 0o660
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        connection.connect(str(path))
+        connection.sendall(encode(Connect("unix")))
+        assert connection.recv(4) == bytes((0x20, 2, 0, 0))
+    eventually(lambda: f"client 'unix' at socket {path}" in bridge.log, True)
+
+
+def test_ipv6(bridge: BridgeProcess) -> None:
+    with socket.create_connection(("::1", bridge.ports["IPV6"]), PATIENCE) as connection:
+        connection.sendall(encode(Connect("six")))
+        assert connection.recv(4) == bytes((0x20, 2, 0, 0))
+    eventually(lambda: "client 'six' at [::1]:" in bridge.log, True)
+
+
+def test_a_unix_socket_that_is_in_use(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """A second bridge does not take it away; one that a kill has left behind is replaced."""
+    path = bridge.data_directory.parent / "mqtt.sock"
+    config = f"channels: [{{name: A, port: 0}}, {{name: B, socket: {path}}}]\n"
+    second = BridgeProcess(tmp_path / "data", config=config)
+    with pytest.raises(Exception, match="does not listen"):
+        second.start()
+    assert "Address already in use" in second.log
+    second.discard()
+    own = BridgeProcess(tmp_path / "own", config=config.replace(str(path), str(tmp_path / "left.sock"))).start()
+    own.kill()
+    assert (tmp_path / "left.sock").exists()
+    own.start()
+    assert own.stop() == 0
+
+
+def test_closed_in_the_middle(bridge: BridgeProcess) -> None:
+    """Half a handshake, half a header, half a frame: the connection ends and nothing else."""
+    for channel, data in (("WSS", b"\x16\x03\x01"), ("PROXIED", b"PRO"), ("WS", b"GET /mqtt HTTP/1.1\r\nUpg")):
+        with RawClient(bridge.ports[channel], "x") as client:
+            client.send_bytes(data)
+    with RawClient(bridge.ports["WS"], "x") as client, pytest.raises(ConnectionClosed):
+        client.send_bytes(b"\r\n\r\n")
+        while True:
+            client.socket.recv(1000) or (_ for _ in ()).throw(ConnectionClosed)
