@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow bench bench-bridge bench-archive bench-remote bench-pipeline clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow bench bench-bridge bench-transports bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -91,13 +91,18 @@ bench: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench.against $(AGAINST) $(ARGS)
 else
-bench: bench-bridge bench-archive bench-pipeline
+bench: bench-bridge bench-transports bench-archive bench-pipeline
 endif
 
 # The bridge beside mosquitto and amqtt.
 bench-bridge: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+# TLS and WebSockets beside mosquitto's.
+bench-transports: $(VENV)/.ready-bench
+	@sh tests/system-packages.sh bench
+	@$(BIN)/python -m tests.bench.transports $(ARGS)
 
 # What an archive costs, and its audit.
 bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test

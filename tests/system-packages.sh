@@ -1,12 +1,20 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; "slow" also PostgreSQL.
+# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP; "slow"
+# also PostgreSQL and Chromium, "bench" what compiles the load.
 set -eu
 missing=
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
+[ -x /usr/sbin/slapd ] || missing="$missing slapd"
 if [ "${1:-}" = slow ] && [ ! -e /usr/share/java/postgresql.jar ]; then
     missing="$missing postgresql libpostgresql-jdbc-java"
+fi
+if [ "${1:-}" = slow ] && ! command -v chromium >/dev/null 2>&1; then
+    missing="$missing chromium"
+fi
+if [ "${1:-}" = bench ] && [ ! -e /usr/include/openssl/ssl.h ]; then
+    missing="$missing gcc libc6-dev libssl-dev"
 fi
 [ -n "$missing" ] || exit 0
 "$(dirname "$0")/../deploy/packages.sh" $missing

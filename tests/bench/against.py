@@ -153,7 +153,7 @@ def measure(
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     try:
         said = subprocess.run(
-            [*pinned, str(program), *map(str, words), str(seconds), str(level), str(properties)],
+            [*pinned, str(program), *map(str, words), str(seconds), str(level), str(properties), "tcp"],
             capture_output=True,
             timeout=seconds + 90,
             check=True,

@@ -4,14 +4,18 @@
  * and every subscriber that it is for has it, so that a window means the same at each QoS. Each payload begins with the
  * publisher's number and the message's sequence number; losses and repeats are counted by these.
  *
- * usage: generator PORT PUBLISHERS SUBSCRIBERS PAIRS QOS WINDOW PAYLOAD DURABLE SECONDS LEVEL PROPERTIES
- * LEVEL 4 is MQTT 3.1.1, 5 is MQTT 5, where each message has PROPERTIES user properties.
+ * usage: generator PORT PUBLISHERS SUBSCRIBERS PAIRS QOS WINDOW PAYLOAD DURABLE SECONDS LEVEL PROPERTIES TRANSPORT
+ * LEVEL 4 is MQTT 3.1.1, 5 is MQTT 5, where each message has PROPERTIES user properties. TRANSPORT is tcp, tls (which trusts
+ * any certificate) or websocket, where each packet is a frame.
  * PAIRS 1: subscriber n is for publisher n only; 0: each subscriber is for all. Prints one line of JSON.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#ifdef TLS
+#include <openssl/ssl.h>
+#endif
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +29,12 @@ enum { ROOM = 1 << 18, HEADER = 8, STALL_SECONDS = 5 };
 
 struct client {
     int fd, subscriber, number, writing;
+#ifdef TLS
+    SSL *tls;
+#endif
+    /* of the WebSocket: bytes left of the frame under way, and what has come of the next one's header */
+    size_t frame_left, header_length;
+    unsigned char header[10];
     unsigned char *in, *out;
     size_t in_length, out_start, out_length, out_room;
     uint32_t sent, acknowledged;
@@ -35,7 +45,7 @@ struct client {
 static int port, publishers, subscribers, pairs, qos, window, payload_length, durable, level, properties;
 static uint64_t received, duplicates;
 static struct client *all, *sending, *receiving;
-static int epoll;
+static int epoll, websocket, tls;
 
 static double seconds_now(void) {
     struct timespec t;
@@ -46,6 +56,72 @@ static double seconds_now(void) {
 static void fail(const char *what) {
     printf("{\"failure\": \"%s\"}\n", what);
     exit(0);
+}
+
+/* Send or receive as send() and recv() do, by TLS where that is asked for. */
+static ssize_t send_some(struct client *c, const void *data, size_t length) {
+#ifdef TLS
+    if (tls) {
+        int n = SSL_write(c->tls, data, length);
+        if (n > 0) return n;
+        int why = SSL_get_error(c->tls, n);
+        errno = why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? EAGAIN : EPIPE;
+        return -1;
+    }
+#endif
+    return send(c->fd, data, length, MSG_NOSIGNAL);
+}
+
+static ssize_t receive_raw(struct client *c, void *at, size_t length) {
+#ifdef TLS
+    if (tls) {
+        int n = SSL_read(c->tls, at, length);
+        if (n > 0) return n;
+        int why = SSL_get_error(c->tls, n);
+        if (why == SSL_ERROR_ZERO_RETURN) return 0;
+        errno = why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? EAGAIN : EPIPE;
+        return -1;
+    }
+#endif
+    return recv(c->fd, at, length, 0);
+}
+
+/* Bytes of MQTT; -1 with EAGAIN where only headers of frames have come. */
+static ssize_t receive_some(struct client *c, unsigned char *at, size_t length) {
+    if (!websocket) return receive_raw(c, at, length);
+    ssize_t n = receive_raw(c, at, length);
+    if (n <= 0) return n;
+    size_t kept = 0, from = 0;
+    while (from < (size_t)n) {
+        if (c->frame_left) {
+            size_t part = c->frame_left < n - from ? c->frame_left : n - from;
+            memmove(at + kept, at + from, part);
+            kept += part, from += part, c->frame_left -= part;
+            continue;
+        }
+        c->header[c->header_length++] = at[from++];
+        unsigned said = c->header_length > 1 ? c->header[1] : 0;
+        if (c->header_length == (said < 126 ? 2u : said == 126 ? 4u : 10u)) {
+            c->frame_left = said;
+            if (said >= 126) c->frame_left = 0;
+            for (size_t i = 2; said >= 126 && i < c->header_length; i++) c->frame_left = c->frame_left << 8 | c->header[i];
+            c->header_length = 0;
+        }
+    }
+    if (kept) return kept;
+    errno = EAGAIN;
+    return -1;
+}
+
+/* The header of a frame for so many bytes: binary, masked by zeros, which leave the bytes as they are. */
+static size_t frame_header(unsigned char *at, size_t length) {
+    size_t n = 0;
+    if (!websocket) return 0;
+    at[n++] = 0x82;
+    if (length < 126) at[n++] = 0x80 | length;
+    else at[n++] = 0x80 | 126, at[n++] = length >> 8, at[n++] = length & 255;
+    memset(at + n, 0, 4);
+    return n + 4;
 }
 
 static void put(struct client *c, const void *data, size_t length) {
@@ -62,7 +138,7 @@ static void put(struct client *c, const void *data, size_t length) {
 
 static void flush(struct client *c) {
     while (c->out_length) {
-        ssize_t n = send(c->fd, c->out + c->out_start, c->out_length, MSG_NOSIGNAL);
+        ssize_t n = send_some(c, c->out + c->out_start, c->out_length);
         if (n < 0) {
             if (errno != EAGAIN && errno != EWOULDBLOCK) fail("a connection broke");
             break;
@@ -80,7 +156,8 @@ static void flush(struct client *c) {
 }
 
 static void answer(struct client *c, int kind, unsigned id) {
-    unsigned char packet[4] = {kind, 2, id >> 8, id & 255};
+    unsigned char header[8], packet[4] = {kind, 2, id >> 8, id & 255};
+    put(c, header, frame_header(header, 4));
     put(c, packet, 4);
 }
 
@@ -92,16 +169,48 @@ static size_t text(unsigned char *at, const char *value) {
     return n + 2;
 }
 
-static void read_exactly(int fd, unsigned char *at, size_t length) {
+static void read_exactly(struct client *c, unsigned char *at, size_t length) {
     while (length) {
-        ssize_t n = recv(fd, at, length, 0);
+        ssize_t n = receive_some(c, at, length);
+        if (n < 0 && errno == EAGAIN) continue;
         if (n <= 0) fail("the broker closed a connection");
         at += n;
         length -= n;
     }
 }
 
-static int connected(const char *id, int clean) {
+static void send_whole(struct client *c, const unsigned char *packet, size_t length) {
+    unsigned char whole[160];
+    size_t n = frame_header(whole, length);
+    memcpy(whole + n, packet, length);
+    if (send_some(c, whole, n + length) != (ssize_t)(n + length)) fail("cannot send");
+}
+
+/* The handshakes of TLS and of the WebSocket. */
+static void shake_hands(struct client *c) {
+#ifdef TLS
+    static SSL_CTX *context;
+    if (tls) {
+        if (!context) context = SSL_CTX_new(TLS_client_method());
+        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        c->tls = SSL_new(context);
+        SSL_set_fd(c->tls, c->fd);
+        if (SSL_connect(c->tls) != 1) fail("the TLS handshake fails");
+    }
+#endif
+    if (websocket) {
+        static const char request[] = "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+        if (send_some(c, request, sizeof request - 1) != (ssize_t)sizeof request - 1) fail("cannot send");
+        unsigned char last[4] = {0};
+        while (memcmp(last, "\r\n\r\n", 4)) {
+            memmove(last, last + 1, 3);
+            if (receive_raw(c, last + 3, 1) != 1) fail("the WebSocket handshake fails");
+        }
+    }
+}
+
+static void connected(struct client *c, const char *id, int clean) {
     unsigned char packet[128], reply[130];
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -110,6 +219,8 @@ static int connected(const char *id, int clean) {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (connect(fd, (struct sockaddr *)&to, sizeof to)) fail("cannot connect");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->fd = fd;
+    shake_hands(c);
     size_t n = 2 + text(packet + 2, "MQTT");
     packet[n++] = level;
     packet[n++] = clean ? 2 : 0;
@@ -124,15 +235,14 @@ static int connected(const char *id, int clean) {
     n += text(packet + n, id);
     packet[0] = 0x10;
     packet[1] = n - 2;
-    if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n) fail("cannot send");
-    read_exactly(fd, reply, 4);
+    send_whole(c, packet, n);
+    read_exactly(c, reply, 4);
     if (reply[1] > 127) fail("a long CONNACK");
-    read_exactly(fd, reply + 4, reply[1] - 2);
+    read_exactly(c, reply + 4, reply[1] - 2);
     if (reply[0] != 0x20 || reply[3]) fail("CONNECT is refused");
-    return fd;
 }
 
-static void subscribe(int fd, const char *filter) {
+static void subscribe(struct client *c, const char *filter) {
     unsigned char packet[128], reply[8];
     packet[2] = 0;
     packet[3] = 1;
@@ -142,8 +252,8 @@ static void subscribe(int fd, const char *filter) {
     packet[n++] = qos;
     packet[0] = 0x82;
     packet[1] = n - 2;
-    if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n) fail("cannot send");
-    read_exactly(fd, reply, 5 + (level == 5));
+    send_whole(c, packet, n);
+    read_exactly(c, reply, 5 + (level == 5));
     if (reply[0] != 0x90 || reply[4 + (level == 5)] != qos) fail("SUBSCRIBE is refused");
 }
 
@@ -203,13 +313,13 @@ static void packet(struct client *c, const unsigned char *p, const unsigned char
 
 static void take(struct client *c) {
     for (;;) {
-        ssize_t n = recv(c->fd, c->in + c->in_length, ROOM - c->in_length, 0);
+        ssize_t n = receive_some(c, c->in + c->in_length, ROOM - c->in_length);
         if (n == 0) fail("the broker closed a connection");
         if (n < 0) {
             if (errno == EAGAIN || errno == EWOULDBLOCK) return;
             fail("a connection broke");
         }
-        int full = c->in_length + n == ROOM;
+        int full = tls || c->in_length + n == ROOM;
         c->in_length += n;
         size_t at = 0;
         while (c->in_length - at >= 2) {
@@ -258,6 +368,8 @@ static void publish(struct client *c, const unsigned char *head, size_t head_len
     while (c->sent - complete < (uint32_t)window && c->out_length < 1 << 16) {
         uint32_t numbers[2] = {c->number, c->sent};
         memcpy(body, numbers, HEADER);
+        unsigned char header[8];
+        put(c, header, frame_header(header, head_length + (qos ? 2 : 0) + said_length + payload_length));
         put(c, head, head_length);
         if (qos) {
             unsigned id = c->sent % 65535 + 1;
@@ -271,7 +383,11 @@ static void publish(struct client *c, const unsigned char *head, size_t head_len
 }
 
 int main(int count_of, char **given) {
-    if (count_of != 12) fail("usage");
+    if (count_of != 13) fail("usage");
+    tls = !strcmp(given[12], "tls"), websocket = !strcmp(given[12], "websocket");
+#ifndef TLS
+    if (tls) fail("this generator has no TLS");
+#endif
     int numbers[9];
     for (int i = 0; i < 8; i++) numbers[i] = atoi(given[i + 1]);
     port = numbers[0], publishers = numbers[1], subscribers = numbers[2], pairs = numbers[3], qos = numbers[4];
@@ -289,11 +405,11 @@ int main(int count_of, char **given) {
     for (int i = 0; i < subscribers; i++) {
         struct client *c = &receiving[i];
         snprintf(name, sizeof name, "load-s%d", i);
-        c->subscriber = 1, c->number = i, c->fd = connected(name, !durable);
+        c->subscriber = 1, c->number = i, connected(c, name, !durable);
         c->next = calloc(publishers, sizeof *c->next);
         if (pairs) snprintf(name, sizeof name, "load/%05d", i);
         else snprintf(name, sizeof name, "load/#");
-        subscribe(c->fd, name);
+        subscribe(c, name);
         watch(c);
     }
     size_t head_length = 0;
@@ -302,7 +418,7 @@ int main(int count_of, char **given) {
     for (int i = 0; i < publishers; i++) {
         struct client *c = &sending[i];
         snprintf(name, sizeof name, "load-p%d", i);
-        c->number = i, c->fd = connected(name, 1);
+        c->number = i, connected(c, name, 1);
         watch(c);
         unsigned char *at = heads + 32 * i;
         size_t remaining = 2 + 10 + (qos ? 2 : 0) + said_length + payload_length, n = 0;
@@ -346,13 +462,15 @@ int main(int count_of, char **given) {
         }
     }
     for (int i = 0; i < publishers + subscribers; i++) {
-        send(all[i].fd, "\xe0\0", 2, MSG_NOSIGNAL);
+        send_whole(&all[i], (const unsigned char *)"\xe0\0", 2);
         close(all[i].fd);
     }
     if (durable)
         for (int i = 0; i < subscribers; i++) {
             snprintf(name, sizeof name, "load-s%d", i);
-            close(connected(name, 1));
+            struct client last = {0};
+            connected(&last, name, 1);
+            close(last.fd);
         }
     return 0;
 }
