@@ -23,8 +23,9 @@ def passwd(
 ) -> None:
     """Set the password of a user in a password file.
 
-    The file is for `method: password` and `method: scram` of a channel's `authentication`. It gets a hash of the password (argon2id), and what verifies SCRAM-SHA-256; the password itself is nowhere kept. A
-    running bridge uses the file as it is from then on.
+    The file is for `method: password` and `method: scram` of a channel's `authentication`. It gets a hash of the
+    password (argon2id), and what verifies SCRAM-SHA-256; the password itself is nowhere kept. A running bridge
+    uses the file as it is from then on.
     """
     from bridge.security.password_file import (
         Entry,

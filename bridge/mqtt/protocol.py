@@ -86,6 +86,7 @@ class ServerProtocol(Output):
         *,
         connect_timeout: float = 10.0,
         max_packet_size: int = MAX_REMAINING_LENGTH,
+        max_connect_size: int = MAX_REMAINING_LENGTH,
         byte_order: ByteOrder = "big",
     ) -> None:
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
@@ -97,7 +98,12 @@ class ServerProtocol(Output):
         #: behind the last `events` there is another turn for this client
         self.more = False
         controls = PACKETS_AT_A_TURN // FILTER_PACKETS
-        self._decoder = Decoder(max_packet_size=max_packet_size, byte_order=byte_order, control_packets=controls)
+        self._decoder = Decoder(
+            max_packet_size=max_packet_size,
+            max_first_size=max_connect_size,
+            byte_order=byte_order,
+            control_packets=controls,
+        )
         #: bytes that are not decoded, and packets that belong to later turns
         self._data = b""
         self._packets: list[Packet] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Final, Protocol
@@ -16,6 +17,7 @@ from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
 from bridge.mqtt.transport.peer import Peer
+from bridge.mqtt.transport.rate import Rate
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Auth, Connect, Disconnect, ReasonCode, Subscribe, Unsubscribe, Will
 
@@ -77,6 +79,7 @@ class Client:
         "_held",
         "_pending",
         "_pending_publications",
+        "_rate",
         "_service",
         "_units",
         "authentication",
@@ -116,6 +119,8 @@ class Client:
         self._pending = 0
         self._held = False
         self._pending_publications = pending_publications
+        #: publications that it may send in a second; None: any
+        self._rate = None if channel.publish_rate is None else Rate(channel.publish_rate, time.monotonic())
 
     @property
     def peer(self) -> Peer:
@@ -129,6 +134,8 @@ class Client:
                 session = self.session
                 assert session is not None
                 work = session.receive(event.packets)
+                if self._rate is not None and work.publications:
+                    self.transport.slow_down(self._rate.spend(len(work.publications), time.monotonic()))
                 self._units.work(session, self, work)
                 if work.violation:
                     self.close(work.violation, work.violation_code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -13,7 +14,7 @@ from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.transport.interface import STOPPING, Gateway
-from bridge.mqtt.transport.layer import Layer, Stack
+from bridge.mqtt.transport.layer import Layer, LayerError, Stack
 from bridge.mqtt.transport.proxy import ProxyLayer
 from bridge.mqtt.transport.stream import StreamConnection
 from bridge.mqtt.transport.tls import TlsLayer
@@ -58,6 +59,9 @@ class Channel:
         self.tls: ListenerTls | None = None
         self._networks = _networks(config.proxies)
         self._look_again = 0.0
+        #: connections by IP address, and the address that each is counted at, where that is limited
+        self._addresses: Counter[str] = Counter()
+        self._located: dict[StreamConnection, str] = {}
         self._empty: asyncio.Future[None] | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -90,12 +94,21 @@ class Channel:
         config = self.config
         layers: list[Layer] = []
         if config.proxies:
-            layers.append(ProxyLayer(partial(_come_through_proxy, connection)))
+            layers.append(ProxyLayer(partial(self._come_through_proxy, connection)))
         if self.tls is not None:
             layers.append(TlsLayer(self.tls.context, partial(_show_certificate, connection)))
         if config.websocket is not None:
             layers.append(WebSocketLayer(config.websocket, config.max_packet_size))
         return Stack(layers) if layers else None
+
+    def _come_through_proxy(self, connection: StreamConnection, header: ProxyHeader) -> None:
+        """Take a connection for that of the client that a proxy names. Raises LayerError where there is no room for it."""
+        if header.address is not None:
+            connection.come_from(header.address, header.port)
+        if header.common_name is not None:
+            connection.certificate = Certificate(f"CN={header.common_name}", header.common_name)
+        if why := self.locate(connection):
+            raise LayerError(why)
 
     def _sweep(self) -> None:
         now = self.loop.time()
@@ -121,14 +134,28 @@ class Channel:
         """Take a new connection in; why there is no room for it, or ""."""
         if self._networks and not _is_among(connection.address, self._networks):
             return "it is none of the proxies of this channel (proxies)"
-        full = len(self.connections) >= self.config.max_clients
+        config = self.config
+        full = len(self.connections) >= config.max_clients
         if (full or self.room.taken >= self.room.connections) and not self._make_room():
             if full:
-                return f"max_clients ({self.config.max_clients}) are connected"
+                return f"max_clients ({config.max_clients}) are connected"
             return f"the limit of open files leaves room for {self.room.connections} clients"
-        self.connections.add(connection)
-        self.room.taken += 1
-        self.silent[connection] = None
+        why = "" if config.proxies else self.locate(connection)
+        if not why:
+            self.connections.add(connection)
+            self.room.taken += 1
+            self.silent[connection] = None
+        return why
+
+    def locate(self, connection: StreamConnection) -> str:
+        """Count a connection among those of its IP address; why there is no room for it, or ""."""
+        most, address = self.config.max_clients_per_address, connection.address
+        if most is None or not address:
+            return ""
+        if self._addresses[address] >= most:
+            return f"max_clients_per_address ({most}) of {address} are connected"
+        self._addresses[address] += 1
+        self._located[connection] = address
         return ""
 
     def _make_room(self) -> bool:
@@ -148,6 +175,11 @@ class Channel:
             self.connections.discard(connection)
             self.room.taken -= 1
         self.silent.pop(connection, None)
+        address = self._located.pop(connection, None)
+        if address is not None:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
         if self._empty is not None and not self.connections and not self._empty.done():
             self._empty.set_result(None)
 
@@ -179,13 +211,6 @@ def _is_among(address: str, networks: Sequence[Network | None]) -> bool:
     there = ipaddress.ip_address(address)
     there = getattr(there, "ipv4_mapped", None) or there
     return any(one is not None and there in one for one in networks)
-
-
-def _come_through_proxy(connection: StreamConnection, header: ProxyHeader) -> None:
-    if header.address is not None:
-        connection.come_from(header.address, header.port)
-    if header.common_name is not None:
-        connection.certificate = Certificate(f"CN={header.common_name}", header.common_name)
 
 
 def _show_certificate(connection: StreamConnection, certificate: Certificate | None) -> None:

@@ -12,11 +12,12 @@ from bridge.mqtt.transport.peer import Peer
 from bridge.security.authenticator import Certificate
 
 #: Reasons not to read from a client: something of it is still to be worked on; it has sent more than is committed; it does
-#: not read what it is sent; the bridge stops.
+#: not read what it is sent; the bridge stops; it has sent more than its channel allows in that time.
 TURN: Final = 1
 UNCOMMITTED: Final = 2
 UNREAD: Final = 4
 STOPPING: Final = 8
+TOO_MUCH: Final = 16
 
 
 class Transport(Protocol):
@@ -46,6 +47,9 @@ class Transport(Protocol):
 
     def let_go(self, reason: int) -> None:
         """Drop a reason not to read; without any left, read again."""
+
+    def slow_down(self, seconds: float) -> None:
+        """Stop reading for a while; 0.0: go on."""
 
     def take_turn(self) -> None:
         """Go on with what has come and is not worked on."""

@@ -13,9 +13,10 @@ from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol
-from bridge.mqtt.transport.interface import STOPPING, TURN, UNREAD, Gateway, Owner
+from bridge.mqtt.transport.interface import STOPPING, TOO_MUCH, TURN, UNREAD, Gateway, Owner
 from bridge.mqtt.transport.layer import LayerError, Stack
 from bridge.mqtt.transport.peer import Peer
+from bridge.mqtt.transport.rate import Rate
 from bridge.security.authenticator import Certificate
 from bridge.wire.mqtt import ConnackCode, ReasonCode
 
@@ -51,9 +52,11 @@ class StreamConnection:
     """
 
     __slots__ = (
+        "_bytes",
         "_held",
         "_listener",
         "_scheduled",
+        "_slow_until",
         "_stack",
         "_time",
         "_transport",
@@ -74,6 +77,7 @@ class StreamConnection:
             self._time(),
             connect_timeout=config.connect_timeout,
             max_packet_size=config.max_packet_size,
+            max_connect_size=config.max_connect_size,
             byte_order=config.byte_order,
         )
         self.owner: Owner = listener.gateway.client(self, self.protocol, config)
@@ -83,6 +87,10 @@ class StreamConnection:
         #: what its certificate says, which TLS or a proxy has verified
         self.certificate: Certificate | None = None
         self._stack: Stack | None = None
+        #: when it is read again, having sent too much
+        self._slow_until = 0.0
+        #: bytes that it may send in a second; None: any
+        self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
         #: reasons not to read
         self._held = 0
@@ -127,6 +135,8 @@ class StreamConnection:
     def data_received(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
         stack = self._stack
+        if self._bytes is not None:
+            self.slow_down(self._bytes.spend(len(data), self._time()))
         if stack is not None:
             data = self._unwrap(stack, data)
             if data:
@@ -209,6 +219,21 @@ class StreamConnection:
         self._scheduled = True
         self.hold(TURN)
         self._listener.loop.call_soon(self.take_turn)
+
+    def slow_down(self, seconds: float) -> None:
+        if not seconds:
+            return
+        self._slow_until = self._time() + seconds
+        if not self._held & TOO_MUCH:
+            self.hold(TOO_MUCH)
+            self._listener.loop.call_later(seconds, self._speed_up)
+
+    def _speed_up(self) -> None:
+        left = self._slow_until - self._time()
+        if left > 0:
+            self._listener.loop.call_later(left, self._speed_up)
+        else:
+            self.let_go(TOO_MUCH)
 
     def hold(self, reason: int) -> None:
         """Stop reading for a reason."""

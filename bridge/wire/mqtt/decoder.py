@@ -58,6 +58,7 @@ class Decoder:
     __slots__ = (
         "_control_packets",
         "_little",
+        "_max_first_size",
         "_max_packet_size",
         "_messages_only",
         "_needed",
@@ -76,6 +77,7 @@ class Decoder:
         server: bool = True,
         protocol_level: int | None = None,
         max_packet_size: int = MAX_REMAINING_LENGTH,
+        max_first_size: int = MAX_REMAINING_LENGTH,
         byte_order: ByteOrder = "big",
         messages_only: bool = False,
         control_packets: int | None = None,
@@ -87,6 +89,7 @@ class Decoder:
             protocol_level: the level of the connection, for a client; a server learns it from CONNECT.
             max_packet_size: largest acceptable Remaining Length in bytes (the fixed header not counted). A larger
                 packet is an error as soon as its length is read; its content is never stored.
+            max_first_size: the same for the first packet that a server reads, from a client that it does not know yet.
             byte_order: order of the bytes in message ids and keep-alive; "little" for the older dialect.
             messages_only: whether packets that are no publications nor acknowledgements of such are somebody else's:
                 each is returned as an OtherPacket, whether this end may receive it or not.
@@ -96,6 +99,7 @@ class Decoder:
         self._server = server
         self._messages_only = messages_only
         self._max_packet_size = max_packet_size
+        self._max_first_size = min(max_first_size, max_packet_size) if server else max_packet_size
         self._little = byte_order == "little"
         self._pending = bytearray()
         self._needed = 0
@@ -144,7 +148,7 @@ class Decoder:
         acknowledgement_of = _ACKNOWLEDGEMENTS.get
         no_properties = self._no_properties
         little = self._little
-        limit = self._max_packet_size
+        limit = self._max_first_size if self.protocol_level is None else self._max_packet_size
         control_packets = self._control_packets
         needed = 0
         offset = 0
@@ -176,7 +180,8 @@ class Decoder:
                     raise MalformedPacket(
                         self._require_type(first).name,
                         1,
-                        f"max_packet_size: {length} bytes, {limit} allowed",
+                        f"{'max_packet_size' if limit == self._max_packet_size else 'max_connect_size'}: {length} bytes, "
+                        f"{limit} allowed",
                         ReasonCode.PACKET_TOO_LARGE,
                     )
                 stop = start + length
@@ -235,6 +240,8 @@ class Decoder:
                 if not 0x30 <= first < 0x80:
                     # It was a CONNECT, perhaps.
                     no_properties = self._no_properties
+                    if self.protocol_level is not None:
+                        limit = self._max_packet_size
                     control_packets -= 1
                     if not control_packets:
                         self.rest = buffer[offset:]
