@@ -70,7 +70,7 @@ def test_the_first_packet(bridge: BridgeProcess) -> None:
     with RawClient(port, "x" * 48, level=5, user_name="u" * 400) as client:
         client.send(client.packet)
         client.expect_closed()
-    assert "max_connect_size: 475 bytes, 200 allowed" in bridge.log
+    assert "max_connect_size: 463 bytes, 200 allowed" in bridge.log
     with RawClient(port, "y") as client:
         client.send_bytes(encode(Connect("y")) + encode(Publish("t", b"x" * 60_000, 1, False, False, 1)))
         assert client.expect(Connack).return_code == 0
@@ -83,7 +83,7 @@ def test_the_first_packet(bridge: BridgeProcess) -> None:
 
 @pytest.mark.parametrize(("channel", "count", "size"), [("RATE", 300, 10), ("BYTES", 60, 1_000)])
 def test_rates(bridge: BridgeProcess, channel: str, count: int, size: int) -> None:
-    """Who sends more than its share is read later, and loses nothing (3 or 6 seconds' worth); how much later: tests/mqtt/test_rate.py."""
+    """Who sends more than its share, 3 or 6 seconds' worth, is read later and loses nothing (how much later: test_rate.py)."""
     with RawClient.connected(bridge.ports[channel], "rate") as client:
         packets = [Publish("t", b"x" * size, 1, False, False, number) for number in range(1, count + 1)]
         for at in range(0, count, 10):
