@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
+    from bridge.config.channel_authentication import ChannelAuthenticationConfig
     from bridge.config.description import describe
     from bridge.config.document import load
     from bridge.config.link import LOCAL, LinkConfig, LinkTlsConfig
@@ -51,6 +52,7 @@ __all__ = [
     "BatchConfig",
     "ByteOrder",
     "ChangesConfig",
+    "ChannelAuthenticationConfig",
     "ChannelConfig",
     "Clash",
     "Configuration",
@@ -112,6 +114,7 @@ _NAMES = {
         "ToMqMapping",
         "ToMqttMapping",
     ),
+    "channel_authentication": ("ChannelAuthenticationConfig",),
     "channel": ("ByteOrder", "ChannelConfig", "Protocol", "WebSocketConfig"),
     "listener_tls": ("ListenerTlsConfig",),
     "models": (

@@ -3,6 +3,7 @@
 from bridge.config import values
 from bridge.config.archive import ArchiveConfig
 from bridge.config.channel import ChannelConfig
+from bridge.config.channel_authentication import ChannelAuthenticationConfig
 from bridge.config.mapping_description import describe_link, describe_mapping
 from bridge.config.models import Configuration
 from bridge.config.pipeline_description import describe_pipeline, describe_spark
@@ -19,6 +20,7 @@ def describe(configuration: Configuration) -> list[str]:
     queue_manager, limits = configuration.queue_manager, configuration.limits
     lines = _ibm(queue_manager) if isinstance(queue_manager, IbmQueueManagerConfig) else _embedded(queue_manager)
     lines += [_channel(channel) for channel in configuration.channels] or ["no channel: no MQTT client can connect"]
+    lines += [_record(record) for record in configuration.channel_authentication]
     lines.append(f"messages for MQTT clients wait on {configuration.transmission_queue}")
     lines.append(
         f"each client: at most {limits.in_flight} messages in flight, {values.size_text(limits.pending_bytes)} unread,"
@@ -128,6 +130,17 @@ def _channel(channel: ChannelConfig) -> str:
         f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}{over}"
         f" at {where}, at most {channel.max_clients} clients, acting {identity}{_asked(channel)}"
     )
+
+
+def _record(record: ChannelAuthenticationConfig) -> str:
+    """Return what a channel authentication record says, in the words of MQSC."""
+    whom = {"ADDRESS": record.address, "CLNTUSER": record.client_user, "SSLPEER": record.ssl_peer}
+    whom |= {"SSLCERTI": record.ssl_cert_issuer, "USERLIST": ", ".join(record.user_list) or None}
+    whom |= {"ADDRLIST": ", ".join(record.address_list) or None}
+    if not record.type.startswith("BLOCK"):
+        whom |= {"USERSRC": record.user_source, "MCAUSER": record.mcauser}
+    words = " ".join(f"{name}({value})" for name, value in whom.items() if value is not None)
+    return f"CHLAUTH({record.channel}) TYPE({record.type}) {words}{' WARN(YES)' if record.warn else ''}"
 
 
 def _asked(channel: ChannelConfig) -> str:

@@ -15,13 +15,14 @@ from pydantic_core import PydanticCustomError
 from bridge.config import values
 from bridge.config.archive import ArchiveConfig
 from bridge.config.channel import ChannelConfig
+from bridge.config.channel_authentication import ChannelAuthenticationConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.pipeline_flows import flow_clashes
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
-from bridge.config.references import Clash, link_clashes, pipeline_clashes, queue_clashes
+from bridge.config.references import Clash, link_clashes, pipeline_clashes, queue_clashes, record_clashes
 from bridge.config.section import (
     FilePath,
     ObjectName,
@@ -83,6 +84,9 @@ class Configuration(Section):
     """The queue manager that the bridge serves."""
     channels: list[ChannelConfig] = Field(default_factory=lambda: [ChannelConfig()])
     """The telemetry channels. By default there is one, PLAIN.MQTT; with an empty list no MQTT client can connect."""
+    channel_authentication: list[ChannelAuthenticationConfig] = Field(default=[])
+    """Who may connect by which channel, and as whom, as MQ's SET CHLAUTH says it. Beside these the record holds that IBM MQ
+    ships with: no client is a privileged user (BLOCKUSER, *MQADMIN, for all channels)."""
     transmission_queue: ObjectName = DEFAULT_TRANSMISSION_QUEUE
     """The queue where messages for MQTT clients wait: the queue manager's default transmission queue (DEFXMITQ)."""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
@@ -113,8 +117,8 @@ class Configuration(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        sections = ("queue_manager", "channels", "links", "mappings", "pipelines", "spark", "limits", "archive", "log")
-        return without_empty(data, *sections)
+        lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
+        return without_empty(data, "queue_manager", *lists, "spark", "limits", "archive", "log")
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
@@ -160,6 +164,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
             expected = "an address and port where nothing else in this file listens"
             found.append(Clash(("channels", index, "port"), expected, again))
+    found += record_clashes(data)
     return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data) + flow_clashes(data)
 
 

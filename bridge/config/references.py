@@ -52,6 +52,23 @@ def link_clashes(data: Mapping[str, Any]) -> list[Clash]:
     return found
 
 
+def record_clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """Return the channel authentication records that say the same thing of whom they are for."""
+    seen: dict[tuple[str, ...], int] = {}
+    found = []
+    listed = data.get("channel_authentication")
+    for index, record in enumerate(listed if isinstance(listed, list) else []):
+        if not isinstance(record, Mapping) or not isinstance(record.get("type"), str):
+            continue
+        names = ("channel", "type", "address", "client_user", "ssl_peer", "ssl_cert_issuer")
+        key = tuple(str(record.get(name) or ("*" if name == "channel" else "")) for name in names)
+        if seen.setdefault(key, index) != index:
+            again = f"{record['type']} again, as in channel_authentication[{seen[key]}]"
+            expected = "a record that is for others than the one before it"
+            found.append(Clash(("channel_authentication", index, "type"), expected, again))
+    return found
+
+
 def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
     """Return the clashes of mappings in `data` that name a queue which is not for them.
 

@@ -18,7 +18,8 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
-from bridge.security.authenticator import Authenticated
+from bridge.security.authenticator import Authenticated, Certificate
+from bridge.security.channel_authentication import Connecting
 from bridge.security.topic_access import TopicAccess
 from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
 from bridge.service.authentication import BELIEVED, authenticate, identify, refuse_late
@@ -28,6 +29,8 @@ from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
+
+NO_CERTIFICATE = Certificate()
 
 
 def connect(service: Sessions, client: Client, packet: Connect) -> None:
@@ -52,11 +55,20 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
     identity = identity_of(packet, config, service.replies, shown.user_name)
     user = identity.user.decode("utf-8", "replace")
     client.expires = math.inf if shown.expires is None else shown.expires
-    client.transport.peer = Peer(client.transport.peer.address, identity.client_id)
-    if (config.use_client_id or not config.mcauser) and service.privileged_users.include(user):
-        why = f"no client becomes {user!r}, a privileged user, by saying so"
-        refuse_late(service, client, ConnackCode.NOT_AUTHORIZED, why)
+    transport = client.transport
+    transport.peer = Peer(transport.peer.address, identity.client_id)
+    certificate = transport.certificate or NO_CERTIFICATE
+    said = (packet.user_name if shown.user_name is None else shown.user_name) or ""
+    connecting = Connecting(config.name, transport.address, said, certificate.subject, certificate.issuer)
+    verdict = service.channel_authentication.verdict(connecting, user)
+    for warning in verdict.warnings:
+        log.warning("channel %s: client %s: %s", config.name, client.peer, warning)
+    if verdict.refusal:
+        refuse_late(service, client, ConnackCode.NOT_AUTHORIZED, verdict.refusal)
         return
+    if verdict.mcauser is not None:
+        user = verdict.mcauser
+        identity = ClientIdentity(identity.client_id, user.encode(), service.replies)
 
     def admitted(reason: int) -> None:
         if client.protocol.state is not State.AUTHENTICATING:

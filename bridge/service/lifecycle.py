@@ -97,6 +97,7 @@ class Bridge:
                 loop.time,
                 queue_manager_name=self.host.name,
                 authentication=authentication,
+                channel_authentication=self.configuration.channel_authentication,
                 observers=[] if self.archive is None else [self.archive],
             )
             await self.service.start()
@@ -106,12 +107,19 @@ class Bridge:
             raise StartError(str(error)) from error
         observer = [] if self.archive is None else [self.archive.mapping]
         self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))
-        self.reload = Reload(self._source, self.mappings)
+        self.reload = Reload(self._source, self.mappings, self._take_over)
         await self._listen()
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()
+
+    def _take_over(self, configuration: Configuration) -> None:
+        """Use what of a configuration that was read again counts for who connects next."""
+        self.service.use_channel_authentication(configuration.channel_authentication)
+        for channel in self.channels:
+            if channel.tls is not None:
+                channel.tls.look_again()
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:

@@ -15,7 +15,7 @@ from bridge.service.mappings.registry import Mappings
 log = logging.getLogger(__name__)
 
 #: Sections that a running bridge takes over.
-LIVE = frozenset({"mappings", "links"})
+LIVE = frozenset({"mappings", "links", "channel_authentication"})
 
 
 class ConfigurationSource(msgspec.Struct, frozen=True):
@@ -31,8 +31,12 @@ class ConfigurationSource(msgspec.Struct, frozen=True):
 class Reload:
     """What SIGHUP and `mqbridge reload` do."""
 
-    def __init__(self, source: ConfigurationSource | None, mappings: Mappings) -> None:
+    def __init__(
+        self, source: ConfigurationSource | None, mappings: Mappings, take_over: Callable[[Configuration], None]
+    ) -> None:
+        """Begin; `take_over` is called with a configuration that was read again, for what is no mapping or link."""
         self._source = source
+        self._take_over = take_over
         self._mappings = mappings
 
     async def __call__(self) -> tuple[bool, list[str]]:
@@ -44,6 +48,7 @@ class Reload:
             configuration = await asyncio.to_thread(source.load, source.path)
         except ConfigurationError as error:
             return self._log(False, [*str(error).splitlines(), "nothing has changed"])
+        self._take_over(configuration)
         lines = await self._mappings.apply(configuration.mappings, configuration.links)
         for section in type(configuration).model_fields:
             if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):

@@ -83,7 +83,7 @@ def test_the_first_packet(bridge: BridgeProcess) -> None:
 
 @pytest.mark.parametrize(("channel", "count", "size"), [("RATE", 300, 10), ("BYTES", 60, 1_000)])
 def test_rates(bridge: BridgeProcess, channel: str, count: int, size: int) -> None:
-    """Who sends more than its share, 3 or 6 seconds' worth, is read later and loses nothing (how much later: test_rate.py)."""
+    """Who sends more than its share is read later and loses nothing (how much later: tests/mqtt/test_rate.py)."""
     with RawClient.connected(bridge.ports[channel], "rate") as client:
         packets = [Publish("t", b"x" * size, 1, False, False, number) for number in range(1, count + 1)]
         for at in range(0, count, 10):

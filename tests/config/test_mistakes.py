@@ -20,9 +20,8 @@ PROTOCOLS = "a list of at least one of MQTTV5, MQTTV311 and MQTTV3, each at most
 TYPES = "embedded or ibm"
 FREE_PLACE = "an address and port where nothing else in this file listens"
 KNOWN = (
-    "a known key (queue_manager, channels, transmission_queue, links, mappings, pipelines, spark, control_socket, limits,"
-    " archive"
-    " or log)"
+    "a known key (queue_manager, channels, channel_authentication, transmission_queue, links, mappings, pipelines, spark,"
+    " control_socket, limits, archive or log)"
 )
 LISTENER = "queue_manager:\n  listener:\n    "
 

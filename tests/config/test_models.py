@@ -59,6 +59,7 @@ def test_defaults() -> None:
                 "max_packet_size": 4_194_304,
             }
         ],
+        "channel_authentication": [],
         "transmission_queue": "SYSTEM.MQTT.TRANSMIT.QUEUE",
         "links": {},
         "mappings": {},

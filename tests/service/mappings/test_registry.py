@@ -256,7 +256,8 @@ async def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: P
     path = tmp_path / "bridge.yaml"
     path.write_text(FILE)
     mappings = Mappings(scene.environment)
-    reload = Reload(source_of(path), mappings)
+    taken: list[Configuration] = []
+    reload = Reload(source_of(path), mappings, taken.append)
     await mappings.start(load(path).mappings, {})
     before = threads(mappings)
     text, place = WRONG[wrong]
@@ -266,8 +267,10 @@ async def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: P
     assert place in lines[0]
     assert lines[-1] == "nothing has changed"
     assert threads(mappings) == before
+    assert not taken
     path.write_text(FILE.replace("  a:", "  b:"))
     assert await reload() == (True, ["mapping a removed", "mapping b added"])
+    assert [list(one.mappings) for one in taken] == [["b"]]
     await mappings.stop()
 
 
@@ -275,7 +278,7 @@ async def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> Non
     path = tmp_path / "bridge.yaml"
     path.write_text(FILE)
     mappings = Mappings(scene.environment)
-    reload = Reload(source_of(path), mappings)
+    reload = Reload(source_of(path), mappings, lambda _: None)
     path.write_text(FILE + "log: {level: debug}\n")
     ok, lines = await reload()
     assert ok
@@ -286,7 +289,7 @@ async def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> Non
     path.write_text(FILE)
     assert (await reload())[1] == ["no mapping has changed"]
     await mappings.stop()
-    assert await Reload(None, mappings)() == (
+    assert await Reload(None, mappings, lambda _: None)() == (
         False,
         ["the bridge was started without a configuration file; nothing is reloaded"],
     )

@@ -1,0 +1,235 @@
+"""Channel authentication records at work: who may connect by which channel, and as whom (IBM MQ, "SET CHLAUTH").
+
+Of the records that map, the one decides that says most exactly whom it is for: by the channel's name first, then by its
+kind (SSLPEERMAP before USERMAP before ADDRESSMAP), then by certificate and address. BLOCKADDR comes before all, BLOCKUSER
+looks at the user that comes out. A record with `warn` refuses nobody: the log tells whom it would have.
+
+Beyond IBM MQ, no client becomes a privileged user unless a record maps it to that user, whatever BLOCKUSER says.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from bridge.config.channel_authentication import ChannelAuthenticationConfig
+
+#: Stands for privileged users in a list of users.
+PRIVILEGED: Final = "*MQADMIN"
+#: What IBM MQ ships with: no client becomes an administrator.
+DEFAULT_RECORDS: Final = (
+    ChannelAuthenticationConfig(
+        channel="*", type="BLOCKUSER", user_list=[PRIVILEGED], description="Default rule to disallow privileged users"
+    ),
+)
+_KINDS: Final = {"SSLPEERMAP": 2, "USERMAP": 1, "ADDRESSMAP": 0}
+
+
+class Connecting(msgspec.Struct, frozen=True):
+    """What is known of a client that connects."""
+
+    channel: str
+    #: IP address; "" on a Unix socket
+    address: str = ""
+    #: "" where it has none
+    user: str = ""
+    #: distinguished names of its certificate and of who issued that, the most specific part first; "" without one
+    subject: str = ""
+    issuer: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the records say of a client."""
+
+    #: why it is refused, for the log; "" where it is let in
+    refusal: str = ""
+    #: the user that a record maps it to; None: the channel's rules hold
+    mcauser: str | None = None
+    #: what would have refused it, but for `warn`
+    warnings: tuple[str, ...] = ()
+    #: the record that decides whom it acts as, None where there is none
+    record: ChannelAuthenticationConfig | None = None
+
+
+class ChannelAuthenticationRecords:
+    """The records of a configuration, and of the queue manager where it has its own."""
+
+    def __init__(self, records: Sequence[ChannelAuthenticationConfig], privileged: Callable[[str], bool]) -> None:
+        """Begin; `privileged` says whether a user is one of `*MQADMIN`.
+
+        A record of IBM MQ's defaults holds until there is another of its key.
+        """
+        own = {record.key for record in records}
+        self.records = [*records, *(one for one in DEFAULT_RECORDS if one.key not in own)]
+        self._privileged = privileged
+        self._maps = sorted((one for one in self.records if one.type in _KINDS), key=_specificity, reverse=True)
+
+    def verdict(self, client: Connecting, own_user: str) -> Verdict:
+        """Return what becomes of a client; `own_user` is the user that it acts as by the rules of its channel."""
+        warnings: list[str] = []
+        for record in self.records:
+            if record.type == "BLOCKADDR" and any(matches_address(one, client.address) for one in record.address_list):
+                if not record.warn:
+                    return Verdict(f"its address is blocked {_named(record)}", record=record)
+                warnings.append(f"its address would be blocked {_named(record)}")
+        mapping = next((one for one in self._maps if _matches(one, client)), None)
+        mcauser = None
+        if mapping is not None and mapping.user_source == "NOACCESS":
+            if not mapping.warn:
+                return Verdict(f"it has no access {_named(mapping)}", record=mapping)
+            warnings.append(f"it would have no access {_named(mapping)}")
+        elif mapping is not None and mapping.user_source == "MAP":
+            mcauser = mapping.mcauser
+        user = mcauser or own_user
+        blocking = self._blocking(client.channel, user, mapped=mcauser is not None)
+        if blocking is not None:
+            if not blocking.warn:
+                return Verdict(f"user {user!r} is blocked {_named(blocking)}", record=blocking)
+            warnings.append(f"user {user!r} would be blocked {_named(blocking)}")
+        if mcauser is None and self._privileged(user):
+            why = f"{user!r} is a privileged user, and no record maps the client to it"
+            return Verdict(why, None, tuple(warnings), mapping)
+        return Verdict("", mcauser, tuple(warnings), mapping)
+
+    def _blocking(self, channel: str, user: str, *, mapped: bool) -> ChannelAuthenticationConfig | None:
+        """Return the record that keeps a user out: the one for the channel's most exact profile.
+
+        Whom a record has mapped to a privileged user is that user because somebody wants it.
+        """
+        blocks = [one for one in self.records if one.type == "BLOCKUSER" and matches_channel(one.channel, channel)]
+        if not blocks:
+            return None
+        record = max(blocks, key=lambda one: _exactness(one.channel))
+        named = user in record.user_list or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
+        return record if named else None
+
+
+def _named(record: ChannelAuthenticationConfig) -> str:
+    return f"by channel authentication record {record.channel!r} of type {record.type}"
+
+
+def _matches(record: ChannelAuthenticationConfig, client: Connecting) -> bool:
+    return (
+        matches_channel(record.channel, client.channel)
+        and (record.address is None or matches_address(record.address, client.address))
+        and (record.client_user is None or record.client_user == client.user)
+        and (record.ssl_peer is None or (bool(client.subject) and matches_name(record.ssl_peer, client.subject)))
+        and (record.ssl_cert_issuer is None or matches_name(record.ssl_cert_issuer, client.issuer))
+    )
+
+
+def _specificity(record: ChannelAuthenticationConfig) -> tuple[object, ...]:
+    address = record.address or "*"
+    peer = record.ssl_peer or ""
+    wild = peer.count("*")
+    return (
+        _exactness(record.channel),
+        _KINDS[record.type],
+        (len(_attributes(peer)), -wild, record.ssl_cert_issuer is not None, len(peer)),
+        (-address.count("*"), -address.count("-"), len(address)),
+    )
+
+
+def _exactness(profile: str) -> tuple[bool, int]:
+    return not profile.endswith("*"), len(profile)
+
+
+def matches_channel(profile: str, channel: str) -> bool:
+    """Return whether a profile, perhaps one that ends in `*`, is for a channel."""
+    return channel.startswith(profile[:-1]) if profile.endswith("*") else channel == profile
+
+
+def matches_address(pattern: str, address: str) -> bool:
+    """Return whether an IP address is one of a pattern: parts may be `*` or a range; a `*` at the end is for all parts.
+
+    Source: IBM MQ, "Generic IP addresses".
+    """
+    if pattern == "*":
+        return True
+    try:
+        there = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    there = getattr(there, "ipv4_mapped", None) or there
+    if there.version == 4:
+        if ":" in pattern:
+            return False
+        return _parts_match(pattern.split("."), str(there).split("."), 10)
+    if ":" not in pattern:
+        return False
+    left, double, right = pattern.partition("::")
+    parts = left.split(":") if left else []
+    if double:
+        behind = right.split(":") if right else []
+        parts += ["0"] * (8 - len(parts) - len(behind)) + behind
+    return _parts_match(parts, there.exploded.split(":"), 16)
+
+
+def _parts_match(pattern: list[str], parts: list[str], base: int) -> bool:
+    for index, part in enumerate(parts):
+        if index >= len(pattern):
+            return pattern[-1] == "*"
+        wanted = pattern[index]
+        if wanted == "*":
+            continue
+        low, _, high = wanted.partition("-")
+        try:
+            if not int(low, base) <= int(part, base) <= int(high or low, base):
+                return False
+        except ValueError:
+            return False
+    return len(pattern) == len(parts)
+
+
+def matches_name(pattern: str, name: str) -> bool:
+    """Return whether a distinguished name has what a pattern asks for, in any order.
+
+    A value may begin and end with `*`; of an attribute that stands in the pattern several times each has to be there, in
+    their order. Source: IBM MQ, "WebSphere MQ rules for SSLPEER values".
+    """
+    there = _attributes(name)
+    positions: dict[str, int] = {}
+    for key, wanted in _attributes(pattern):
+        values = [value for one, value in there if one == key]
+        index = positions.get(key, 0)
+        while index < len(values) and not _value_matches(wanted, values[index]):
+            index += 1
+        if index == len(values):
+            return False
+        positions[key] = index + 1
+    return True
+
+
+def _value_matches(wanted: str, value: str) -> bool:
+    wanted, value = wanted.lower(), value.lower()
+    begins, ends = wanted.startswith("*"), wanted.endswith("*")
+    middle = wanted[begins : len(wanted) - (ends and len(wanted) > begins)]
+    if begins and ends:
+        return middle in value
+    if begins:
+        return value.endswith(middle)
+    return value.startswith(middle) if ends else value == middle
+
+
+def _attributes(name: str) -> list[tuple[str, str]]:
+    """Return the attributes of a distinguished name; a comma in a value has a backslash before it, or quotes around it."""
+    found: list[tuple[str, str]] = []
+    part, quoted, escaped = "", False, False
+    for character in name + ",":
+        if escaped:
+            part, escaped = part + character, False
+        elif character == "\\":
+            escaped = True
+        elif character == '"':
+            quoted = not quoted
+        elif character == "," and not quoted:
+            key, equals, value = part.partition("=")
+            if equals:
+                found.append((key.strip().upper(), value.strip()))
+            part = ""
+        else:
+            part += character
+    return found

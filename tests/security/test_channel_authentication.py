@@ -1,0 +1,193 @@
+"""Channel authentication records: what they match, which of them decides, and what becomes of a client."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from bridge.config import ChannelAuthenticationConfig
+from bridge.security.channel_authentication import (
+    ChannelAuthenticationRecords,
+    Connecting,
+    matches_address,
+    matches_channel,
+    matches_name,
+)
+
+PUMP = "CN=pump-7,OU=plant,OU=west,O=Example\\, Inc,C=DE"
+
+
+def record(type: str, **values: object) -> ChannelAuthenticationConfig:
+    return ChannelAuthenticationConfig.model_validate({"type": type, **values})
+
+
+@pytest.mark.parametrize(
+    ("profile", "channel", "matches"),
+    [("*", "ANY", True), ("PLAIN.*", "PLAIN.MQTT", True), ("PLAIN.*", "PLAIN", False), ("A", "A", True), ("A", "AB", False)],
+)
+def test_channels(profile: str, channel: str, matches: bool) -> None:
+    assert matches_channel(profile, channel) is matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "address", "matches"),
+    [
+        ("*", "10.1.2.3", True),
+        ("*", "", True),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.30", False),
+        ("10.1.2.*", "10.1.2.3", True),
+        ("10.*", "10.1.2.3", True),
+        ("10.*", "11.1.2.3", False),
+        ("10.1.*.3", "10.1.9.3", True),
+        ("10.1-3.*", "10.3.0.1", True),
+        ("10.1-3.*", "10.4.0.1", False),
+        ("10.1.2.1-5", "10.1.2.5", True),
+        ("10.1.2", "10.1.2.3", False),
+        ("10.1.2.3.4", "10.1.2.3", False),
+        ("10.1.2.3", "", False),
+        ("10.1.2.3", "::ffff:10.1.2.3", True),
+        ("10.1.2.3", "::1", False),
+        ("::1", "::1", True),
+        ("2001:db8:0-f:*", "2001:db8:a::1", True),
+        ("2001:db8::5", "2001:db8:0:0:0:0:0:5", True),
+        ("2001:db8::5", "2001:db8::6", False),
+        ("fe80::1", "fe80::1%eth0", True),
+        ("::1", "127.0.0.1", False),
+    ],
+)
+def test_addresses(pattern: str, address: str, matches: bool) -> None:
+    assert matches_address(pattern, address) is matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("CN=pump-7", True),
+        ("cn=PUMP-7", True),
+        ("CN=pump*", True),
+        ("CN=*7", True),
+        ("CN=*ump*", True),
+        ("CN=*", True),
+        ("CN=pump", False),
+        ("O=Example\\, Inc,CN=pump-7", True),
+        ('O="Example, Inc"', True),
+        ("O=Example", False),
+        ("OU=plant,OU=west", True),
+        ("OU=west,OU=plant", False),
+        ("OU=west", True),
+        ("OU=east", False),
+        ("L=here", False),
+    ],
+)
+def test_distinguished_names(pattern: str, matches: bool) -> None:
+    assert matches_name(pattern, PUMP) is matches
+
+
+address, user, peer = (partial(record, kind) for kind in ("ADDRESSMAP", "USERMAP", "SSLPEERMAP"))
+NO_ACCESS = address(channel="*", address="*", user_source="NOACCESS")
+CAROL = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
+
+
+@pytest.mark.parametrize(
+    ("records", "client", "outcome"),
+    [
+        ([], CAROL, "carol"),
+        ([NO_ACCESS], CAROL, None),
+        ([NO_ACCESS, address(channel="PLAIN.*", address="*", user_source="CHANNEL")], CAROL, "carol"),
+        ([NO_ACCESS, address(address="10.1.*", mcauser="plant")], CAROL, "plant"),
+        ([NO_ACCESS, address(address="10.9.*", mcauser="plant")], CAROL, None),
+        ([address(address="10.1.2.3", mcauser="a"), address(address="10.1.*", mcauser="b")], CAROL, "a"),
+        ([address(address="10.1.2.3", mcauser="a"), user(client_user="carol", mcauser="b")], CAROL, "b"),
+        (
+            [user(client_user="carol", mcauser="a"), user(client_user="carol", address="10.1.*", mcauser="b")],
+            CAROL,
+            "b",
+        ),
+        (
+            [user(client_user="carol", mcauser="a"), peer(ssl_peer="CN=pump*", mcauser="b")],
+            Connecting("PLAIN.MQTT", "10.1.2.3", "carol", PUMP),
+            "b",
+        ),
+        (
+            [peer(ssl_peer="CN=pump*", mcauser="a"), peer(ssl_peer="CN=pump-7,OU=plant", mcauser="b")],
+            Connecting("PLAIN.MQTT", "10.1.2.3", "carol", PUMP),
+            "b",
+        ),
+        (
+            [peer(ssl_peer="CN=pump*", ssl_cert_issuer="CN=CA", mcauser="a")],
+            Connecting("PLAIN.MQTT", "10.1.2.3", "carol", PUMP, "CN=CA"),
+            "a",
+        ),
+        (
+            [peer(ssl_peer="CN=pump*", ssl_cert_issuer="CN=CA", mcauser="a")],
+            Connecting("PLAIN.MQTT", "10.1.2.3", "carol", PUMP, "CN=other"),
+            "carol",
+        ),
+        ([peer(ssl_peer="CN=*", mcauser="a")], CAROL, "carol"),
+        (
+            [address(channel="PLAIN.MQTT", address="*", mcauser="a"), user(client_user="carol", mcauser="b")],
+            CAROL,
+            "a",
+        ),
+        ([record("BLOCKUSER", user_list=["carol"])], CAROL, None),
+        ([record("BLOCKUSER", channel="OTHER", user_list=["carol"])], CAROL, "carol"),
+        (
+            [record("BLOCKUSER", user_list=["carol"]), record("BLOCKUSER", channel="PLAIN.*", user_list=["dave"])],
+            CAROL,
+            "carol",
+        ),
+        ([record("BLOCKUSER", user_list=["plant"]), address(address="*", mcauser="plant")], CAROL, None),
+        ([record("BLOCKADDR", address_list=["10.1.*"]), user(client_user="carol", mcauser="a")], CAROL, None),
+        ([record("BLOCKADDR", address_list=["10.2.*"])], CAROL, "carol"),
+        ([], Connecting("A", "10.1.2.3", "mqm"), None),
+        ([record("BLOCKUSER", user_list=["guest"])], Connecting("A", "10.1.2.3", "mqm"), None),
+        ([record("BLOCKUSER", user_list=["*MQADMIN"], warn=True)], Connecting("A", "10.1.2.3", "mqm"), None),
+        ([user(client_user="carol", mcauser="mqm")], CAROL, "mqm"),
+        ([user(client_user="mqm", mcauser="guest")], Connecting("A", "10.1.2.3", "mqm"), "guest"),
+        ([address(address="*", user_source="CHANNEL")], Connecting("A", "10.1.2.3", "mqm"), None),
+        ([address(channel="*", address="*", user_source="NOACCESS", warn=True)], CAROL, "carol"),
+        ([record("BLOCKUSER", user_list=["carol"], warn=True)], CAROL, "carol"),
+        ([record("BLOCKADDR", address_list=["*"], warn=True)], CAROL, "carol"),
+    ],
+)
+def test_who_is_let_in_and_as_whom(
+    records: list[ChannelAuthenticationConfig], client: Connecting, outcome: str | None
+) -> None:
+    """None: refused."""
+    verdict = ChannelAuthenticationRecords(records, {"mqm"}.__contains__).verdict(client, client.user)
+    assert (None if verdict.refusal else verdict.mcauser or client.user) == outcome
+    assert bool(verdict.warnings) == any(one.warn for one in records)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
+        ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),
+        ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP maps to"),
+        ({"type": "ADDRESSMAP", "address": "*", "user_source": "CHANNEL", "mcauser": "a"}, "user_source MAP beside mcauser"),
+        ({"type": "USERMAP", "mcauser": "a"}, "expected client_user"),
+        ({"type": "USERMAP", "client_user": "a", "mcauser": "a", "ssl_peer": "CN=a"}, "no ssl_peer in a record of type USER"),
+        ({"type": "BLOCKUSER"}, "expected user_list"),
+        ({"type": "BLOCKADDR", "address_list": ["*"], "channel": "A"}, "expected channel"),
+        ({"type": "QMGRMAP"}, "expected ADDRESSMAP, USERMAP, SSLPEERMAP, BLOCKUSER or BLOCKADDR"),
+        ({"type": "BLOCKUSER", "user_list": ["a"], "channel": "A*B"}, "expected a channel name"),
+    ],
+)
+def test_records_that_are_none(values: dict[str, object], told: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        ChannelAuthenticationConfig.model_validate(values)
+    assert told in str(error.value)
+
+
+@given(st.text("*.,=a1-:\\\"", max_size=40), st.text("*.,=a1-:\\\"", max_size=200))
+def test_nothing_that_is_said_is_an_error(pattern: str, said: str) -> None:
+    matches_address(pattern or "*", said)
+    matches_name(pattern, said)
+
+
