@@ -38,11 +38,6 @@ class WebSocketConfig(Section):
     """Where pages come from that may connect (the browser's header Origin), such as https://example.com; None: from
     anywhere. Programs that are no browsers say nothing of it, and may."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "origins")
-
 
 class ChannelConfig(Section):
     """A telemetry channel: a listener for MQTT clients with its rules (MQ's `DEFINE CHANNEL CHLTYPE(MQTT)`)."""

@@ -99,8 +99,10 @@ class Authenticators:
 
                 return JwtAuthenticator(config, VerificationKeys(config))
             case LdapAuthenticationConfig():
-                from bridge.security.ldap_directory import LdapAuthenticator
+                from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords
 
+                if plain_passwords(config):
+                    raise UnknownAuthenticator(_in_plain(config))
                 return LdapAuthenticator(config)
             case QueueManagerAuthenticationConfig():
                 return self._queue_manager()
@@ -141,7 +143,7 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
             from bridge.security.ldap_directory import plain_passwords
 
             if plain_passwords(config):
-                yield f"passwords would travel to {config.url} without TLS; write start_tls: true, or allow_plain: true"
+                yield _in_plain(config)
             if config.ca_file is not None and not config.ca_file.is_file():
                 yield f"ca_file {config.ca_file} is not there"
         case PluginAuthenticationConfig():
@@ -155,6 +157,10 @@ def readable_by_others(path: Path) -> Iterator[str]:
     """Yield in words that a file with secrets is readable by users who are neither its owner nor in its group."""
     if path.stat().st_mode & 0o007:
         yield f"{path} can be read by every user of this machine; `chmod o= {path}` mends that"
+
+
+def _in_plain(config: LdapAuthenticationConfig) -> str:
+    return f"passwords would travel to {config.url} without TLS; write start_tls: true, or allow_plain: true"
 
 
 def _plugin(config: PluginAuthenticationConfig) -> Authenticator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -58,8 +59,10 @@ class LdapAuthenticator:
         name = config.bind_dn.replace("{user}", escape_rdn(user))
         try:
             server = Server(config.url, tls=tls, connect_timeout=config.timeout, get_info="NO_INFO")
+            # ldap3 takes whole seconds here.
+            patience = math.ceil(config.timeout)
             connection = Connection(
-                server, name, password, auto_bind=AUTO_BIND_NONE, receive_timeout=config.timeout, raise_exceptions=False
+                server, name, password, auto_bind=AUTO_BIND_NONE, receive_timeout=patience, raise_exceptions=False
             )
             try:
                 connection.open()

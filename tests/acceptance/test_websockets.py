@@ -6,7 +6,11 @@ import contextlib
 import socket
 import ssl
 import struct
+import subprocess
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from websockets.typing import Subprotocol
 from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Puback, Publish, Suback, Subscribe, encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
+from tests.support.mqtt_js import INSTALLED, MqttJs, Steps, data
 from tests.support.patience import PATIENCE, eventually
 from tests.support.raw_client import ConnectionClosed, RawClient
 
@@ -115,6 +120,53 @@ def test_handshakes(
             assert status == 0
     except InvalidStatus as error:
         assert error.response.status_code == status
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("channel", ["WS", "WSS"])
+def test_mqtt_js(bridge: BridgeProcess, version: int, channel: str) -> None:
+    """The client of browsers, in Node.js."""
+    steps: Steps = [
+        {"subscribe": ["js/+", {"qos": 1}]},
+        {"publish": ["js/a", "21.5", {"qos": 1}]},
+        {"publish": ["js/b", data(b"x" * 30_000), {"qos": 2}]},
+        {"receive": 2},
+        {"end": False},
+    ]
+    options: dict[str, object] = {"protocol": "ws", "path": "/mqtt"}
+    if channel == "WSS":
+        options = {"protocol": "wss", "path": "/ws/mqtt", "host": "localhost", "rejectUnauthorized": False}
+    client = MqttJs(bridge.ports[channel], f"js-{version}", version, steps, **options)
+    assert client.result("connect")["code"] == 0
+    messages = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
+    assert [(one["topic"], one["qos"]) for one in messages] == [("js/a", 1), ("js/b", 1)]
+
+
+PAGE = """<!doctype html><script src="mqtt.min.js"></script><script>
+const client = mqtt.connect('ws://127.0.0.1:%d/mqtt', {clientId: 'browser', protocolVersion: %d});
+client.on('connect', () => client.subscribe('browser/#', {qos: 1},
+  () => client.publish('browser/a', 'from a page', {qos: 1})));
+client.on('message', (topic, payload) => { document.title = topic + ' ' + payload; client.end(); });
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [4, 5])
+def test_mqtt_js_in_a_browser(bridge: BridgeProcess, tmp_path: Path, version: int) -> None:
+    """A page in headless Chromium publishes and gets its message."""
+    (tmp_path / "mqtt.min.js").write_bytes((INSTALLED / "node_modules/mqtt/dist/mqtt.min.js").read_bytes())
+    (tmp_path / "page.html").write_text(PAGE % (bridge.ports["WS"], version))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/page.html"
+        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+        done = subprocess.run(
+            [*command, "--virtual-time-budget=20000", "--dump-dom", url],
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        server.shutdown()
+    assert "<title>browser/a from a page</title>" in done.stdout, done.stderr
 
 
 def test_text_is_refused(bridge: BridgeProcess) -> None:
@@ -256,9 +308,9 @@ def test_a_unix_socket_that_is_in_use(bridge: BridgeProcess, tmp_path: Path) -> 
 
 def test_closed_in_the_middle(bridge: BridgeProcess) -> None:
     """Half a handshake, half a header, half a frame: the connection ends and nothing else."""
-    for channel, data in (("WSS", b"\x16\x03\x01"), ("PROXIED", b"PRO"), ("WS", b"GET /mqtt HTTP/1.1\r\nUpg")):
+    for channel, begun in (("WSS", b"\x16\x03\x01"), ("PROXIED", b"PRO"), ("WS", b"GET /mqtt HTTP/1.1\r\nUpg")):
         with RawClient(bridge.ports[channel], "x") as client:
-            client.send_bytes(data)
+            client.send_bytes(begun)
     with RawClient(bridge.ports["WS"], "x") as client, pytest.raises(ConnectionClosed):
         client.send_bytes(b"\r\n\r\n")
         while True:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from bridge.cli.program import program
 from bridge.config import (
+    ChannelAuthenticationConfig,
     Configuration,
     FilterConfig,
     IbmQueueManagerConfig,
@@ -26,6 +27,8 @@ from bridge.config import (
     default_configuration,
     load,
 )
+from bridge.config.authentication import METHODS
+from bridge.config.channel_authentication import KEYS
 from bridge.config.mapping import MappingConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -85,6 +88,43 @@ def test_its_example_of_a_listener_works(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("queue_manager:\n  " + example[1].replace("##    ", "  "))
     assert load(file).queue_manager.listener is not None
+
+
+def example_of_channels(key: str) -> str:
+    """The example of an option of a channel, as YAML."""
+    text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
+    example = re.findall(rf"^##    {key}:\n(?:##      .*\n)+", text, re.M)[-1]
+    return re.sub("^##    ", "", example, flags=re.M)
+
+
+@pytest.mark.parametrize("key", ["tls", "websocket"])
+def test_its_examples_of_sections_of_a_channel_have_every_option_at_its_default(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("channels:\n- " + example_of_channels(key).replace("\n", "\n  "), encoding="utf-8")
+    section = getattr(load(file).channels[0], key)
+    assert unwritten(section) == set()
+    required = {name: getattr(section, name) for name, field in type(section).model_fields.items() if field.is_required()}
+    assert section == type(section)(**required, **({"key_file": section.key_file} if key == "tls" else {}))
+
+
+def test_its_example_of_authentication_has_every_method_and_option(tmp_path: Path) -> None:
+    text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
+    methods = re.findall(r"^##      - method: .*\n(?:##        .*\n|##      # .*\n(?=##        ))*", text, re.M)
+    seen = {}
+    for number, one in enumerate(methods):
+        file = tmp_path / f"{number}.yaml"
+        lines = re.sub("^##      ", "  ", one, flags=re.M)
+        file.write_text(f"channels:\n- authentication:\n{lines}", encoding="utf-8")
+        (method,) = load(file).channels[0].authentication
+        seen[method.method] = unwritten(method)
+    assert seen == {name: set() if name != "jwt" else {"JwtAuthenticationConfig.jwks_file"} for name in METHODS}
+
+
+def test_its_example_of_channel_authentication(tmp_path: Path) -> None:
+    (configuration,) = examples("channel_authentication", tmp_path)
+    assert {one.type for one in configuration.channel_authentication} == set(KEYS)
+    written = {name for one in configuration.channel_authentication for name in one.model_fields_set}
+    assert written == set(ChannelAuthenticationConfig.model_fields)
 
 
 def test_its_example_of_ibm_mq_has_every_option_at_its_default(tmp_path: Path) -> None:
