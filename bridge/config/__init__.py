@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ToMqttMapping,
     )
     from bridge.config.models import (
+        AuditLogConfig,
         Configuration,
         LimitsConfig,
         LogConfig,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCAL",
     "AnyMapping",
+    "AuditLogConfig",
     "BatchConfig",
     "ByteOrder",
     "ChangesConfig",
@@ -118,6 +120,7 @@ _NAMES = {
     "channel": ("ByteOrder", "ChannelConfig", "Protocol", "WebSocketConfig"),
     "listener_tls": ("ListenerTlsConfig",),
     "models": (
+        "AuditLogConfig",
         "Configuration",
         "LimitsConfig",
         "LogConfig",

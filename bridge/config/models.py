@@ -77,6 +77,17 @@ class LogConfig(Section):
     """`text` for people, `json` for programs: one object to a line."""
 
 
+class AuditLogConfig(Section):
+    """The audit log: who came, as whom, what was refused and changed."""
+
+    file: FilePath | None = None
+    """The file, of JSON lines; None: none."""
+    size: Annotated[int, values.size(4096, 64 * values.GIB)] = 10 * values.MIB
+    """Bytes of the file, at most; then it is renamed (`.1`, `.2` ...) and another begun."""
+    files: Annotated[int, values.integer(2, 1000)] = 10
+    """How many of them there are, at most; the oldest is removed."""
+
+
 class Configuration(Section):
     """The whole file."""
 
@@ -106,6 +117,8 @@ class Configuration(Section):
     """The archive of what passes."""
     log: LogConfig = Field(default_factory=LogConfig)
     """The log, which goes to standard error."""
+    audit_log: AuditLogConfig = Field(default_factory=AuditLogConfig)
+    """The audit log."""
 
     @property
     def control_socket_path(self) -> Path | None:
@@ -118,7 +131,7 @@ class Configuration(Section):
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
         lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
-        return without_empty(data, "queue_manager", *lists, "spark", "limits", "archive", "log")
+        return without_empty(data, "queue_manager", *lists, "spark", "limits", "archive", "log", "audit_log")
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:

@@ -21,6 +21,7 @@ from bridge.mqtt.transport.peer import Peer
 from bridge.security.authenticator import Authenticated, Certificate
 from bridge.security.channel_authentication import Connecting
 from bridge.security.topic_access import TopicAccess
+from bridge.service import audit_log
 from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
 from bridge.service.authentication import BELIEVED, authenticate, identify, refuse_late
 from bridge.service.client import Client
@@ -36,6 +37,8 @@ NO_CERTIFICATE = Certificate()
 def connect(service: Sessions, client: Client, packet: Connect) -> None:
     """Refuse a client, or have it authenticate itself, and the queue manager asked for its authority."""
     config = client.channel
+    # As it says of itself, for the log; who it is, is another matter.
+    client.transport.peer = Peer(client.transport.peer.address, packet.client_id)
     authentication = service.authentication.get(config.name, BELIEVED)
     admit = partial(_admit, service, client, packet)
     refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
@@ -158,10 +161,10 @@ def _begin(
     protocol = client.protocol
     session.attach(identity)
     config = client.channel
+    user = identity.user.decode("utf-8", "replace")
     if config.publish_topics is None and config.subscribe_topics is None:
         session.topics = None
     else:
-        user = identity.user.decode("utf-8", "replace")
         session.topics = TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, user)
     client.session = session
     session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
@@ -171,6 +174,7 @@ def _begin(
         session.outbox.fit()
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
+    audit_log.note("connected", client.peer, channel=config.name, user=user, authenticated=bool(config.authentication))
     log.info(
         "client %s connected: %s session%s",
         client.peer,

@@ -25,6 +25,7 @@ from bridge.mqtt.transport.channel import Channel, Room
 from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
+from bridge.service import audit_log
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure
@@ -107,6 +108,12 @@ class Bridge:
             raise StartError(str(error)) from error
         observer = [] if self.archive is None else [self.archive.mapping]
         self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))
+        try:
+            audit_log.begin(self.configuration.audit_log)
+        except OSError as error:
+            place = self.configuration.audit_log.file
+            raise StartError(f"audit_log.file {place}: {error.strerror or error}") from error
+        audit_log.note("started", version=__version__, queue_manager=self.host.name)
         self.reload = Reload(self._source, self.mappings, self._take_over)
         await self._listen()
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
@@ -297,6 +304,8 @@ class Bridge:
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)
             if self.host is not None:
                 await self.host.stop()
+            audit_log.note("stopped", status=self.status)
+            audit_log.end()
         self.announce("stopped")
         return self.status
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, ConfigurationError
+from bridge.service import audit_log
 from bridge.service.mappings.registry import Mappings
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Reload:
 
     @staticmethod
     def _log(ok: bool, lines: list[str]) -> tuple[bool, list[str]]:
+        audit_log.note("reloaded" if ok else "reload refused", lines=lines)
         for line in lines:
             log.log(logging.INFO if ok else logging.ERROR, "reload: %s", line)
         return ok, lines

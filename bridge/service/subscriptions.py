@@ -15,6 +15,7 @@ from bridge.mapping.telemetry.subscription import SHARED, SubscriptionData
 from bridge.mapping.topic import topic_filter_error
 from bridge.mq.backend import SubscriptionRequest
 from bridge.mqtt.session import Session
+from bridge.service import audit_log
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record
@@ -69,6 +70,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
             log.warning("client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
+            audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
         elif sharing:
             room -= topic_filter not in known
             # QoS 2 cannot be kept across members: see SHARED.

@@ -31,6 +31,7 @@ from bridge.mqtt.transport.interface import Transport
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRecords
 from bridge.security.privileged import PrivilegedUsers
+from bridge.service import audit_log
 from bridge.service.authentication import respond
 from bridge.service.client import Client
 from bridge.service.connecting import connect
@@ -232,6 +233,7 @@ class TelemetryService:
             return
         if self.clients.get(session.client_id) is client:
             del self.clients[session.client_id]
+        audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
         self.units.take_back(session, sent=True)
         self.observers.disconnected(session)

@@ -22,6 +22,7 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import Refusal
 from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
+from bridge.service import audit_log
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
@@ -187,6 +188,7 @@ class Units:
         self.save(session)
         user = session.identity.user.decode("utf-8", "replace")
         what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        audit_log.note("publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason)
         if all(work.publications[index][0].qos == 0 for index in refusals):
             log.warning("client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return

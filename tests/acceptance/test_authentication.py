@@ -34,6 +34,7 @@ from tests.support.raw_client import ConnectionClosed, RawClient
 
 SECRET, OTHER_SECRET = "correct horse 7", "battery staple 8"
 CONFIG = """
+audit_log: {{file: {0}/audit.jsonl}}
 queue_manager: {{listener: {{port: 0, password_file: {0}/listener}}}}
 channels:
   - name: PASSWORD
@@ -84,8 +85,10 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
     assert process.stop() == 0, process.log
     process.discard()
     assert "Traceback" not in process.log, process.log
-    for secret in (SECRET, OTHER_SECRET, "eyJ"):
-        assert secret not in process.log
+    audited = (directory / "audit.jsonl").read_text(encoding="utf-8")
+    for secret in (SECRET, OTHER_SECRET, "eyJ", "first one", "second one"):
+        assert secret not in process.log + audited + "".join(process.printed)
+    assert json.loads(audited.splitlines()[-1])["event"] == "stopped"
 
 
 def passwd(file: Path, user: str, password: str, *options: str) -> object:
@@ -271,6 +274,32 @@ def test_the_will_of_a_client_is_no_way_round(bridge: BridgeProcess) -> None:
     client.vanish()
     told = "the will of client 'c3', a publication to 'own/c1/will' as user 'dev', is refused"
     eventually(lambda: told in bridge.log, True)
+
+
+def test_the_audit_log(bridge: BridgeProcess) -> None:
+    """Who came, as whom, and what was refused; the file is the bridge's and its group's."""
+    file = bridge.data_directory.parent / "audit.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o640
+    with client_of(bridge, "PASSWORD", "dev", "wrong", 5, "audited\n\x1b[31m") as client:
+        assert client.connect().return_code == 0x86
+    with client_of(bridge, "PASSWORD", "dev", SECRET, 5, "audited") as client:
+        assert client.connect().return_code == 0
+        client.subscribe(("#", 1))
+        client.send(Publish("free", b"x", 1, False, False, 1))
+        assert client.expect(Puback).reason_code == 0x87
+        client.disconnect()
+
+    def entries() -> list[tuple[str, ...]]:
+        found = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        shown = ("user", "code", "filter", "topic", "reason")
+        mine = [one for one in found if one.get("client", "").startswith("audited")]
+        assert all(one["address"].startswith("127.0.0.1:") and one["channel"] == "PASSWORD" for one in mine)
+        return [(one["event"], *(str(one[name]) for name in shown if name in one)) for one in mine]
+
+    expected = [
+        ("connected", "dev"), ("subscription refused", "#"), ("publication refused", "free", "2035"), ("disconnected",)
+    ]  # fmt: skip
+    eventually(lambda: entries()[-4:], expected)
 
 
 def test_mosquitto_pub_with_a_password(bridge: BridgeProcess) -> None:

@@ -94,6 +94,7 @@ def test_defaults() -> None:
             "memory": 67_108_864,
             "retention_days": None,
         },
+        "audit_log": {"file": None, "size": 10_485_760, "files": 10},
         "log": {"level": "info", "format": "text"},
     }
     assert ListenerConfig().model_dump() == {

@@ -76,8 +76,8 @@ def test_it_has_every_option(uncommented: Path) -> None:
     configuration: Configuration = load(uncommented)
     channel = configuration.channels[0]
     sections = [configuration, configuration.queue_manager, channel, configuration.limits, configuration.log]
-    sections.append(configuration.spark)
-    assert [unset(section) for section in sections] == [set()] * 6
+    sections += [configuration.spark, configuration.audit_log]
+    assert [unset(section) for section in sections] == [set()] * 7
 
 
 def test_its_example_of_a_listener_works(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""The audit log: who came, as whom, what was refused and what was changed. JSON lines in a file that is rotated by size."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from typing import Any, cast
+
+import msgspec
+
+from bridge.config import AuditLogConfig
+from bridge.mqtt.transport.peer import Peer
+
+#: Characters of a value, at most: clients choose names and topics.
+LONGEST = 1_000
+
+log = logging.getLogger(__name__)
+_entries = logging.getLogger("bridge.audit")
+_entries.propagate = False
+_entries.setLevel(logging.INFO)
+
+
+class _AuditFile(RotatingFileHandler):
+    """The file, which the bridge's user may write and its group may read."""
+
+    def _open(self) -> TextIOWrapper:
+        def opener(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o640)
+
+        return cast(TextIOWrapper, open(self.baseFilename, self.mode, encoding="utf-8", opener=opener))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say in the log that an entry is not written: the disk is full, perhaps. What was to be done goes on."""
+        log.error("the audit log %s cannot be written: %s", self.baseFilename, sys.exception())
+
+
+def begin(config: AuditLogConfig) -> None:
+    """Write entries to the file of a configuration, where it has one. Raises OSError."""
+    end()
+    if config.file is not None:
+        _entries.addHandler(_AuditFile(config.file, maxBytes=config.size, backupCount=config.files - 1))
+
+
+def end() -> None:
+    """Close the file."""
+    for handler in list(_entries.handlers):
+        _entries.removeHandler(handler)
+        handler.close()
+
+
+def note(event: str, peer: Peer | None = None, **facts: Any) -> None:
+    """Write an entry: what happened, and the client it is about."""
+    if not _entries.handlers:
+        return
+    entry: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+    if peer is not None:
+        entry |= {"client": peer.client_id, "address": peer.address}
+    entry |= {name: value[:LONGEST] if isinstance(value, str) else value for name, value in facts.items()}
+    _entries.info("%s", msgspec.json.encode(entry).decode())
