@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bridge.mq.backend import Backend
 from bridge.mq.mqi import Connection
+from bridge.security.channel_authentication import ChannelAuthenticationRegister
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Host(Protocol):
     name: str
     #: where the bridge puts what it can deliver to nobody; "" is where the queue manager says (DEADQ)
     dead_letter_queue: str
+
+    #: who may connect by which channel, and as whom
+    channel_authentication: ChannelAuthenticationRegister
 
     @property
     def backend(self) -> Backend:

@@ -17,6 +17,8 @@ import msgspec
 
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
 
+#: Kind of the rows in which a queue manager keeps records.
+KIND: Final = "CHLAUTH"
 #: Stands for privileged users in a list of users.
 PRIVILEGED: Final = "*MQADMIN"
 #: What IBM MQ ships with: no client becomes an administrator.
@@ -105,6 +107,53 @@ class ChannelAuthenticationRecords:
         record = max(blocks, key=lambda one: _exactness(one.channel))
         named = user in record.user_list or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
         return record if named else None
+
+
+class ChannelAuthenticationRegister:
+    """The records of the configuration file, and those that commands have set, as they are now; the file's go first."""
+
+    def __init__(self, privileged: Callable[[str], bool]) -> None:
+        self._privileged = privileged
+        self.of_file: Sequence[ChannelAuthenticationConfig] = ()
+        self._of_commands: dict[tuple[str, ...], ChannelAuthenticationConfig] = {}
+        self._at_work: ChannelAuthenticationRecords | None = None
+
+    @property
+    def of_commands(self) -> list[ChannelAuthenticationConfig]:
+        """Return the records that commands have set."""
+        return list(self._of_commands.values())
+
+    @property
+    def at_work(self) -> ChannelAuthenticationRecords:
+        """Return all records, to be asked."""
+        if self._at_work is None:
+            own = {record.key for record in self.of_file}
+            others = [record for key, record in self._of_commands.items() if key not in own]
+            self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged)
+        return self._at_work
+
+    @property
+    def records(self) -> Sequence[ChannelAuthenticationConfig]:
+        """Return all records, IBM MQ's default one among them."""
+        return self.at_work.records
+
+    def known(self, key: tuple[str, ...]) -> ChannelAuthenticationConfig | None:
+        """Return the record of a key; None where there is none."""
+        return next((record for record in self.records if record.key == key), None)
+
+    def use_file(self, records: Sequence[ChannelAuthenticationConfig]) -> None:
+        """Let these be the records of the configuration file."""
+        self.of_file, self._at_work = records, None
+
+    def set(self, record: ChannelAuthenticationConfig) -> None:
+        """Let a record of a command hold."""
+        self._of_commands[record.key] = record
+        self._at_work = None
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        """Let the record of a command hold no more."""
+        self._of_commands.pop(key, None)
+        self._at_work = None
 
 
 def _named(record: ChannelAuthenticationConfig) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import grp
 import os
 import pwd
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -42,7 +43,7 @@ def groups_of(user: str) -> frozenset[str]:
 class PrivilegedUsers:
     """Who may do everything: `mqm`, the members of that group, and who runs the bridge."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._own = user_of_this_process()
         self._known: dict[str, bool] = {}

@@ -63,7 +63,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
     certificate = transport.certificate or NO_CERTIFICATE
     said = (packet.user_name if shown.user_name is None else shown.user_name) or ""
     connecting = Connecting(config.name, transport.address, said, certificate.subject, certificate.issuer)
-    verdict = service.channel_authentication.verdict(connecting, user)
+    verdict = service.channel_authentication.at_work.verdict(connecting, user)
     for warning in verdict.warnings:
         log.warning("channel %s: client %s: %s", config.name, client.peer, warning)
     if verdict.refusal:

@@ -98,7 +98,7 @@ class Bridge:
                 loop.time,
                 queue_manager_name=self.host.name,
                 authentication=authentication,
-                channel_authentication=self.configuration.channel_authentication,
+                channel_authentication=self.host.channel_authentication,
                 observers=[] if self.archive is None else [self.archive],
             )
             await self.service.start()
@@ -123,7 +123,8 @@ class Bridge:
 
     def _take_over(self, configuration: Configuration) -> None:
         """Use what of a configuration that was read again counts for who connects next."""
-        self.service.use_channel_authentication(configuration.channel_authentication)
+        assert self.host is not None
+        self.host.channel_authentication.use_file(configuration.channel_authentication)
         for channel in self.channels:
             if channel.tls is not None:
                 channel.tls.look_again()

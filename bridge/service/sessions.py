@@ -11,7 +11,7 @@ from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.security.channel_authentication import ChannelAuthenticationRecords
+from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.service.client import Client
 from bridge.service.failed_connects import FailedConnects
 from bridge.service.observers import Observers
@@ -37,7 +37,7 @@ class Sessions(Protocol):
     #: how clients show who they are, by channel; of one that is not there nobody is asked
     authentication: Mapping[str, ChannelAuthentication]
     failed_connects: FailedConnects
-    channel_authentication: ChannelAuthenticationRecords
+    channel_authentication: ChannelAuthenticationRegister
     units: Units
     #: the topics by which clients answer requests from MQ
     replies: ReplyAddresses

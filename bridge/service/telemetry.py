@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from bridge.config import ChannelAuthenticationConfig, ChannelConfig, LimitsConfig
+from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.reply_address import KEY_LENGTH, ReplyAddresses
@@ -29,7 +29,7 @@ from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.security.channel_authentication import ChannelAuthenticationRecords
+from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service import audit_log
 from bridge.service.authentication import respond
@@ -61,7 +61,7 @@ class TelemetryService:
         *,
         queue_manager_name: str,
         authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
-        channel_authentication: Sequence[ChannelAuthenticationConfig] = (),
+        channel_authentication: ChannelAuthenticationRegister | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.backend = backend
@@ -71,8 +71,7 @@ class TelemetryService:
         #: by channel; of one that is not there nobody is asked
         self.authentication = authentication
         self.failed_connects = FailedConnects(clock)
-        self._privileged_users = PrivilegedUsers(clock)
-        self.use_channel_authentication(channel_authentication)
+        self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.observers = Observers((LockedOut(), *observers))
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
@@ -83,10 +82,6 @@ class TelemetryService:
         self.timers = Timers()
         self.wills = Wills(self)
         self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
-
-    def use_channel_authentication(self, records: Sequence[ChannelAuthenticationConfig]) -> None:
-        """Have these records say who may connect from now on, and as whom."""
-        self.channel_authentication = ChannelAuthenticationRecords(records, self._privileged_users.include)
 
     # Start and end ---------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ class EmbeddedHost:
             raise HostError(str(error)) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
+        self.channel_authentication = self.queue_manager.channel_authentication
+        self.channel_authentication.use_file(configuration.channel_authentication)
         self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()

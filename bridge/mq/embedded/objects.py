@@ -14,6 +14,8 @@ from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError
+from bridge.security.channel_authentication import ChannelAuthenticationRegister
+from bridge.security.privileged import PrivilegedUsers
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class Objects:
         self.namelists: dict[str, dict[str, Value]] = {}
         self.topics = TopicTree()
         self.authority_records = AuthorityRecords()
+        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
         #: None: nobody is asked for authority
         self.authorization: AuthorizationService | None = None
 

@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
@@ -40,6 +41,7 @@ from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.errors import MQError
+from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -134,6 +136,9 @@ class QueueManager(Messages):
             return
         if kind == AUTHORITY_RECORD:
             self.authority_records.restore(attributes)
+            return
+        if kind == CHANNEL_AUTHENTICATION_RECORD:
+            self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
             return
         attributes = defaults(kind) | attributes
         if kind == "QLOCAL":

@@ -20,6 +20,8 @@ from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.mqi import Connection
 from bridge.mq.worker import LOST
+from bridge.security.channel_authentication import ChannelAuthenticationRegister
+from bridge.security.privileged import PrivilegedUsers
 
 
 class IbmHost:
@@ -29,6 +31,8 @@ class IbmHost:
         settings = configuration.queue_manager
         assert isinstance(settings, IbmQueueManagerConfig)
         self._settings = settings
+        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
+        self.channel_authentication.use_file(configuration.channel_authentication)
         self._requirements = requirements_of(configuration)
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue

@@ -45,7 +45,10 @@ TEXTS = {
     "AMQ8863I": "Authority record deleted.",
     "AMQ8864I": "Display authority record details.",
     "AMQ8871E": "{name} has no authority record for profile {profile}.",
-    "AMQ8877I": "Accepted without effect: the embedded queue manager has no channel authentication.",
+    "AMQ8877I": "Channel authentication record set.{hint}",
+    "AMQ8878I": "Display channel authentication record details.",
+    "AMQ8883E": "Channel authentication record {name} of type {kind} already exists.",
+    "AMQ8884E": "Channel authentication record {name} not found.",
 }
 
 

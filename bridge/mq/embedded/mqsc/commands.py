@@ -1,8 +1,7 @@
 """MQSC commands at work on the embedded queue manager.
 
 Source: IBM MQ documentation, "MQSC commands reference". Commands that only an IBM MQ queue manager can act on are
-refused, but for SET CHLAUTH, which a script shared with one has to hold for its security: it is answered as accepted, and
-the answer says that it has no effect.
+refused.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from bridge.mapping.topic import is_wildcard
 from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
+from bridge.mq.embedded.mqsc.channel_authentication_commands import ChannelAuthenticationCommands
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
@@ -21,8 +21,6 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import CommandResponse
-
-_WITHOUT_EFFECT = {("SET", "CHLAUTH"): "AMQ8877I"}
 
 
 class Commands:
@@ -34,6 +32,8 @@ class Commands:
         definitions = Definitions(queue_manager)
         subscriptions = Subscriptions(queue_manager)
         self._authority_records = AuthorityRecordCommands(queue_manager)
+        self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
+        self._shows = {"AUTHREC": self._authority_records.show, "CHLAUTH": self._channel_authentication.show}
         self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
             ("ALTER", "QMGR"): definitions.alter_queue_manager,
             ("CLEAR", "QLOCAL"): definitions.clear,
@@ -42,6 +42,7 @@ class Commands:
             ("REFRESH", "SECURITY"): self._refresh_security,
             ("SET", "AUTHREC"): self._authority_records.set,
             ("DELETE", "AUTHREC"): self._authority_records.delete,
+            ("SET", "CHLAUTH"): self._channel_authentication.set,
             ("DEFINE", "SUB"): subscriptions.define,
             ("ALTER", "SUB"): subscriptions.alter,
             ("DELETE", "SUB"): subscriptions.delete,
@@ -69,8 +70,8 @@ class Commands:
         try:
             if command.problem is not None:
                 raise command.problem
-            if command.verb == "DISPLAY" and (command.noun == "AUTHREC" or self._display.knows(command.noun)):
-                show = self._authority_records.show if command.noun == "AUTHREC" else self._display.show
+            if command.verb == "DISPLAY" and (command.noun in self._shows or self._display.knows(command.noun)):
+                show = self._shows.get(command.noun, self._display.show)
                 number, shown = show(command)
                 response.message = message(number)
                 response.objects = shown
@@ -92,9 +93,6 @@ class Commands:
 
     def execute(self, command: Command) -> Answer:
         """Run one command that is no DISPLAY. Raises MQSCSyntaxError, CommandRefused or MQError."""
-        accepted = _WITHOUT_EFFECT.get((command.verb, command.noun))
-        if accepted is not None:
-            return message(accepted), None
         run = self._runs.get((command.verb, command.noun))
         if run is None:
             detail = f"the embedded queue manager has no command {command.verb} {command.noun}"

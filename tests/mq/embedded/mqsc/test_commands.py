@@ -95,11 +95,6 @@ def test_ping(manager: Manager) -> None:
     assert "MQB1" in manager.ok("PING QMGR").message
 
 
-def test_channel_authentication_is_accepted_and_the_answer_says_that_it_does_nothing(manager: Manager) -> None:
-    message = manager.ok("SET CHLAUTH('*') TYPE(BLOCKUSER) USERLIST('nobody')").message
-    assert message.startswith("AMQ8877I") and "without effect" in message
-
-
 def test_refresh_security(manager: Manager) -> None:
     assert manager.ok("REFRESH SECURITY(*)").message.startswith("AMQ8560I")
 

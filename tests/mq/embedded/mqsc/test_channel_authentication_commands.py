@@ -1,0 +1,135 @@
+"""SET and DISPLAY CHLAUTH: what is kept, what is shown, which record would decide, and what is the file's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bridge.config import ChannelAuthenticationConfig
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.security.channel_authentication import Connecting
+
+if TYPE_CHECKING:
+    from conftest import Manager
+
+DEFAULT = {
+    "CHLAUTH": "*",
+    "TYPE": "BLOCKUSER",
+    "DESCR": "Default rule to disallow privileged users",
+    "USERLIST": "*MQADMIN",
+    "WARN": "NO",
+}
+
+
+def shown(manager: Manager, command: str) -> list[dict[str, object]]:
+    return manager.ok(command).objects
+
+
+def test_what_a_queue_manager_ships_with(manager: Manager) -> None:
+    assert shown(manager, "DISPLAY CHLAUTH(*) ALL") == [DEFAULT]
+
+
+def test_set_and_display(manager: Manager) -> None:
+    answer = manager.ok(
+        "SET CHLAUTH('PLAIN.*') TYPE(ADDRESSMAP) ADDRESS('10.1.*') USERSRC(MAP) MCAUSER('plant') DESCR('the plant')"
+    )
+    assert answer.message.startswith("AMQ8877I")
+    record = {
+        "CHLAUTH": "PLAIN.*", "TYPE": "ADDRESSMAP", "DESCR": "the plant", "ADDRESS": "10.1.*", "USERSRC": "MAP",
+        "MCAUSER": "plant", "WARN": "NO",
+    }  # fmt: skip
+    assert shown(manager, "DISPLAY CHLAUTH('PLAIN.*')") == [record]
+    assert shown(manager, "DISPLAY CHLAUTH(*)") == [record, DEFAULT]
+    assert shown(manager, "DISPLAY CHLAUTH(*) TYPE(ADDRESSMAP)") == [record]
+    assert shown(manager, "DISPLAY CHLAUTH('PLAIN.MQTT') MATCH(GENERIC)") == [record, DEFAULT]
+    verdict = manager.itself.channel_authentication.at_work.verdict(Connecting("PLAIN.MQTT", "10.1.2.3", "carol"), "carol")
+    assert verdict.mcauser == "plant"
+
+
+def test_actions(manager: Manager) -> None:
+    user = "SET CHLAUTH('A') TYPE(USERMAP) CLNTUSER('carol')"
+    manager.ok(f"{user} MCAUSER('one')")
+    manager.refused(f"{user} MCAUSER('two')", "AMQ8883E")
+    manager.ok(f"{user} MCAUSER('two') ACTION(REPLACE)")
+    assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH('A')")] == ["two"]
+    manager.ok(f"{user} ACTION(REMOVE)")
+    manager.refused(f"{user} ACTION(REMOVE)", "AMQ8884E")
+    manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('x','y')")
+    manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('z','x')")
+    assert [one["USERLIST"] for one in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,y,z"]
+    manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('y') ACTION(REMOVE)")
+    assert [one["USERLIST"] for one in shown(manager, "DISPLAY CHLAUTH('A')")] == ["x,z"]
+    manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) ACTION(REMOVEALL)")
+    manager.refused("DISPLAY CHLAUTH('A')", "AMQ8884E")
+    manager.ok("SET CHLAUTH('*') TYPE(BLOCKUSER) USERLIST('guest')")
+    assert [one["USERLIST"] for one in shown(manager, "DISPLAY CHLAUTH('*') TYPE(BLOCKUSER)")] == ["*MQADMIN,guest"]
+
+
+def test_runcheck(manager: Manager) -> None:
+    """Which record would apply to a client."""
+    manager.ok("SET CHLAUTH('*') TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(NOACCESS)")
+    manager.ok("SET CHLAUTH('PLAIN.*') TYPE(USERMAP) CLNTUSER('carol') USERSRC(CHANNEL)")
+    manager.ok("SET CHLAUTH('PLAIN.*') TYPE(SSLPEERMAP) SSLPEER('O=Example') MCAUSER('device')")
+
+    def decides(more: str, channel: str = "PLAIN.MQTT") -> object:
+        (record,) = shown(manager, f"DISPLAY CHLAUTH('{channel}') MATCH(RUNCHECK) ADDRESS('10.1.2.3') {more}")
+        return record["TYPE"]
+
+    assert decides("CLNTUSER('dave')") == "ADDRESSMAP"
+    assert decides("CLNTUSER('carol')") == "USERMAP"
+    assert decides("CLNTUSER('carol')", "OTHER") == "ADDRESSMAP"
+    assert decides("CLNTUSER('carol') SSLPEER('CN=pump,O=Example')") == "SSLPEERMAP"
+    manager.ok("SET CHLAUTH('*') TYPE(BLOCKUSER) USERLIST('carol')")
+    assert decides("CLNTUSER('carol')") == "BLOCKUSER"
+    manager.refused("DISPLAY CHLAUTH('PLAIN.MQTT') MATCH(RUNCHECK)", "AMQ8405I")
+    manager.refused("DISPLAY CHLAUTH('PLAIN.*') MATCH(RUNCHECK) ADDRESS('10.1.2.3')", "AMQ8405I")
+
+
+def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
+    record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
+    manager.itself.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
+    assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
+    for action in ("REPLACE", "REMOVE"):
+        answer = manager.refused(
+            f"SET CHLAUTH('*') TYPE(USERMAP) CLNTUSER('carol') MCAUSER('other') ACTION({action})", "AMQ8101E"
+        )
+        assert "the bridge's configuration file has that record" in str(answer)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "('A') TYPE(ADDRESSMAP)",
+        "('A') TYPE(ADDRESSMAP) ADDRESS('host.example') MCAUSER('x')",
+        "('A') TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(MAP)",
+        "('A') TYPE(BANANA)",
+        "('A') TYPE(USERMAP) CLNTUSER('a') MCAUSER('x') BANANA(1)",
+        "('A') TYPE(USERMAP) CLNTUSER('a') MCAUSER('x') ACTION(BANANA)",
+        "('A') TYPE(BLOCKUSER) USERLIST('a') WARN(PERHAPS)",
+        "TYPE(BLOCKUSER)",
+    ],
+)
+def test_what_is_no_record(manager: Manager, rest: str) -> None:
+    before = shown(manager, "DISPLAY CHLAUTH(*)")
+    manager.refused(f"SET CHLAUTH{rest}", "AMQ8405I")
+    assert shown(manager, "DISPLAY CHLAUTH(*)") == before
+
+
+def test_a_record_for_queue_managers_is_answered(manager: Manager) -> None:
+    """A script that is shared with IBM MQ goes on."""
+    answer = manager.ok("SET CHLAUTH('TO.MQB1') TYPE(QMGRMAP) QMNAME('QM2') USERSRC(MAP) MCAUSER('qm2')")
+    assert "no effect" in answer.message
+
+
+def test_records_outlive_a_restart(tmp_path: Path, manager: Manager) -> None:
+    manager.ok("SET CHLAUTH('A') TYPE(BLOCKUSER) USERLIST('x','y') WARN(YES)")
+    manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') MCAUSER('b')")
+    manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') ACTION(REMOVE)")
+    manager.itself.close()
+    again = QueueManager(manager.itself.name, manager.itself.data_directory)
+    assert [(one.channel, one.user_list, one.warn) for one in again.channel_authentication.of_commands] == [
+        ("A", ["x", "y"], True)
+    ]
+    again.close()
