@@ -42,7 +42,7 @@ def passwd(
             for name in entries:
                 typer.echo(name)
             return
-        if user is None or not user.isprintable() or ":" in user or user.startswith("#") or user != user.strip():
+        if not user or not user.isprintable() or ":" in user or user.startswith("#") or user != user.strip():
             raise Failure("a user has a name without a colon, blanks at its ends, or # before it")
         if delete:
             if entries.pop(user, None) is None:

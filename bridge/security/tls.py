@@ -150,6 +150,7 @@ _REASONS = {
     "KEY_VALUES_MISMATCH": "the key belongs to another certificate",
     "NO_SHARED_CIPHER": "it offers no cipher that the channel has",
     "NO_START_LINE": "there is nothing in PEM in it",
+    "PEM_LIB": "there is nothing in PEM in it",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
     "UNSUPPORTED_PROTOCOL": "it offers no version of TLS that the channel speaks",
     "WRONG_VERSION_NUMBER": "it speaks no TLS",

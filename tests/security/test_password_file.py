@@ -1,0 +1,106 @@
+"""The file of users and passwords: its lines, who may be told what of it, and `mqbridge passwd`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.password_file import (
+    Entry,
+    PasswordAuthenticator,
+    PasswordFile,
+    PasswordFileError,
+    PasswordHashes,
+    hash_of,
+    read_password_file,
+    write_password_file,
+)
+
+SECRET = "correct horse 7"
+NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp"), blacklist_characters=":"), min_size=1)
+#: Stands for hashes: to compute one takes a tenth of a second.
+HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFzaA"
+
+
+@given(st.dictionaries(NAMES.filter(lambda name: not name.startswith("#")), st.sampled_from(["", "SCRAM-SHA-256$1:a$b:c"])))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users: dict[str, str]) -> None:
+    path = tmp_path_factory.mktemp("passwords") / "file"
+    entries = {user: Entry(HASH, scram) for user, scram in users.items()}
+    write_password_file(path, entries)
+    assert read_password_file(path) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"a:{SECRET}\n", ":1: it is no line"),
+        (f"# a comment\n\na:{HASH}\nb\n", ":4: it is no line"),
+        (f"a:{HASH}\na:{HASH}\n", ":2: user 'a' stands in the file twice"),
+        (f":{HASH}\n", ":1: it is no line"),
+    ],
+)
+async def test_a_file_that_is_none_lets_nobody_in(tmp_path: Path, text: str, told: str) -> None:
+    """And shows nothing of what stands in it."""
+    path = tmp_path / "file"
+    path.write_text(text)
+    with pytest.raises(PasswordFileError, match=told) as error:
+        read_password_file(path)
+    assert SECRET not in str(error.value)
+    with pytest.raises(AuthenticatorUnavailable):
+        await PasswordAuthenticator(PasswordFile(path), PasswordHashes()).authenticate(Presented("c", "a", b"x"))
+
+
+async def test_a_file_that_changes_is_removed_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    authenticator = PasswordAuthenticator(PasswordFile(path), PasswordHashes())
+    presented = Presented("c", "carol", SECRET.encode())
+    with pytest.raises(AuthenticatorUnavailable, match="cannot be read"):
+        await authenticator.authenticate(presented)
+    write_password_file(path, {"carol": Entry(hash_of(SECRET))})
+    assert (await authenticator.authenticate(presented)).user_name == "carol"
+    write_password_file(path, {"carol": Entry(hash_of("another"))})
+    with pytest.raises(AuthenticationFailed, match="is wrong"):
+        await authenticator.authenticate(presented)
+    write_password_file(path, {})
+    with pytest.raises(AuthenticationFailed):
+        await authenticator.authenticate(presented)
+
+
+def test_nothing_of_a_password_is_shown() -> None:
+    presented = Presented("c", "carol", SECRET.encode())
+    assert SECRET not in repr(presented) + str(presented)
+
+
+def passwd(*arguments: str, password: str = SECRET) -> tuple[int, str]:
+    done = CliRunner().invoke(program, ["passwd", *arguments], input=f"{password}\n")
+    assert SECRET not in done.output
+    return done.exit_code, done.output
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It makes the file for its owner alone, keeps comments, mode and other users, and says what it did."""
+    file = str(tmp_path / "clients")
+    assert passwd(file, "carol", "--stdin") == (0, f"{file}: user carol has a new password\n")
+    path = Path(file)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    path.write_text("# of the plant\n" + path.read_text())
+    assert passwd(file, "dave", "--stdin")[0] == 0
+    assert path.read_text().startswith("# of the plant\ncarol:$argon2id$")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert passwd(file, "--list") == (0, "carol\ndave\n")
+    before = path.read_text()
+    for user in ("a:b", "", " a", "#a", "a\nb"):
+        assert passwd(file, user, "--stdin")[0] != 0
+    assert passwd(file, "erin", "--stdin", password="")[0] != 0
+    assert passwd(file, "erin", "--delete")[0] != 0
+    assert path.read_text() == before
+    assert passwd(file, "carol", "--delete")[0] == 0
+    assert passwd(file, "--list") == (0, "dave\n")
+    assert [one.name for one in tmp_path.iterdir()] == ["clients"]
