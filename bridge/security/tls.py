@@ -141,6 +141,8 @@ def reason_of(error: OSError) -> str:
         return f"the certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return _REASONS.get(error.reason) or error.reason.replace("_", " ").lower()
+    if isinstance(error, ssl.SSLError) and "PEM lib" in str(error):
+        return _REASONS["NO_START_LINE"]
     return error.strerror or str(error)
 
 
@@ -150,7 +152,6 @@ _REASONS = {
     "KEY_VALUES_MISMATCH": "the key belongs to another certificate",
     "NO_SHARED_CIPHER": "it offers no cipher that the channel has",
     "NO_START_LINE": "there is nothing in PEM in it",
-    "PEM_LIB": "there is nothing in PEM in it",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
     "UNSUPPORTED_PROTOCOL": "it offers no version of TLS that the channel speaks",
     "WRONG_VERSION_NUMBER": "it speaks no TLS",
