@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 BROKER_PATIENCE = 10.0
 
 if TYPE_CHECKING:
-    from bridge.config import ChannelConfig, Configuration, LinkConfig
+    from bridge.config import ChannelConfig, Configuration, LinkConfig, ListenerConfig
 
 
 def lacking(configuration: Configuration) -> Iterator[str]:
@@ -31,9 +31,8 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         for script in settings.scripts:
             if not os.access(script, os.R_OK):
                 yield f"queue_manager.scripts: {script} cannot be read"
-        passwords = settings.listener.password_file if settings.listener is not None else None
-        if passwords is not None and not os.access(passwords, os.R_OK):
-            yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
+        if settings.listener is not None:
+            yield from _of_listener(settings.listener)
     elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
         yield f"queue_manager.password_file: {settings.password_file} cannot be read"
 
@@ -45,6 +44,9 @@ def expiring(configuration: Configuration) -> Iterator[str]:
     for channel in configuration.channels:
         if channel.tls is not None:
             yield from (f"channel {channel.name}: {line}" for line in certificate_files.expiring(channel.tls))
+    settings = configuration.queue_manager
+    if settings.type == "embedded" and settings.listener is not None and settings.listener.tls is not None:
+        yield from (f"queue_manager.listener: {line}" for line in certificate_files.expiring(settings.listener.tls))
 
 
 def unreachable(configuration: Configuration) -> Iterator[str]:
@@ -53,7 +55,7 @@ def unreachable(configuration: Configuration) -> Iterator[str]:
     No CONNECT packet is sent: it would end the session of a bridge that runs. So user and password are not tried.
     """
     from bridge.config.values import endpoint
-    from bridge.mqtt.link.tls import tls_context
+    from bridge.security.client_tls import tls_context
 
     for name, link in _used_links(configuration):
         try:
@@ -77,24 +79,38 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
 
 def _of_channel(channel: ChannelConfig) -> Iterator[str]:
     from bridge.security.authentication_method import UnknownMethod, load
-    from bridge.security.authenticators import lacking as lacking_of
-    from bridge.security.certificate_files import lacking as lacking_of_tls
 
     try:
         load(channel.authentication_methods)
     except UnknownMethod as error:
         yield f"channel {channel.name}: {error}"
-    for method in channel.authentication:
+    names = () if channel.socket is not None else (channel.address,)
+    for line in _of_clients(channel, names):
+        yield f"channel {channel.name}: {line}"
+
+
+def _of_listener(listener: ListenerConfig) -> Iterator[str]:
+    passwords = listener.password_file
+    if passwords is not None and not os.access(passwords, os.R_OK):
+        yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
+    for line in _of_clients(listener, (listener.address,)):
+        yield f"queue_manager.listener: {line}"
+
+
+def _of_clients(listening: ChannelConfig | ListenerConfig, addresses: Sequence[str]) -> Iterator[str]:
+    """Yield what is lacking of authentication and TLS, of a channel or of the listener for MQ applications."""
+    from bridge.security.authenticators import lacking as lacking_of
+    from bridge.security.certificate_files import lacking as lacking_of_tls
+
+    for method in listening.authentication:
         for line in lacking_of(method):
-            yield f"channel {channel.name}: authentication by {method.method}: {line}"
-    if channel.tls is not None:
-        names = () if channel.socket is not None else (channel.address,)
-        for line in lacking_of_tls(channel.tls, names):
-            yield f"channel {channel.name}: {line}"
+            yield f"authentication by {method.method}: {line}"
+    if listening.tls is not None:
+        yield from lacking_of_tls(listening.tls, addresses)
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
-    from bridge.mqtt.link.tls import tls_context
+    from bridge.security.client_tls import tls_context
     from bridge.service.mappings.link_session import password_of
 
     try:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
     from bridge.config.channel_authentication import ChannelAuthenticationConfig
+    from bridge.config.client_tls import ClientTlsConfig
     from bridge.config.description import describe
     from bridge.config.document import load
-    from bridge.config.link import LOCAL, LinkConfig, LinkTlsConfig
+    from bridge.config.link import LOCAL, LinkConfig
     from bridge.config.listener_tls import ListenerTlsConfig
     from bridge.config.mapping import (
         AnyMapping,
@@ -57,6 +58,7 @@ __all__ = [
     "ChannelAuthenticationConfig",
     "ChannelConfig",
     "Clash",
+    "ClientTlsConfig",
     "Configuration",
     "ConfigurationError",
     "Destination",
@@ -65,7 +67,6 @@ __all__ = [
     "IbmQueueManagerConfig",
     "LimitsConfig",
     "LinkConfig",
-    "LinkTlsConfig",
     "ListenerConfig",
     "ListenerTlsConfig",
     "LogConfig",
@@ -101,7 +102,7 @@ __all__ = [
 _NAMES = {
     "description": ("describe",),
     "document": ("load",),
-    "link": ("LOCAL", "LinkConfig", "LinkTlsConfig"),
+    "link": ("LOCAL", "LinkConfig"),
     "mapping": (
         "AnyMapping",
         "FilterConfig",
@@ -118,6 +119,7 @@ _NAMES = {
     ),
     "channel_authentication": ("ChannelAuthenticationConfig",),
     "channel": ("ByteOrder", "ChannelConfig", "Protocol", "WebSocketConfig"),
+    "client_tls": ("ClientTlsConfig",),
     "listener_tls": ("ListenerTlsConfig",),
     "models": (
         "AuditLogConfig",

@@ -157,3 +157,18 @@ AuthenticationConfig = Annotated[
     ),
 ]
 """One way to show who a client is."""
+
+
+def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
+    """Return methods of which no two judge the same: what is wrong for one is wrong, and falls through to no other.
+
+    Raises ValueError (`values.refusal`).
+    """
+    seen: dict[str, str] = {}
+    for index, one in enumerate(methods):
+        kind = "password" if one.method in OF_PASSWORDS else one.method
+        if kind in seen and kind != "plugin":
+            expected = f"no method beside {seen[kind]} that judges the same, because what is wrong for one is wrong"
+            raise values.refusal(expected, index, "method")
+        seen[kind] = one.method
+    return methods

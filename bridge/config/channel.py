@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
-from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig
+from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.config.section import Address, ChannelName, FilePath, Port, Section, Truth, UserName, without_empty
 
@@ -120,16 +120,8 @@ class ChannelConfig(Section):
 
     @field_validator("authentication")
     @classmethod
-    def _each_kind_once(cls, methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
-        seen: dict[str, str] = {}
-        for index, one in enumerate(methods):
-            kind = "password" if one.method in OF_PASSWORDS else one.method
-            if kind in seen and kind != "plugin":
-                # What is wrong for one of two is wrong: nothing that is presented and fails falls through to another.
-                expected = f"no method beside {seen[kind]} that judges the same, because what is wrong for one is wrong"
-                raise values.refusal(expected, index, "method")
-            seen[kind] = one.method
-        return methods
+    def _methods(cls, methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
+        return each_kind_once(methods)
 
     @field_validator("address")
     @classmethod

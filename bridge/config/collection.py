@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from bridge.config.link import LinkConfig, LinkName, LinkTlsConfig
+from bridge.config.client_tls import ClientTlsConfig
+from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.problems import ConfigurationError, Location, Problem, key_expectation, quoted
@@ -18,7 +19,7 @@ SUFFIXES = (".yaml", ".yml")
 """What the names of mapping files in a directory end with."""
 
 _LINK_FILES = [name for name in LinkConfig.model_fields if name.endswith("_file")]
-_TLS_FILES = [name for name in LinkTlsConfig.model_fields if name.endswith("_file")]
+_TLS_FILES = [name for name in ClientTlsConfig.model_fields if name.endswith("_file")]
 
 
 #: Sections that may be a list of files; what each holds, in words.

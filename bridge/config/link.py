@@ -1,11 +1,12 @@
 """Links: connections to MQTT brokers that somebody else runs (Mosquitto, HiveMQ, EMQX, AWS IoT ...)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from bridge.config import values
+from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.section import Address, FilePath, Section, Truth
 
 LinkVersion = Literal["5", "3.1.1"]
@@ -13,34 +14,6 @@ LinkSession = Literal["durable", "clean"]
 
 MAPPING_PLACE = "{mapping}"
 """What stands for the name of a mapping in a link's client identifier."""
-
-
-class LinkTlsConfig(Section):
-    """TLS of a link. An empty section trusts what the machine trusts, and checks the broker's host name."""
-
-    REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_password": "no password in this file, because too many read it (name an environment variable that has it"
-        " as key_password_variable)"
-    }
-
-    ca_file: FilePath | None = None
-    """Certificates of the authorities to trust, PEM; None: those of the machine."""
-    certificate_file: FilePath | None = None
-    """The bridge's own certificate, PEM, for a broker that asks for one."""
-    key_file: FilePath | None = None
-    """The private key of that certificate, PEM."""
-    key_password_variable: Annotated[
-        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-    ] | None = None
-    """Environment variable with the password of the private key."""
-    check_host_name: Truth = True
-    """Whether the broker's certificate has to be for `host`."""
-
-    @model_validator(mode="after")
-    def _key_with_certificate(self) -> Self:
-        if self.certificate_file is None and self.key_file is not None:
-            raise values.refusal("no private key without a certificate_file that it belongs to", "key_file")
-        return self
 
 
 class LinkConfig(Section):
@@ -54,7 +27,7 @@ class LinkConfig(Section):
     host: Address
     """Host name or address of the broker."""
     # Before `port`, whose default depends on it.
-    tls: LinkTlsConfig | None = None
+    tls: ClientTlsConfig | None = None
     """TLS; None: none."""
     port: Annotated[int, values.integer(1, 65535)] | None = None
     """TCP port of the broker; None: 1883, or 8883 with TLS."""

@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
+from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once
+from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.config.password import PASSWORD_VARIABLE
 from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
 
@@ -20,39 +22,67 @@ MOST_CONNECTIONS = 264
 
 
 class ListenerConfig(Section):
-    """A TCP listener for MQ applications in other processes. Without a password file whoever reaches it is trusted."""
+    """A TCP listener for MQ applications in other processes. Without authentication whoever reaches it is trusted."""
 
-    # These two stand before `address`, whose check asks for them: pydantic validates in the order of definition.
+    # These stand before `address`, whose check asks for them: pydantic validates in the order of definition.
     allow_anonymous_remote: Truth = False
     """Whether it may listen where other machines reach it, though it asks for no password."""
     password_file: FilePath | None = None
     """File with lines `user:password`, or `user:$argon2id$...` with its hash: who connects over TCP needs one of them.
-    None: no password is asked for."""
+    None: no password is asked for, but by `authentication`."""
+    authentication: list[AuthenticationConfig] = Field(default_factory=list)
+    """How applications show who they are, in place of `password_file`: as for a channel, but for `scram` and
+    `queue-manager`."""
     address: Address = "127.0.0.1"
-    """IP address or host name to listen on; one that other machines reach needs `password_file`."""
+    """IP address or host name to listen on; one that other machines reach needs `password_file` or `authentication`."""
     port: Port = 1414
     """TCP port; 0 takes any free one."""
     channels: list[ChannelName] = Field(default_factory=list)
     """Server-connection channels by which programs in C connect; empty: by any name."""
+    tls: ListenerTlsConfig | None = None
+    """TLS; None: none."""
+    max_connections: Annotated[int, values.integer(1, 1_000_000)] = 1_000
+    """How many applications may be connected at a time; one more is disconnected at once."""
+    max_connections_per_address: Annotated[int, values.integer(1, 1_000_000)] | None = None
+    """How many of one IP address may be; None: as many as there is room for."""
+    failed_connects: Annotated[int, values.integer(1, 1_000_000)] = 10
+    """Refused connections of one IP address within a minute, after which each further one of that address is answered late:
+    after 1 s, 2 s, 4 s and so on, up to 30 s."""
 
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "channels")
+        return without_empty(data, "channels", "authentication")
+
+    @field_validator("authentication")
+    @classmethod
+    def _methods(cls, methods: list[AuthenticationConfig], info: ValidationInfo) -> list[AuthenticationConfig]:
+        for index, one in enumerate(methods):
+            if one.method in ("scram", "queue-manager"):
+                raise values.refusal(f"another method than {one.method}, which is for MQTT clients", index, "method")
+            if one.method in OF_PASSWORDS and info.data.get("password_file") is not None:
+                raise values.refusal("no method of passwords beside password_file", index, "method")
+        return each_kind_once(methods)
 
     @field_validator("address")
     @classmethod
     def _remote(cls, address: str, info: ValidationInfo) -> str:
         # If one of them is itself wrong it is not in `info.data`: its own error is the one to mend first.
-        if values.is_loopback(address) or not {"allow_anonymous_remote", "password_file"} <= info.data.keys():
+        names = ("allow_anonymous_remote", "password_file", "authentication")
+        if values.is_loopback(address) or not set(names) <= info.data.keys():
             return address
-        if info.data["password_file"] is None and not info.data["allow_anonymous_remote"]:
+        if not any(info.data[name] for name in names):
             raise values.refusal(
                 "a loopback address (127.0.0.1, ::1 or localhost), because this listener lets applications in without a"
-                " password (to let other machines in, write 'password_file: ...', or 'allow_anonymous_remote: true', in this"
-                " listener)"
+                " password (to let other machines in, write 'password_file: ...' or 'authentication: ...', or"
+                " 'allow_anonymous_remote: true', in this listener)"
             )
         return address
+
+    @property
+    def believes(self) -> bool:
+        """Return whether applications are asked for nothing."""
+        return self.password_file is None and not self.authentication
 
 
 class EmbeddedQueueManagerConfig(Section):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from bridge.config import values
+from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.section import FilePath, Section, without_empty
 
 #: Names of settings whose values are secret.
@@ -42,6 +43,8 @@ class SparkConfig(Section):
     """The user that pipelines connect as to a listener with a password file."""
     password_file: FilePath | None = None
     """File whose first line is the password of `user`; at the same path on each worker."""
+    tls: ClientTlsConfig | None = None
+    """TLS to the listener, for one that has it; its files are at the same paths on each worker."""
     shared: list[FilePath] = Field(default_factory=list)
     """Directories of a file system that this machine and all workers have at the same path (NFS). On a cluster, archives,
     reference tables, and checkpoints of a SELECT with state have to be below one of them."""

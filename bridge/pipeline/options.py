@@ -10,10 +10,15 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.foreign_options import COMMON, reason_against
+
+if TYPE_CHECKING:
+    from bridge.config.section import Section
+
+Model = TypeVar("Model", bound="Section")
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}) *(B|KB|KiB|MB|MiB|GB|GiB|)", re.IGNORECASE)
 _UNITS: Final = {
@@ -135,3 +140,17 @@ class Options:
         if found is None or not 0 < int(found[2]) < 65_536:
             raise self.wrong(name, "host(port)")
         return found[1], int(found[2])
+
+
+def checked(model: type[Model], written: Mapping[str, Any], options: Options, names: Mapping[str, str]) -> Model:
+    """Return the section of the configuration that options say; `names` of options -> its keys. Raises OptionError."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(written)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        context = problem.get("ctx", {})
+        key = str((*problem["loc"], *context.get("at", ()))[-1])
+        expected = str(context.get("expected", "a value"))
+        raise options.wrong({key: name for name, key in names.items()}.get(key, key), expected) from error

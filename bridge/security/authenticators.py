@@ -1,4 +1,4 @@
-"""The authentication of a channel, as the list of its methods says."""
+"""The authentication of a channel, or of the listener for MQ applications, as the list of its methods says."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bridge.config.authentication import (
     ScramAuthenticationConfig,
 )
 from bridge.config.channel import ChannelConfig
+from bridge.config.queue_manager import ListenerConfig
 from bridge.security.authentication_method import AuthenticationMethod, load
 from bridge.security.authenticator import GROUP, Authenticated, AuthenticationFailed, Authenticator, Presented
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
@@ -30,7 +31,7 @@ class UnknownAuthenticator(Exception):
 
 
 class ChannelAuthentication(msgspec.Struct, frozen=True):
-    """How the clients of one channel show who they are."""
+    """How the clients of one channel, or the applications of a listener, show who they are."""
 
     #: whether they have to: else each is believed its user name
     asks: bool = False
@@ -62,8 +63,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
 class Authenticators:
     """Makes the authentication of channels; what they have in common is shared."""
 
-    def __init__(self, queue_manager: Callable[[], Authenticator]) -> None:
-        """Begin; `queue_manager` makes the authenticator of method `queue-manager`."""
+    def __init__(self, queue_manager: Callable[[], Authenticator] | None = None) -> None:
+        """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have."""
         self._queue_manager = queue_manager
         self._hashes = PasswordHashes()
         self._files: dict[Path, PasswordFile] = {}
@@ -76,11 +77,30 @@ class Authenticators:
                 from bridge.security.scram import NAME, Scram
 
                 methods[NAME] = Scram(self._file(config.file))
+        return self._of(channel.authentication, methods)
+
+    def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
+        """Return the authentication of the listener for MQ applications. Raises UnknownAuthenticator."""
+        found = self._of(listener.authentication, {})
+        if listener.password_file is None:
+            return found
+        from bridge.security.password_file import PasswordAuthenticator
+
+        by_file = PasswordAuthenticator(PasswordFile(listener.password_file, plain=True), self._hashes)
+        return ChannelAuthentication(True, [by_file, *found.authenticators], {}, found.anonymous)
+
+    def close(self) -> None:
+        """End the thread in which hashes are computed."""
+        self._hashes.executor.shutdown(wait=False, cancel_futures=True)
+
+    def _of(
+        self, configs: Sequence[AuthenticationConfig], methods: Mapping[str, AuthenticationMethod]
+    ) -> ChannelAuthentication:
         return ChannelAuthentication(
-            bool(channel.authentication),
-            [one for config in channel.authentication if (one := self._authenticator(config)) is not None],
+            bool(configs),
+            [one for config in configs if (one := self._authenticator(config)) is not None],
             methods,
-            any(config.method == "anonymous" for config in channel.authentication),
+            any(config.method == "anonymous" for config in configs),
         )
 
     def _authenticator(self, config: AuthenticationConfig) -> Authenticator | None:
@@ -105,6 +125,7 @@ class Authenticators:
                     raise UnknownAuthenticator(_in_plain(config))
                 return LdapAuthenticator(config)
             case QueueManagerAuthenticationConfig():
+                assert self._queue_manager is not None
                 return self._queue_manager()
             case PluginAuthenticationConfig():
                 return _plugin(config)

@@ -66,11 +66,11 @@ def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iter
             number = ipaddress.ip_address(address)
         except ValueError:
             if address != "localhost" and not any(_is_for(name, address) for name in names):
-                yield f"{where} is not for {address}, where the channel listens, but for {', '.join(names) or 'no name'}"
+                yield f"{where} is not for {address}, where it listens, but for {', '.join(names) or 'no name'}"
             continue
         # At the address of a machine it may be reached by a name that only its users know.
         if not number.is_unspecified and not number.is_loopback and number not in numbers and not names:
-            yield f"{where} is for no name, and not for {address}, where the channel listens"
+            yield f"{where} is for no name, and not for {address}, where it listens"
 
 
 def _names_of(certificate: object) -> tuple[list[str], list[object]]:

@@ -1,7 +1,8 @@
 """Files of users and passwords: lines `user:HASH`, as `mqbridge passwd` writes them, and who a password vouches for.
 
 HASH is of argon2id (RFC 9106). Behind it, and a colon, may stand what verifies SCRAM (`bridge.security.scram`). Empty lines
-and those that begin with `#` count for nothing. A file that changes is read again.
+and those that begin with `#` count for nothing. A file that changes is read again. That of a listener may have lines
+`user:password`, too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _MOST_WAITING: Final = 200
 class Entry(msgspec.Struct, frozen=True):
     """What the file has of a user."""
 
+    #: or the password itself, where the file may have that
     hash: str
     #: what verifies SCRAM; "" where there is none
     scram: str = ""
@@ -43,8 +45,8 @@ class PasswordFileError(ValueError):
     """A line is none of a password file; the message says which, and shows nothing of it."""
 
 
-def read_password_file(path: Path) -> dict[str, Entry]:
-    """Return what a file has of each user. Raises OSError, PasswordFileError."""
+def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
+    """Return what a file has of each user; `plain` lets it have passwords. Raises OSError, PasswordFileError."""
     found: dict[str, Entry] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -53,9 +55,9 @@ def read_password_file(path: Path) -> dict[str, Entry]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
-        user, _, rest = line.partition(":")
-        right, _, scram = rest.partition(":")
-        if not user or not right.startswith(HASHED):
+        user, colon, rest = line.partition(":")
+        right, _, scram = rest.partition(":") if rest.startswith(HASHED) or not plain else (rest, "", "")
+        if not colon or not user or not (plain or right.startswith(HASHED)):
             raise PasswordFileError(f"{path}:{number}: it is no line user:{HASHED}..., as `mqbridge passwd` writes them")
         if user in found:
             raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
@@ -99,8 +101,9 @@ def hash_of(password: str) -> str:
 class PasswordFile:
     """A password file as it is now."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, plain: bool = False) -> None:
         self.path = path
+        self._plain = plain
         self._seen: object = None
         self._entries: dict[str, Entry] = {}
 
@@ -110,7 +113,7 @@ class PasswordFile:
             status = self.path.stat()
             seen = status.st_ino, status.st_size, status.st_mtime_ns
             if seen != self._seen:
-                self._entries = read_password_file(self.path)
+                self._entries = read_password_file(self.path, plain=self._plain)
                 self._seen = seen
         except PasswordFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
@@ -146,7 +149,12 @@ class PasswordHashes:
         return True
 
     async def fits_soon(self, right: str, password: bytes) -> bool:
-        """Do as `fits` without holding up the event loop. Raises AuthenticatorUnavailable where too many wait for that."""
+        """Return whether a password fits a hash, or is that very password, without holding up the event loop.
+
+        Raises AuthenticatorUnavailable where too many wait for that.
+        """
+        if not right.startswith(HASHED):
+            return hmac.compare_digest(right.encode(), password)
         if self._is_known(right, password):
             return True
         if self._waiting >= _MOST_WAITING:
@@ -179,7 +187,7 @@ class PasswordAuthenticator:
         user, password = presented.user_name or "", presented.password
         entry = entries.get(user)
         # Of a user that is not there a hash is computed as well: how long an answer takes tells nothing.
-        right = entry or next(iter(entries.values()), None)
+        right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
         if right is None or password is None:
             raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
         fits = await self._hashes.fits_soon(right.hash, password)

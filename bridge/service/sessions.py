@@ -12,8 +12,8 @@ from bridge.mq.backend import Backend
 from bridge.mqtt.session import Session
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
+from bridge.security.failed_connects import FailedConnects
 from bridge.service.client import Client
-from bridge.service.failed_connects import FailedConnects
 from bridge.service.observers import Observers
 from bridge.service.timers import Timers
 from bridge.service.units import Units

@@ -30,13 +30,13 @@ from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
+from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service import audit_log
 from bridge.service.authentication import respond
 from bridge.service.client import Client
 from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
-from bridge.service.failed_connects import FailedConnects
 from bridge.service.locked_out import LockedOut
 from bridge.service.observers import Observer, Observers
 from bridge.service.sharing import end_without_members, leave_all

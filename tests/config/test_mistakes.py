@@ -48,14 +48,25 @@ VALUES = [
     (
         LISTENER + "address: 0.0.0.0",
         "3:14: queue_manager.listener.address: expected a loopback address (127.0.0.1, ::1 or localhost), because this"
-        " listener lets applications in without a password (to let other machines in, write 'password_file: ...', or"
-        " 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'",
+        " listener lets applications in without a password (to let other machines in, write 'password_file: ...' or"
+        " 'authentication: ...', or 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'",
+    ),
+    (
+        LISTENER + "authentication: [{method: scram, file: f}]",
+        "3:31: queue_manager.listener.authentication[0].method: expected another method than scram, which is for MQTT"
+        " clients, found 'scram'",
+    ),
+    (
+        LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]",
+        "4:31: queue_manager.listener.authentication[0].method: expected no method of passwords beside password_file, found"
+        " 'password'",
     ),
     (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),
     (
         LISTENER + "host: x",
-        "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file, address, port or"
-        " channels), found 'host'",
+        "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file,"
+        " authentication, address, port, channels, tls, max_connections, max_connections_per_address or failed_connects),"
+        " found 'host'",
     ),
     ("queue_manager: {c_programs: 1}", "1:29: queue_manager.c_programs: expected true or false, found 1"),
     (

@@ -72,6 +72,7 @@ def test_defaults() -> None:
             "listener": None,
             "user": None,
             "password_file": None,
+            "tls": None,
             "shared": [],
         },
         "control_socket": None,
@@ -98,7 +99,9 @@ def test_defaults() -> None:
         "log": {"level": "info", "format": "text"},
     }
     assert ListenerConfig().model_dump() == {
-        "address": "127.0.0.1", "port": 1414, "channels": [], "password_file": None, "allow_anonymous_remote": False
+        "address": "127.0.0.1", "port": 1414, "channels": [], "password_file": None, "allow_anonymous_remote": False,
+        "authentication": [], "tls": None, "max_connections": 1000, "max_connections_per_address": None,
+        "failed_connects": 10,
     }  # fmt: skip
 
 

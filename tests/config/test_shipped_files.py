@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from bridge.config import (
     ChannelAuthenticationConfig,
+    ClientTlsConfig,
     Configuration,
     FilterConfig,
     IbmQueueManagerConfig,
     LinkConfig,
-    LinkTlsConfig,
+    ListenerConfig,
     MappingBatchConfig,
     TextPayload,
     ToMqMapping,
@@ -81,26 +82,32 @@ def test_it_has_every_option(uncommented: Path) -> None:
 
 
 def test_its_example_of_a_listener_works(tmp_path: Path) -> None:
-    example = re.search(
-        r"^##    (listener:\n##      address: .*\n##      port: .*\n)", (DEPLOY / "bridge.yaml").read_text(), re.M
-    )
-    assert example
     file = tmp_path / "bridge.yaml"
-    file.write_text("queue_manager:\n  " + example[1].replace("##    ", "  "))
-    assert load(file).queue_manager.listener is not None
+    file.write_text("queue_manager:\n  " + example_of("listener").replace("\n", "\n  "), encoding="utf-8")
+    listener = load(file).queue_manager.listener
+    assert listener == ListenerConfig()
+    assert unwritten(listener) == set()
 
 
-def example_of_channels(key: str) -> str:
-    """The example of an option of a channel, as YAML."""
+def test_its_example_of_tls_of_spark_has_every_option_at_its_default(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("spark:\n  " + example_of("tls").replace("\n", "\n  "), encoding="utf-8")
+    tls = load(file).spark.tls
+    assert tls == ClientTlsConfig()
+    assert unwritten(tls) == set()
+
+
+def example_of(key: str, number: int = -1) -> str:
+    """The example of an option of a section, as YAML; there may be several."""
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
-    example = re.findall(rf"^##    {key}:\n(?:##      .*\n)+", text, re.M)[-1]
+    example = re.findall(rf"^##    {key}:\n(?:##      .*\n)+", text, re.M)[number]
     return re.sub("^##    ", "", example, flags=re.M)
 
 
-@pytest.mark.parametrize("key", ["tls", "websocket"])
-def test_its_examples_of_sections_of_a_channel_have_every_option_at_its_default(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(("key", "number"), [("tls", 1), ("websocket", 0)])
+def test_its_examples_of_sections_of_a_channel_have_every_option(tmp_path: Path, key: str, number: int) -> None:
     file = tmp_path / "bridge.yaml"
-    file.write_text("channels:\n- " + example_of_channels(key).replace("\n", "\n  "), encoding="utf-8")
+    file.write_text("channels:\n- " + example_of(key, number).replace("\n", "\n  "), encoding="utf-8")
     section = getattr(load(file).channels[0], key)
     assert unwritten(section) == set()
     required = {name: getattr(section, name) for name, field in type(section).model_fields.items() if field.is_required()}
@@ -163,7 +170,7 @@ def test_its_example_of_a_link_has_every_option_at_its_default(tmp_path: Path) -
     (configuration,) = examples("links", tmp_path)
     (link,) = configuration.links.values()
     assert unwritten(link) == set()
-    assert link == LinkConfig(host=link.host, tls=LinkTlsConfig())
+    assert link == LinkConfig(host=link.host, tls=ClientTlsConfig())
 
 
 def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.wire.mq import MQMD
@@ -56,8 +56,8 @@ def environment(package: str, **variables: str) -> dict[str, str]:
 class Manager(ServedQueueManager):
     """The embedded queue manager, served to other processes."""
 
-    def __init__(self, directory: Path, admission: Admission | None = None, name: str = "MQB1") -> None:
-        super().__init__(directory, name, admission=admission, tcp=True)
+    def __init__(self, directory: Path, listener: ListenerConfig | None = None, name: str = "MQB1") -> None:
+        super().__init__(directory, name, listener=listener, tcp=True)
         self._connection = EmbeddedConnection(self.itself, "tests")
 
     def command(self, text: str) -> CommandResponse:

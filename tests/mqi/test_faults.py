@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.admission import Admission
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from tests.mqi.conftest import Manager
@@ -180,7 +180,7 @@ def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
     """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec that the other side has not 2393."""
     passwords = tmp_path / "passwords"
     passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
-    manager = Manager(tmp_path / "qm", Admission(["DEV.APP"], passwords))
+    manager = Manager(tmp_path / "qm", ListenerConfig(channels=["DEV.APP"], password_file=passwords))
     try:
         program = f"""
             import os

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from bridge.config import IbmQueueManagerConfig
-from bridge.mq.embedded.server.admission import Admission
+from bridge.config.listener_tls import ListenerTlsConfig
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.errors import MQError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.queue_manager import QueueManagerOptions
 from bridge.pipeline.mq.source_options import MOST_MESSAGES, READ_OPTIONS, source_options_of
 from bridge.pipeline.options import Options
+from tests.support.certificate_authority import Authority
 from tests.support.served_queue_manager import ServedQueueManager
 
 IBM = {"queueManager": "QM1", "channel": "C", "connections": "a(1414),b(1414)", "user": "u", "queue": "Q"}
@@ -69,7 +71,7 @@ def test_the_password_of_a_listener_is_read_where_a_connection_is_made(tmp_path:
     (secret := tmp_path / "secret").write_text("s3cret\n", encoding="utf-8")
     directory = tmp_path / "queue-manager"
     directory.mkdir()
-    with ServedQueueManager(directory, admission=Admission(password_file=known), tcp=True) as served:
+    with ServedQueueManager(directory, listener=ListenerConfig(password_file=known)) as served:
         where = {"listener": f"127.0.0.1({served.port})", "queue": "Q"}
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
             source_options_of(options(where)).queue_manager.connect()
@@ -79,6 +81,22 @@ def test_the_password_of_a_listener_is_read_where_a_connection_is_made(tmp_path:
         secret.unlink()
         with pytest.raises(OSError, match=r"no password for user spark: password_file .*: No such file"):
             source_options_of(options(given)).queue_manager.connect()
+
+
+def test_a_listener_that_has_tls(tmp_path: Path) -> None:
+    """By a relative name of a file, too; what is named travels in Spark's plans, the files do not."""
+    authority = Authority(tmp_path)
+    authority.issue("listener")
+    directory = tmp_path / "queue-manager"
+    directory.mkdir()
+    tls = ListenerTlsConfig(certificate_file=tmp_path / "listener.pem", key_file=tmp_path / "listener.key")
+    with ServedQueueManager(directory, listener=ListenerConfig(tls=tls)) as served:
+        where = {"listener": f"localhost({served.port})", "queue": "Q"}
+        with pytest.raises(MQError, match="MQRC_SSL_INITIALIZATION_ERROR"):
+            source_options_of(options({**where, "tls": "true"})).queue_manager.connect()
+        made = source_options_of(options({**where, "tlsCaFile": str(authority.file)})).queue_manager
+        with pickle.loads(pickle.dumps(made)).connected() as connection:
+            assert connection.command("DISPLAY QMGR")[0].ok
 
 
 @pytest.mark.parametrize(
@@ -102,6 +120,9 @@ def test_the_password_of_a_listener_is_read_where_a_connection_is_made(tmp_path:
         ({"type": "other", "queue": "Q"}, r"option type: expected embedded or ibm, found 'other'"),
         ({"dataDirectory": "d", "queue": "Q", "user": "u"}, r"option user: .* only a listener asks for a password"),
         ({"listener": "h(1)", "queue": "Q", "passwordFile": "p"}, r"option passwordFile: .* without user"),
+        ({"dataDirectory": "d", "queue": "Q", "tlsCaFile": "f"}, r"option tlsCaFile: .* only a listener has TLS"),
+        ({"listener": "h(1)", "queue": "Q", "tls": "false", "tlsCaFile": "f"}, r"option tlsCaFile: .* tls is false"),
+        ({"listener": "h(1)", "queue": "Q", "tlsKeyFile": "f"}, r"option tlsKeyFile: expected no private key without"),
         ({"config": "b.yaml", "user": "u", "queue": "Q"}, r"option user: .* config names the file"),
         ({**IBM, "listener": "h(1)"}, r"option listener: .* a queue manager of type ibm has none"),
         ({"type": "embedded", **IBM}, r"option channel: .* a queue manager of type embedded has none"),

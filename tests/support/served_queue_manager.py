@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import uvloop
 
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.capi import frames
 from bridge.mq.capi.conversation import MqiConversation
 from bridge.mq.embedded.mqsc.script import prepare
@@ -28,13 +29,16 @@ class ServedQueueManager:
         directory: Path,
         name: str = "MQB1",
         *,
-        admission: Admission | None = None,
+        listener: ListenerConfig | None = None,
         tcp: bool = False,
         authorities: bool = False,
         objects: bool = True,
         commands: bool = True,
     ) -> None:
-        """`objects` and `commands`: with the objects that the bridge needs, and with a command server."""
+        """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
+
+        `listener` says what is asked of who connects over TCP.
+        """
         self.directory = directory
         self.itself = QueueManager(name, directory)
         if authorities:
@@ -47,8 +51,8 @@ class ServedQueueManager:
         self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
         if commands:
             CommandServer(self.itself).start()
-        self._server = ApplicationServer(self.itself, admission, MqiConversation)
-        self._done(self._server.listen(("127.0.0.1", 0) if tcp else None))
+        self._server = ApplicationServer(self.itself, Admission(listener), MqiConversation)
+        self._done(self._server.listen(("127.0.0.1", 0) if tcp or listener is not None else None))
         self.port = self._server.port
 
     def _done(self, work: Coroutine[Any, Any, object]) -> None:

@@ -22,7 +22,8 @@ from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.mqi import Connection
-from bridge.wire import cmqc
+from bridge.security.authenticators import UnknownAuthenticator
+from bridge.security.tls import TlsError
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +75,13 @@ class EmbeddedHost:
             loop,
             retained_bytes=configuration.limits.retained_bytes,
         )
-        listener = settings.listener
-        admission = Admission(listener.channels, listener.password_file) if listener is not None else None
-        self._server = ApplicationServer(self.queue_manager, admission, language)
+        self._loop = loop
+        try:
+            self._admission = Admission(settings.listener)
+        except UnknownAuthenticator as error:
+            self.queue_manager.close()
+            raise HostError(f"queue_manager.listener: {error}") from error
+        self._server = ApplicationServer(self.queue_manager, self._admission, language)
         CommandServer(self.queue_manager).start()
 
     def _run_script(self, path: Path) -> None:
@@ -90,7 +95,7 @@ class EmbeddedHost:
 
     async def listen(self) -> list[str]:
         listener = self._settings.listener
-        if listener is not None and not is_loopback(listener.address) and listener.password_file is None:
+        if listener is not None and not is_loopback(listener.address) and listener.believes:
             log.warning(
                 "queue_manager.listener is on %s: whoever reaches that address is an MQ application%s, without a password",
                 listener.address,
@@ -102,16 +107,14 @@ class EmbeddedHost:
             return await self._server.listen(
                 (listener.address, listener.port) if listener else None, with_socket=self._settings.c_programs
             )
-        except OSError as error:
+        except (OSError, TlsError) as error:
             raise HostError(f"MQ applications cannot be let in: {error}") from error
 
     def connect(self, purpose: str) -> Connection:
         return EmbeddedConnection(self.queue_manager)
 
     def check_password(self, user: str, password: bytes) -> None:
-        if self._settings.listener is None or self._settings.listener.password_file is None:
-            raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
-        self._server.admission.admit(None, user, password)
+        asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
 
     async def stop(self) -> None:
         await self._server.close()

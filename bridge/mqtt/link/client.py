@@ -35,7 +35,7 @@ from bridge.config.link import LinkConfig
 from bridge.mqtt.acknowledgement import WrongAcknowledgement
 from bridge.mqtt.link.state import Limits, LinkLost, LinkRefused
 from bridge.mqtt.link.stream import Stream
-from bridge.mqtt.link.tls import tls_context
+from bridge.security.client_tls import tls_context
 from bridge.wire.mqtt import (
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,

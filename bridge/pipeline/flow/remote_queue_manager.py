@@ -9,7 +9,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from bridge.config import Configuration, values
+from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
+from bridge.pipeline.tls_options import TLS_OPTIONS
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 
@@ -37,7 +39,11 @@ def queue_manager_options(configuration: Configuration, master: str, local: dict
             )
         return local
     options = {"listener": _listener(configuration, settings, master), "queueManager": settings.name}
-    asks = settings.listener is not None and settings.listener.password_file is not None
+    if spark.tls is not None:
+        options |= _tls_options(spark.tls)
+    elif settings.listener is not None and settings.listener.tls is not None:
+        raise OutOfReach("queue_manager.listener has TLS: expected spark.tls, with a ca_file that is on each worker")
+    asks = settings.listener is not None and not settings.listener.believes
     if spark.user is not None:
         return options | {"user": spark.user, "passwordFile": str(spark.password_file)}
     if asks:
@@ -45,6 +51,14 @@ def queue_manager_options(configuration: Configuration, master: str, local: dict
             "queue_manager.listener asks for a password: expected spark.user, and spark.password_file, a file on each worker"
             " whose first line is the password of that user"
         )
+    return options
+
+
+def _tls_options(tls: ClientTlsConfig) -> dict[str, str]:
+    options = {"tls": "true", "tlsCheckHostName": str(tls.check_host_name).lower()}
+    for name, key in TLS_OPTIONS.items():
+        if name not in options and (value := getattr(tls, key)) is not None:
+            options[name] = str(value)
     return options
 
 

@@ -19,10 +19,12 @@ from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.options import Options
+from bridge.pipeline.options import Options, checked
+from bridge.pipeline.tls_options import TLS_OPTIONS, tls_of
+from bridge.security.client_tls import tls_context
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration, IbmQueueManagerConfig
+    from bridge.config import ClientTlsConfig, Configuration, IbmQueueManagerConfig
 
 APPLICATION_NAME: Final = "mqbridge spark"
 
@@ -40,7 +42,9 @@ _IBM_OPTIONS: Final = {
 }
 #: Those of them that a listener with a password file asks for, too.
 _USER_OPTIONS: Final = ("user", "passwordFile", "passwordVariable")
-_TLS_OPTIONS: Final = {
+#: Those for the TLS of a listener.
+_LISTENER_OPTIONS: Final = ("listener", "tls", *TLS_OPTIONS)
+_IBM_TLS_OPTIONS: Final = {
     "keyRepository": "key_repository",
     "cipherSpec": "cipher_spec",
     "certificateLabel": "certificate_label",
@@ -52,9 +56,9 @@ QUEUE_MANAGER_OPTIONS: Final = (
     "type",
     "queueManager",
     "dataDirectory",
-    "listener",
+    *_LISTENER_OPTIONS,
     *_IBM_OPTIONS,
-    *_TLS_OPTIONS,
+    *_IBM_TLS_OPTIONS,
 )
 
 
@@ -69,6 +73,8 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password_file: str = ""
     password_variable: str = PASSWORD_VARIABLE
+    #: of the listener; a ClientTlsConfig
+    tls: Any = None
     #: of IBM MQ; an IbmQueueManagerConfig
     ibm: Any = None
 
@@ -83,9 +89,13 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
             from bridge.mq.ibm.connection import IbmConnection, load_library, parameters
 
             return IbmConnection(load_library(self.ibm.library), parameters(self.ibm, os.environ))
-        where = self.listener or Path(self.data_directory)
         return RemoteConnection(
-            where, application=APPLICATION_NAME, queue_manager=self.name, user=self.user, password=self._password()
+            self.listener or Path(self.data_directory),
+            application=APPLICATION_NAME,
+            queue_manager=self.name,
+            user=self.user,
+            password=self._password(),
+            tls=None if self.tls is None else tls_context(self.tls),
         )
 
     def _password(self) -> str:
@@ -111,21 +121,23 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     """Return the queue manager that options name: by a configuration file, or one by one. Raises OptionError."""
     if (file := options.path("config")) is not None:
-        beside = ("config", "listener", *(_USER_OPTIONS if "listener" in options else ()))
+        beside = ("config", "listener", *((*_USER_OPTIONS, *_LISTENER_OPTIONS) if "listener" in options else ()))
         if given := [name for name in QUEUE_MANAGER_OPTIONS if name in options and name not in beside]:
             raise options.wrong(given[0], "no value, because config names the file that says it")
         return _of_configuration(file, options)
     kind = options.text("type") or _implied(options)
     if kind not in ("embedded", "ibm"):
         raise options.wrong("type", "embedded or ibm")
-    own = ("dataDirectory", "listener") if kind == "embedded" else (*_IBM_OPTIONS, *_TLS_OPTIONS)
+    own = ("dataDirectory", "listener") if kind == "embedded" else (*_IBM_OPTIONS, *_IBM_TLS_OPTIONS)
     if kind == "embedded" and "listener" in options:
-        own = (*own, *_USER_OPTIONS)
-    others = [name for name in ("dataDirectory", "listener", *_IBM_OPTIONS, *_TLS_OPTIONS) if name not in own]
+        own = (*own, *_USER_OPTIONS, *_LISTENER_OPTIONS)
+    others = [name for name in ("dataDirectory", *_LISTENER_OPTIONS, *_IBM_OPTIONS, *_IBM_TLS_OPTIONS) if name not in own]
     if given := [name for name in others if name in options]:
         why = f"a queue manager of type {kind} has none"
         if kind == "embedded" and given[0] in _USER_OPTIONS:
             why = "only a listener asks for a password: at the Unix socket of dataDirectory the system says who it is"
+        elif kind == "embedded" and given[0] in _LISTENER_OPTIONS:
+            why = "only a listener has TLS"
         raise options.wrong(given[0], f"no value, because {why}")
     if kind == "ibm":
         return QueueManagerOptions(ibm=_ibm(options))
@@ -135,8 +147,19 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
             "config", "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)"
         )
     return QueueManagerOptions(
-        name=options.text("queueManager") or "", data_directory=str(directory or ""), listener=listener, **_user(options)
+        name=options.text("queueManager") or "",
+        data_directory=str(directory or ""),
+        listener=listener,
+        tls=_tls(options),
+        **_user(options),
     )
+
+
+def _tls(options: Options) -> ClientTlsConfig | None:
+    from bridge.config import ClientTlsConfig
+
+    written = tls_of(options)
+    return None if written is None else checked(ClientTlsConfig, written, options, TLS_OPTIONS)
 
 
 def _user(options: Options) -> dict[str, str]:
@@ -155,7 +178,7 @@ def _user(options: Options) -> dict[str, str]:
 
 def _implied(options: Options) -> str:
     """Return the kind of queue manager that options are of. Who connects to a listener may have a user of either kind."""
-    names = (*_IBM_OPTIONS, *_TLS_OPTIONS)
+    names = (*_IBM_OPTIONS, *_IBM_TLS_OPTIONS)
     if "listener" in options or "dataDirectory" in options:
         names = tuple(name for name in names if name not in _USER_OPTIONS)
     return "ibm" if any(name in options for name in names) else "embedded"
@@ -175,26 +198,18 @@ def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
         name=settings.name,
         data_directory=str(settings.data_directory.absolute()),
         listener=options.address("listener"),
+        tls=_tls(options),
         **_user(options),
     )
 
 
 def _ibm(options: Options) -> IbmQueueManagerConfig:
-    from pydantic import ValidationError
-
     from bridge.config import IbmQueueManagerConfig
 
     written: dict[str, Any] = {"name": options.text("queueManager")}
     written |= {key: options.text(name) for name, key in _IBM_OPTIONS.items() if name in options}
     if (password_file := options.path("passwordFile")) is not None:
         written["password_file"] = password_file
-    if any(name in options for name in _TLS_OPTIONS):
-        written["tls"] = {key: options.text(name) for name, key in _TLS_OPTIONS.items() if name in options}
-    names = {"name": "queueManager", **{key: name for name, key in (*_IBM_OPTIONS.items(), *_TLS_OPTIONS.items())}}
-    try:
-        return IbmQueueManagerConfig.model_validate(written)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        key = str(problem["loc"][-1])
-        expected = str(problem.get("ctx", {}).get("expected", "a value"))
-        raise options.wrong(names.get(key, key), expected) from error
+    if any(name in options for name in _IBM_TLS_OPTIONS):
+        written["tls"] = {key: options.text(name) for name, key in _IBM_TLS_OPTIONS.items() if name in options}
+    return checked(IbmQueueManagerConfig, written, options, {"queueManager": "name"} | _IBM_OPTIONS | _IBM_TLS_OPTIONS)

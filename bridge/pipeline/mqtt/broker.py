@@ -15,7 +15,8 @@ from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
 from bridge.config.password import NoPassword, read_password
 from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.errors import OptionError
-from bridge.pipeline.options import Options
+from bridge.pipeline.options import Options, checked
+from bridge.pipeline.tls_options import TLS_OPTIONS, tls_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,19 +34,11 @@ _LINK_OPTIONS: Final = {
     "keepAlive": "keep_alive",
     "inFlight": "in_flight",
 }
-_TLS_OPTIONS: Final = {
-    "tlsCaFile": "ca_file",
-    "tlsCertificateFile": "certificate_file",
-    "tlsKeyFile": "key_file",
-    "tlsKeyPasswordVariable": "key_password_variable",
-    "tlsCheckHostName": "check_host_name",
-}
 #: Those that may stand beside `config`: what else the link says is for the mappings of the service, too.
 _BESIDE_CONFIG: Final = {"clientId": "client_id", "session": "session"}
-_FILES: Final = ("passwordFile", "tlsCaFile", "tlsCertificateFile", "tlsKeyFile")
 _NUMBERS: Final = ("port", "inFlight")
 #: All options that say where the broker is.
-BROKER_OPTIONS: Final = ("config", "link", *_LINK_OPTIONS, "tls", *_TLS_OPTIONS, *_BESIDE_CONFIG)
+BROKER_OPTIONS: Final = ("config", "link", *_LINK_OPTIONS, "tls", *TLS_OPTIONS, *_BESIDE_CONFIG)
 
 #: What listens on all addresses of a machine -> where it is reached from there.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -83,7 +76,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 def broker_of(options: Options) -> Broker:
     """Return the broker that options name. Raises OptionError."""
     if (file := options.path("config")) is not None:
-        own = [*_LINK_OPTIONS, "tls", *_TLS_OPTIONS]
+        own = [*_LINK_OPTIONS, "tls", *TLS_OPTIONS]
         if given := [name for name in own if name in options]:
             raise options.wrong(given[0], "no value, because config names the file that says it")
         link = _of_configuration(file, options)
@@ -94,12 +87,8 @@ def broker_of(options: Options) -> Broker:
         raise options.wrong("link", "no value without config, the configuration file that has the link")
     options.required("host", "the host name or address of a broker (or config and link: a link of a bridge.yaml)")
     written = _written(options, _LINK_OPTIONS | _BESIDE_CONFIG)
-    if given := [name for name in _TLS_OPTIONS if name in options]:
-        if not options.truth("tls", True):
-            raise options.wrong(given[0], "no value, because tls is false")
-        written["tls"] = _written(options, _TLS_OPTIONS)
-    elif options.truth("tls", False):
-        written["tls"] = {}
+    if (tls := tls_of(options)) is not None:
+        written["tls"] = tls
     return Broker(link=_checked(options, written))
 
 
@@ -109,28 +98,17 @@ def _written(options: Options, names: dict[str, str]) -> dict[str, Any]:
     for name, key in names.items():
         if name not in options:
             continue
-        if name in _FILES:
+        if name == "passwordFile":
             written[key] = options.path(name)
         elif name in _NUMBERS:
             written[key] = options.number(name, 0, 1, 65535)
-        elif name == "tlsCheckHostName":
-            written[key] = options.truth(name, True)
         else:
             written[key] = options.text(name)
     return written
 
 
 def _checked(options: Options, written: dict[str, Any]) -> LinkConfig:
-    from pydantic import ValidationError
-
-    names = {key: name for name, key in (_LINK_OPTIONS | _TLS_OPTIONS | _BESIDE_CONFIG).items()}
-    try:
-        return LinkConfig.model_validate(written)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        key = str(problem["loc"][-1])
-        expected = str(problem.get("ctx", {}).get("expected", "a value"))
-        raise options.wrong(names.get(key, key), expected) from error
+    return checked(LinkConfig, written, options, _LINK_OPTIONS | TLS_OPTIONS | _BESIDE_CONFIG)
 
 
 def _of_configuration(file: Path, options: Options) -> LinkConfig:
@@ -154,12 +132,13 @@ def _listed(configuration: Configuration) -> str:
 
 
 def _own_channel(configuration: Configuration, options: Options) -> LinkConfig:
-    """Return the first channel of the bridge that speaks MQTT 3.1.1, as a broker on this machine."""
+    """Return the first channel of the bridge that speaks MQTT 3.1.1 without more, as a broker on this machine."""
     for channel in configuration.channels:
-        if "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
+        plain = channel.tls is None and channel.websocket is None and channel.socket is None and not channel.proxies
+        if plain and "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
             host = _EVERYWHERE.get(channel.address, channel.address)
             return LinkConfig(host=host, port=channel.port, version="3.1.1")
-    raise options.wrong("link", "another link, because no channel of the bridge speaks MQTT 3.1.1 at a certain port")
+    raise options.wrong("link", "another link, because no channel of the bridge speaks plain MQTT 3.1.1 at a certain port")
 
 
 def _password(link: LinkConfig) -> str | None:

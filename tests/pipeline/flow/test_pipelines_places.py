@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from paho.mqtt import publish
 
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.capi import frames
-from bridge.mq.embedded.server.admission import Admission
 from bridge.pipeline.mq.browsing import managed_queue
 from tests.pipeline.cluster import can_stand_apart, cluster
 from tests.pipeline.conftest import ROOT, Queues
@@ -86,7 +86,7 @@ def test_on_a_cluster_with_two_workers_that_see_nothing_of_the_driver(
     (seen / "known").write_text("spark:s3cret\n", encoding="utf-8")
     (seen / "secret").write_text("s3cret\n", encoding="utf-8")
     data = tmp_path_factory.mktemp("remote-queue-manager")
-    with ServedQueueManager(data, admission=Admission(password_file=seen / "known"), tcp=True) as served:
+    with ServedQueueManager(data, listener=ListenerConfig(password_file=seen / "known")) as served:
         queues = Queues(data)
         source, target, dead = (queues.queue() for _ in range(3))
         bench.write(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.mq.embedded.server.admission import Admission
+from bridge.config.queue_manager import ListenerConfig
 from bridge.pipeline.archived_environment import ArchivedEnvironment
 from tests.pipeline.cluster import can_stand_apart, cluster
 from tests.pipeline.conftest import ROOT, Queues
@@ -137,7 +137,7 @@ def test_on_workers_that_have_neither_the_bridge_nor_its_packages(spark: SparkSe
     seen.mkdir()
     (seen / "known").write_text("spark:s3cret\n", encoding="utf-8")
     (seen / "secret").write_text("s3cret\n", encoding="utf-8")
-    with ServedQueueManager(hidden / "data", admission=Admission(password_file=seen / "known"), tcp=True) as served:
+    with ServedQueueManager(hidden / "data", listener=ListenerConfig(password_file=seen / "known")) as served:
         queues = Queues(hidden / "data")
         source, target = queues.queue(), queues.queue()
         file = hidden / "bridge.yaml"

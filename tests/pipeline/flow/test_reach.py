@@ -41,6 +41,10 @@ def test_on_this_machine_by_the_socket(master: str | None, tmp_path: Path) -> No
          {"listener": "10.0.0.7(1414)", "user": "u", "passwordFile": "/p"}),
         (", listener: {address: 0.0.0.0, password_file: p}}\nspark: {user: u, password_file: /p", HERE,
          {"listener": "127.0.0.1(1414)", "user": "u", "passwordFile": "/p"}),
+        (", listener: {address: 10.0.0.7, password_file: p, tls: {certificate_file: c}}}\nspark: {user: u, password_file: /p,"
+         " tls: {ca_file: /ca.pem, certificate_file: /c.pem, key_file: /c.key, check_host_name: no}", FAR,
+         {"listener": "10.0.0.7(1414)", "user": "u", "passwordFile": "/p", "tls": "true", "tlsCaFile": "/ca.pem",
+          "tlsCertificateFile": "/c.pem", "tlsKeyFile": "/c.key", "tlsCheckHostName": "false"}),
         ("}\nspark: {listener: gateway(2000), user: u, password_file: /p", "yarn",
          {"listener": "gateway(2000)", "user": "u", "passwordFile": "/p"}),
     ],
@@ -58,6 +62,8 @@ def test_on_a_cluster_by_the_listener(text: str, master: str, expected: dict[str
         (", listener: {port: 1414}", FAR, r"is at 127.0.0.1, where only programs of this machine come, .* spark.listener"),
         (", listener: {address: 0.0.0.0, password_file: p}", FAR, r"at all addresses .* expected spark.listener"),
         (", listener: {address: 10.0.0.7, password_file: p}", FAR, r"expected spark.user, and spark.password_file"),
+        (", listener: {address: 10.0.0.7, password_file: p, tls: {certificate_file: c}}", FAR, r"TLS: expected spark.tls"),
+        (", listener: {address: 10.0.0.7, authentication: [{method: password, file: p}]}", FAR, r"expected spark.user"),
         (", type: ibm, mode: bindings", FAR, r"in mode bindings: expected queue_manager.mode: client"),
     ],
 )

@@ -1,73 +1,99 @@
-"""Who may connect over TCP: by which channels, and with which passwords (IBM MQ, "Connection authentication")."""
+"""Who may connect over TCP: by which channels, and with which credentials (IBM MQ, "Connection authentication")."""
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.errors import MQError
-from bridge.security.password_file import HASHED, PasswordHashes
+from bridge.security.authenticator import (
+    Authenticated,
+    AuthenticationFailed,
+    AuthenticatorUnavailable,
+    Certificate,
+    Presented,
+)
+from bridge.security.authenticators import Authenticators, ChannelAuthentication
+from bridge.security.failed_connects import FailedConnects
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
+#: Seconds that it may take to find out who an application is, and that who fails again and again waits for that.
+LONGEST: Final = 30.0
+
 
 class Admission:
-    """What is asked of who connects over TCP: nothing, unless there are channels or a password file.
+    """What is asked of who connects over TCP: nothing, unless the listener's configuration says so."""
 
-    The password file has lines `user:password`, or `user:$argon2id$...`, a hash of it; empty ones and those that begin with
-    `#` count for nothing. It is read at each MQCONN, so a change needs no restart.
-    """
+    def __init__(self, config: ListenerConfig | None = None) -> None:
+        """Begin. Raises UnknownAuthenticator."""
+        self.config = config or ListenerConfig()
+        self._authenticators = Authenticators()
+        self._authentication: ChannelAuthentication = self._authenticators.of_listener(self.config)
+        self._failed = FailedConnects(time.monotonic)
+        self._channels: Sequence[str] = self.config.channels
+        #: connections by IP address
+        self._connections: Counter[str] = Counter()
 
-    def __init__(self, channels: Sequence[str] = (), password_file: Path | None = None) -> None:
-        self._channels = channels
-        self._password_file = password_file
-        self._hashes = PasswordHashes()
-        #: for what takes long
-        self.executor = self._hashes.executor
+    def take(self, address: str) -> bool:
+        """Count a new connection of an address; False where there is no room for it."""
+        config, count = self.config, self._connections
+        most = config.max_connections_per_address
+        if count.total() >= config.max_connections:
+            log.warning("an MQ application at %s is refused: max_connections %d is reached", address, config.max_connections)
+        elif most is not None and count[address] >= most:
+            log.warning("an MQ application at %s is refused: max_connections_per_address %d is reached", address, most)
+        else:
+            count[address] += 1
+            return True
+        return False
 
-    @property
-    def takes_long(self) -> bool:
-        """Return whether `admit` may have to compute a hash: then it is for `executor`."""
-        if self._password_file is None:
-            return False
-        try:
-            return f":{HASHED}" in self._password_file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            return False
+    def release(self, address: str) -> None:
+        """Count no more a connection that has ended."""
+        self._connections[address] -= 1
+        if not self._connections[address]:
+            del self._connections[address]
 
-    def admit(self, channel: str | None, user: str, password: bytes) -> str:
-        """Return the user for whom a password vouches, or "" where none is asked for.
+    async def admit(
+        self, channel: str | None, user: str, password: bytes, address: str = "", certificate: Certificate | None = None
+    ) -> Authenticated:
+        """Return the user for whom credentials vouch, or "" where none are asked for.
 
         `channel` is None for programs that have no channels. Raises MQError: MQRC_UNKNOWN_CHANNEL_NAME,
-        MQRC_NOT_AUTHORIZED.
+        MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out now.
         """
         if channel is not None and self._channels and channel not in self._channels:
             log.warning("an application is refused: it connects by channel %r, which the listener has not", channel)
             raise MQError(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, f"channel {channel!r}")
-        if self._password_file is None:
-            return ""
-        if not self._vouches(self._password_file, user, password):
-            log.warning("an application that says it is user %r is refused: it gave no password, or a wrong one", user)
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong")
-        return user
-
-    def _vouches(self, file: Path, user: str, password: bytes) -> bool:
+        if not self._authentication.asks:
+            return Authenticated("")
+        presented = Presented("", user or None, password or None, certificate, address, channel or "")
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            log.error("queue_manager.listener.password_file %s cannot be read, so nobody connects: %s", file, error)
-            return False
-        known = {name: right for name, colon, right in (line.partition(":") for line in lines) if colon and name[:1] != "#"}
-        # Compared as well where there is no such user: how long that takes tells nothing.
-        right = known.get(user) or _any_hash(known)
-        if right.startswith(HASHED):
-            return self._hashes.fits(right, password) and bool(known.get(user))
-        return hmac.compare_digest(right.encode(), password) and bool(known.get(user))
+            async with asyncio.timeout(LONGEST):
+                found = await self._authentication.authenticate(presented)
+        except AuthenticationFailed as error:
+            late = self._failed.delay(address, self.config.failed_connects, LONGEST)
+            log.warning("an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error)
+            await asyncio.sleep(late)
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
+        except (AuthenticatorUnavailable, TimeoutError) as error:
+            why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
+            log.error("queue_manager.listener: an application at %s is refused: %s", address or "?", why)
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None
+        return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)
 
+    async def check_password(self, user: str, password: bytes) -> None:
+        """Check a password of whoever is no application of the listener. Raises MQError."""
+        if self._authentication.asks and (await self.admit(None, user, password)).user_name == user:
+            return
+        raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
 
-def _any_hash(known: Mapping[str, str]) -> str:
-    """Return a hash, where there is one, else an empty text."""
-    return next((right for right in known.values() if right.startswith(HASHED)), "")
+    def close(self) -> None:
+        """End its threads."""
+        self._authenticators.close()

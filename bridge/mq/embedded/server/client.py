@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -47,7 +48,9 @@ class RemoteConnection:
         queue_manager: str = "",
         user: str = "",
         password: str = "",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """Connect; `tls` is for a listener that has it, and knows whom to trust."""
         try:
             if isinstance(where, Path):
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -58,6 +61,15 @@ class RemoteConnection:
                 self._socket.settimeout(None)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 keep_alive(self._socket)
+                if tls is not None:
+                    self._socket = tls.wrap_socket(self._socket, server_hostname=where[0])
+        except ssl.SSLError as error:
+            from bridge.security.tls import reason_of  # which brings the configuration
+
+            self._socket.close()
+            raise MQError(
+                cmqc.MQRC_SSL_INITIALIZATION_ERROR, f"no TLS with the bridge at {where}: {reason_of(error)}"
+            ) from error
         except OSError as error:
             self._socket.close() if hasattr(self, "_socket") else None
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"

@@ -12,6 +12,7 @@ import logging
 import pwd
 import socket
 import struct
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, cast
@@ -24,6 +25,7 @@ from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got, TruncatedMessage
 from bridge.security.privileged import NOBODY
+from bridge.security.tls import certificate_of
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,12 @@ class Conversation(asyncio.Protocol, ABC):
         self._buffer = bytearray()
         self._application: Application | None = None
         self._transport: asyncio.Transport | None = None
+        #: IP address of the other end; "" on a Unix socket
+        self.address = ""
+        #: finds out who the application is
+        self._identification: asyncio.Task[None] | None = None
+        #: runs until what the application has shown ends to be true
+        self._expiry: asyncio.TimerHandle | None = None
         #: a request is being worked on: what arrives meanwhile waits
         self._working = False
         #: that the queue manager is about to end
@@ -114,6 +122,7 @@ class Conversation(asyncio.Protocol, ABC):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         elif connection is not None:
             keep_alive(connection)
+            self.address = transport.get_extra_info("peername")[0]
         self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
         self._server.connections.add(self)
 
@@ -123,8 +132,9 @@ class Conversation(asyncio.Protocol, ABC):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        if self._first is not None:
-            self._first.cancel()
+        for timer in (self._first, self._identification, self._expiry):
+            if timer is not None:
+                timer.cancel()
         self._server.discard(self)
         self._stop_waiting()
         application, self._application = self._application, None
@@ -215,28 +225,38 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
         if self._first is not None:
             self._first.cancel()
-        peer, admission = self._peer(), self._server.admission
 
         def connected(peer: str) -> None:
             self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
             then()
 
-        if peer or not admission.takes_long:
-            connected(peer or admission.admit(channel, user, password))
-            return
+        if peer := self._peer():
+            connected(peer)
+        else:
+            self._identification = self._loop.create_task(self._identify(user, password, channel, connected))
 
-        def done(found: asyncio.Future[str]) -> None:
-            if self._transport is None or found.cancelled():
-                return
-            try:
-                with self._queue_manager.lock:
-                    connected(found.result())
-            except MQError as error:
-                self._refuse(error)
-            except Exception as error:
-                self._refuse(unexpected(error))
+    async def _identify(
+        self, user: str, password: bytes, channel: str | None, connected: Callable[[str], None]
+    ) -> None:
+        """Find out who an application is that connects over TCP."""
+        assert self._transport is not None
+        stream = self._transport.get_extra_info("ssl_object")
+        certificate = certificate_of(stream) if stream is not None else None
+        try:
+            found = await self._server.admission.admit(channel, user, password, self.address, certificate)
+            with self._queue_manager.lock:
+                connected(found.user_name or "")
+        except MQError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._refuse(unexpected(error))
+        else:
+            if found.expires is not None:
+                self._expiry = self._loop.call_later(found.expires - time.time(), self._expire, found.user_name)
 
-        self._loop.run_in_executor(admission.executor, admission.admit, channel, user, password).add_done_callback(done)
+    def _expire(self, user: str | None) -> None:
+        log.info("the MQ connection of user %r ends, as what it has shown of itself does", user)
+        self.abort()
 
     def _asked(self, user: str, peer: str) -> str:
         """Return the user whose authorities are asked for: the peer, whoever it says that it is.

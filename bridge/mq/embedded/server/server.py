@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,8 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation, Language, Malformed
+from bridge.mq.embedded.server.conversation import Conversation, Language, Malformed
+from bridge.mq.embedded.server.tcp_listener import TcpListener
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.errors import MQError
 from bridge.security.unix_socket import bound_socket
@@ -35,6 +36,7 @@ class ApplicationServer:
     ) -> None:
         self.queue_manager = queue_manager
         self.admission = admission or Admission()
+        self._tcp: TcpListener | None = None
         self._language = language
         self.connections: set[Conversation] = set()
         #: a connection has ended
@@ -47,7 +49,7 @@ class ApplicationServer:
     async def listen(self, address: tuple[str, int] | None = None, *, with_socket: bool = True) -> list[str]:
         """Listen on a socket in the data directory and on a TCP address; returns a line for each: who connects where.
 
-        `with_socket` says whether the language has a socket of its own there too.
+        `with_socket` says whether the language has a socket of its own there too. Raises OSError, TlsError.
         """
         language = self._language
         place = await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self))
@@ -56,11 +58,10 @@ class ApplicationServer:
             place = await self._listen_at(language.SOCKET_NAME, lambda: language(self))
             lines.append(f"{language.SPEAKERS} connect at {place}")
         if address is not None:
-            accept = (lambda: ApplicationProtocol(self)) if language is None else (lambda: _FirstByte(self, language))
-            server = await asyncio.get_running_loop().create_server(accept, *address)
-            self._servers.append(server)
-            host, self.port = server.sockets[0].getsockname()[:2]
-            lines.append(f"MQ applications connect at {host}:{self.port}")
+            self._tcp = TcpListener(self.admission, self._conversation)
+            host, self.port = await self._tcp.listen(*address)
+            by = " by TLS" if self.admission.config.tls is not None else ""
+            lines.append(f"MQ applications connect at {host}:{self.port}{by}")
         return lines
 
     async def _listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
@@ -72,9 +73,18 @@ class ApplicationServer:
         self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
         return str(path)
 
+    def _conversation(self, first: int) -> Conversation:
+        """Return the conversation for a connection that begins with a byte."""
+        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
+        if self._language is not None and first == self._language.GREETING[0]:
+            return self._language(self)
+        return ApplicationProtocol(self)
+
     def discard(self, connection: Conversation) -> None:
         """Forget a connection that has ended."""
         self.connections.discard(connection)
+        if connection.address:
+            self.admission.release(connection.address)
         self._gone.set()
 
     async def close(self) -> None:
@@ -84,6 +94,8 @@ class ApplicationServer:
         """
         for server in self._servers:
             server.close()
+        if self._tcp is not None:
+            self._tcp.close()
         with self.queue_manager.lock:
             self.queue_manager.quiescing = True
             for connection in self.connections:
@@ -96,36 +108,10 @@ class ApplicationServer:
                     await self._gone.wait()
         for connection in list(self.connections):
             connection.abort()
-        self.admission.executor.shutdown(wait=False, cancel_futures=True)
+        self.admission.close()
         for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
-
-
-class _FirstByte(asyncio.Protocol):
-    """Finds out by the first byte of a TCP connection whether it speaks MessagePack or `language`."""
-
-    def __init__(self, server: ApplicationServer, language: Language) -> None:
-        self._server = server
-        self._language = language
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._timer = asyncio.get_running_loop().call_later(FIRST_TIMEOUT, self._transport.abort)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._timer.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        self._timer.cancel()
-        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
-        other = data[0] == self._language.GREETING[0]
-        conversation = self._language(self._server) if other else ApplicationProtocol(self._server)
-        self._transport.set_protocol(conversation)
-        conversation.connection_made(self._transport)
-        conversation.data_received(data)
 
 
 class ApplicationProtocol(Conversation):

@@ -1,14 +1,14 @@
-"""TLS of a link as its section of the configuration says."""
+"""TLS of connections that are made, as their section of the configuration says."""
 
 from __future__ import annotations
 
 import os
 import ssl
 
-from bridge.config.link import LinkTlsConfig
+from bridge.config.client_tls import ClientTlsConfig
 
 
-def tls_context(config: LinkTlsConfig) -> ssl.SSLContext:
+def tls_context(config: ClientTlsConfig) -> ssl.SSLContext:
     """Make the context for a connection.
 
     Made anew for each connection, so that renewed certificates count without a restart. Raises OSError (SSLError is
