@@ -13,7 +13,7 @@ from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
 from bridge.mqtt.session import NEVER
-from bridge.service import audit_log
+from bridge.security import audit_log
 from bridge.service.client import Client
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 

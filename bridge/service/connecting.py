@@ -18,10 +18,10 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
+from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated, Certificate
 from bridge.security.channel_authentication import Connecting
 from bridge.security.topic_access import TopicAccess
-from bridge.service import audit_log
 from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
 from bridge.service.authentication import BELIEVED, authenticate, identify, refuse_late
 from bridge.service.client import Client

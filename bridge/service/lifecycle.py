@@ -22,10 +22,10 @@ from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
 from bridge.mqtt.transport.channel import Channel, Room
+from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
-from bridge.service import audit_log
 from bridge.service.control import Answer, ControlServer, Request
 from bridge.service.descriptors import room_for
 from bridge.service.log import configure

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, ConfigurationError
-from bridge.service import audit_log
+from bridge.security import audit_log
 from bridge.service.mappings.registry import Mappings
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from bridge.mapping.telemetry.subscription import SHARED, SubscriptionData
 from bridge.mapping.topic import topic_filter_error
 from bridge.mq.backend import SubscriptionRequest
 from bridge.mqtt.session import Session
-from bridge.service import audit_log
+from bridge.security import audit_log
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record

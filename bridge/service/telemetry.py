@@ -28,11 +28,11 @@ from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
+from bridge.security import audit_log
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
-from bridge.service import audit_log
 from bridge.service.authentication import respond
 from bridge.service.client import Client
 from bridge.service.connecting import connect

@@ -22,7 +22,7 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import Refusal
 from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
-from bridge.service import audit_log
+from bridge.security import audit_log
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares

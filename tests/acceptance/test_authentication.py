@@ -17,6 +17,13 @@ from scramp import ScramClient
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
+from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import MQCFH, MQCFST, encode_pcf
 from bridge.wire.mqtt import (
     Auth,
     AuthProperties,
@@ -300,6 +307,34 @@ def test_the_audit_log(bridge: BridgeProcess) -> None:
         ("connected", "dev"), ("subscription refused", "#"), ("publication refused", "free", "2035"), ("disconnected",)
     ]  # fmt: skip
     eventually(lambda: entries()[-4:], expected)
+
+
+def test_applications_in_the_audit_log(bridge: BridgeProcess) -> None:
+    """Who connected, and what was changed by MQSC and by PCF; not what was only looked at."""
+    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.printed))
+    where = ("127.0.0.1", int(port))
+    with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+        RemoteConnection(where, user="app", password="wrong")
+    connection = RemoteConnection(where, user="app", password=SECRET, application="audited")
+    connection.command("DISPLAY QMGR\nDEFINE QLOCAL(AUDITED)\nDELETE QLOCAL(NONE)")
+    command = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_DELETE_Q), [MQCFST(cmqc.MQCA_Q_NAME, b"AUDITED")])
+    md = MQMD(Format=cmqc.MQFMT_ADMIN)
+    connection.put1(MQOD(ObjectName=b"SYSTEM.ADMIN.COMMAND.QUEUE"), Message(md, command))
+    connection.disconnect()
+
+    def entries() -> list[dict[str, object]]:
+        text = (bridge.data_directory.parent / "audit.jsonl").read_text(encoding="utf-8")
+        found = [one for one in map(json.loads, text.splitlines()) if one.get("user") == "app"]
+        return [{key: one[key] for key in ("event", "command", "ok") if key in one} for one in found]
+
+    expected: list[dict[str, object]] = [
+        {"event": "application refused"},
+        {"event": "application connected"},
+        {"event": "command", "command": "DEFINE QLOCAL(AUDITED)", "ok": True},
+        {"event": "command", "command": "DELETE QLOCAL(NONE)", "ok": False},
+        {"event": "command", "command": "MQCMD_DELETE_Q AUDITED", "ok": True},
+    ]
+    eventually(entries, expected)
 
 
 def test_mosquitto_pub_with_a_password(bridge: BridgeProcess) -> None:

@@ -28,10 +28,11 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
+from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
-from bridge.wire.mq.pcf import MQCFH, PCFParameter, decode_pcf, encode_pcf
+from bridge.wire.mq.pcf import MQCFH, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ _LENGTH_ERRORS = {
     "MQCFST": cmqcfc.MQRCCF_CFST_LENGTH_ERROR,
 }
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
+_NAMES = {number: name for name, number in vars(cmqcfc).items() if name.startswith("MQCMD_")}
 
 
 class CommandServer:
@@ -127,7 +129,11 @@ class CommandServer:
             _check(header)
             reply = self._execute(header, parameters, md)
             answers = _answers(header, reply)
+            if reply.unit is not None:
+                _note(header, parameters, md, ok=True)
         except PCFRefused as refused:
+            if refused.reason == cmqc.MQRC_NOT_AUTHORIZED:
+                _note(header, parameters, md, ok=False)
             reply, answers = Reply(), _refusal(header, refused)
         except Exception:
             # A program waits for the reply; whatever went wrong here, it is told so.
@@ -209,6 +215,14 @@ class CommandServer:
             md = msgspec.structs.replace(message.md, Persistence=cmqc.MQPER_NOT_PERSISTENT)
             message = Message(md, message.data)
         self._queue_manager.put(unit, destination, message, application=APPLICATION_NAME)
+
+
+def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: bool) -> None:
+    """Write into the audit log that a command has changed something, or its user may not run it."""
+    user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace")
+    names = [one.String.rstrip(b" \0").decode(errors="replace") for one in parameters if isinstance(one, MQCFST)]
+    command = _NAMES.get(header.Command, str(header.Command))
+    audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)
 
 
 def _command(md: MQMD, data: bytes) -> tuple[MQCFH, tuple[PCFParameter, ...]]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.errors import MQError
+from bridge.security import audit_log
 from bridge.security.authenticator import (
     Authenticated,
     AuthenticationFailed,
@@ -80,6 +81,7 @@ class Admission:
         except AuthenticationFailed as error:
             late = self._failed.delay(address, self.config.failed_connects, LONGEST)
             log.warning("an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error)
+            audit_log.note("application refused", user=user, address=address, why=str(error))
             await asyncio.sleep(late)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:

@@ -24,6 +24,7 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got, TruncatedMessage
+from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
 from bridge.security.tls import certificate_of
 from bridge.wire import cmqc
@@ -87,6 +88,8 @@ class Conversation(asyncio.Protocol, ABC):
         self._transport: asyncio.Transport | None = None
         #: IP address of the other end; "" on a Unix socket
         self.address = ""
+        #: the user that has connected
+        self._user = ""
         #: finds out who the application is
         self._identification: asyncio.Task[None] | None = None
         #: runs until what the application has shown ends to be true
@@ -228,6 +231,8 @@ class Conversation(asyncio.Protocol, ABC):
 
         def connected(peer: str) -> None:
             self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
+            self._user = peer or user
+            audit_log.note("application connected", user=self._user, address=self.address, application=application)
             then()
 
         if peer := self._peer():

@@ -21,6 +21,7 @@ from bridge.mq.embedded.server.conversation import Conversation, Language, Malfo
 from bridge.mq.embedded.server.tcp_listener import TcpListener
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.errors import MQError
+from bridge.security import audit_log
 from bridge.security.unix_socket import bound_socket
 from bridge.wire import cmqc
 
@@ -208,8 +209,11 @@ class ApplicationProtocol(Conversation):
                 return
             while waiting:
                 with self._queue_manager.lock:
-                    response, unit = commands.run(waiting.pop(0))
+                    command = waiting.pop(0)
+                    response, unit = commands.run(command)
                     responses.append(response)
+                    if command.verb != "DISPLAY":
+                        audit_log.note("command", user=self._user, command=command.text, ok=response.ok)
                     if unit is not None:
                         unit.done = run
                         self._queue_manager.recovery_log.submit(unit)

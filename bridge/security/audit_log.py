@@ -8,12 +8,11 @@ import sys
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from bridge.config import AuditLogConfig
-from bridge.mqtt.transport.peer import Peer
 
 #: Characters of a value, at most: clients choose names and topics.
 LONGEST = 1_000
@@ -52,12 +51,19 @@ def end() -> None:
         handler.close()
 
 
-def note(event: str, peer: Peer | None = None, **facts: Any) -> None:
+class Client(Protocol):
+    """An MQTT client, as entries name it."""
+
+    client_id: str
+    address: str
+
+
+def note(event: str, client: Client | None = None, **facts: Any) -> None:
     """Write an entry: what happened, and the client it is about."""
     if not _entries.handlers:
         return
     entry: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
-    if peer is not None:
-        entry |= {"client": peer.client_id, "address": peer.address}
+    if client is not None:
+        entry |= {"client": client.client_id, "address": client.address}
     entry |= {name: value[:LONGEST] if isinstance(value, str) else value for name, value in facts.items()}
     _entries.info("%s", msgspec.json.encode(entry).decode())
