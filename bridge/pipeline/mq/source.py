@@ -35,7 +35,9 @@ class MqDataSource(DataSource):
     ======================================== ==========================================================================
     `dataDirectory` or `listener`            of a bridge's embedded queue manager: its Unix socket, or `host(port)` of its
                                              TCP listener, for executors on other machines, with `user` and `passwordFile`
-                                             (on each of them) where it asks for a password; `queueManager`: its name
+                                             (on each of them) where it asks for a password, `tls`, `tlsCaFile`,
+                                             `tlsCertificateFile`, `tlsKeyFile`, `tlsKeyPasswordVariable`,
+                                             `tlsCheckHostName` where it has TLS; `queueManager`: its name
     `queueManager`, `channel`, `connections` of IBM MQ; also `mode`, `ccdtUrl`, `library`, `user`, `passwordFile` or
                                              `passwordVariable` (never the password itself), `keyRepository`,
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`

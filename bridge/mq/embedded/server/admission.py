@@ -91,10 +91,21 @@ class Admission:
         return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)
 
     async def check_password(self, user: str, password: bytes) -> None:
-        """Check a password of whoever is no application of the listener. Raises MQError."""
-        if self._authentication.asks and (await self.admit(None, user, password)).user_name == user:
-            return
-        raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
+        """Check a password of whoever is no application of the listener.
+
+        Raises MQError: MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out.
+        """
+        presented = Presented("", user, password)
+        if not any(one.judges(presented) for one in self._authentication.authenticators):
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
+        try:
+            found = await self._authentication.authenticate(presented)
+        except AuthenticationFailed as error:
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, str(error)) from None
+        except AuthenticatorUnavailable as error:
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, str(error)) from None
+        if found.user_name not in (None, user):
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"the password is that of {found.user_name!r}")
 
     def close(self) -> None:
         """End its threads."""
