@@ -84,6 +84,14 @@ test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 -m 'slow or not slow' $(COMPILED_TESTS)
 	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
 
+# Bytes of strangers at every listener of a bridge, with a pair of clients beside it that must not notice.
+fuzz: $(VENV)/.ready-test
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# Known vulnerabilities of what is locked, and what that is (CycloneDX), in build/sbom.json.
+audit: $(VENV)/.ready
+	@sh deploy/audit.sh $(BIN)/python
+
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
 # the working tree beside that commit and mosquitto; with AGAINST=compiled compiled beside pure.
 ifdef AGAINST

@@ -18,7 +18,19 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Puback, Publish, Suback, Subscribe, encode
+from bridge.wire.mqtt import (
+    Connack,
+    Connect,
+    Decoder,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    encode,
+)
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
 from tests.support.mqtt_js import INSTALLED, MqttJs, Steps, data
@@ -176,6 +188,44 @@ def test_text_is_refused(bridge: BridgeProcess) -> None:
         with pytest.raises(Exception, match="1003"):
             connection.recv(PATIENCE)
     assert "MQTT-6.0.0-1" in bridge.log
+
+
+REQUEST = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: %b\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("cut", [10, len(REQUEST % b"websocket") - 2, len(REQUEST % b"websocket"), None])
+def test_frames_that_come_with_the_request(bridge: BridgeProcess, cut: int | None) -> None:
+    """They are answered as if they had come later, in whatever parts all of it comes."""
+    packets = encode(Connect("early")) + encode(Pingreq())
+    said = REQUEST % b"websocket" + bytes((0x82, 0x80 | len(packets))) + bytes(4) + packets
+    expected = b"\r\n\r\n" + bytes((0x82, 4)) + encode(Connack(0)) + bytes((0x82, 2)) + encode(Pingresp())
+    with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in (said[:cut], said[cut:] if cut is not None else b""):
+            connection.sendall(part)
+        answered = b""
+        while not answered.endswith(expected) and (data := connection.recv(65_536)):
+            answered += data
+    assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(expected)
+
+
+def test_a_close_that_comes_with_the_request(bridge: BridgeProcess) -> None:
+    with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
+        connection.sendall(REQUEST % b"websocket" + bytes((0x88, 0x80)) + bytes(4))
+        answered = b""
+        while data := connection.recv(65_536):
+            answered += data
+    assert answered.startswith(b"HTTP/1.1 101 ") and answered.endswith(bytes((0x88, 0)))
+
+
+def test_bytes_in_a_header_that_are_no_ascii(bridge: BridgeProcess) -> None:
+    with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
+        connection.sendall(REQUEST % b"web\xffsocket")
+        assert not connection.recv(65_536).startswith(b"HTTP/1.1 101 ")
+    eventually(lambda: "a header has bytes in it that are no ASCII" in bridge.log, True)
 
 
 @pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", encode(Connect("c")), b"\0" * 9_000, b"G" * 9_000])

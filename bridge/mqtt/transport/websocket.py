@@ -17,6 +17,8 @@ from bridge.mqtt.transport.layer import LayerError
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 #: Bytes of a frame beside those of a packet as long as the channel takes.
 ROOM = 65_536
+#: What a request ends with.
+_END = b"\r\n\r\n"
 
 # Each step of a handshake that fails is a line of ours already.
 _log = logging.getLogger("websockets.server")
@@ -26,7 +28,7 @@ _log.setLevel(logging.CRITICAL)
 class WebSocketLayer:
     """The server's end of a WebSocket on one connection."""
 
-    __slots__ = ("_begun", "_config", "_open", "_protocol", "ended")
+    __slots__ = ("_config", "_open", "_protocol", "_seen", "ended")
 
     def __init__(self, config: WebSocketConfig, max_packet_size: int) -> None:
         self._config = config
@@ -34,18 +36,30 @@ class WebSocketLayer:
         origins = None if config.origins is None else [*map(Origin, config.origins), None]
         size = max_packet_size + ROOM
         self._protocol = ServerProtocol(origins=origins, subprotocols=SUBPROTOCOLS, max_size=size, logger=_log)
-        self._begun = self._open = False
+        self._open = False
+        #: the last bytes of the request that have come
+        self._seen = b""
         self.ended = False
 
     def receive(self, data: bytes) -> bytes:
         if not data:
             return b""
+        if self._open:
+            return self._payloads(data)
+        if not self._seen and not data.startswith(b"G"):
+            raise LayerError("it speaks no HTTP, by which a WebSocket begins")
+        # Frames that come with the request wait for its answer: the protocol would read them as those of an open connection.
+        seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
+        end = (seen + data).find(_END)
+        if end < 0:
+            return self._payloads(data)
+        end += len(_END) - len(seen)
+        return self._payloads(data[:end]) + self._payloads(data[end:])
+
+    def _payloads(self, data: bytes) -> bytes:
         protocol = self._protocol
-        if not self._begun:
-            self._begun = True
-            if not data.startswith(b"G"):
-                raise LayerError("it speaks no HTTP, by which a WebSocket begins")
-        protocol.receive_data(data)
+        if data:
+            protocol.receive_data(data)
         payloads = []
         for event in protocol.events_received():
             if isinstance(event, Frame):
@@ -70,7 +84,10 @@ class WebSocketLayer:
         if path != self._config.path:
             protocol.send_response(protocol.reject(404, f"MQTT is at {self._config.path}\n"))
             raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
-        response = protocol.accept(request)
+        try:
+            response = protocol.accept(request)
+        except UnicodeError:  # in the sentence that says what is wrong with a header
+            raise LayerError("its WebSocket handshake is refused: a header has bytes in it that are no ASCII") from None
         protocol.send_response(response)
         self._open = protocol.handshake_exc is None
 

@@ -1,0 +1,234 @@
+"""What a case sends: valid conversations of each language, changed at random."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bridge.mapping.message import Message
+from bridge.mq.capi.frames import GREETING, Verb
+from bridge.mq.capi.frames import LENGTH as C_LENGTH
+from bridge.mq.embedded.server import protocol
+from bridge.mq.mqi import MQOD, MQSD, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import (
+    Auth,
+    AuthProperties,
+    Connect,
+    ConnectProperties,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    PublishProperties,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+    Will,
+    encode,
+)
+
+#: One conversation: what is written one after the other.
+Parts = list[bytes]
+
+#: Numbers that stand at an edge of something.
+_EDGES: Final = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+_LONGEST: Final = 100_000
+
+_FILTERS: Final = ("fuzz/#", "+/+", "fuzz/$share", "$share/g/fuzz/#", "#")
+_COMMANDS: Final = ("DISPLAY QMGR", "DISPLAY QLOCAL(*)", "DEFINE QLOCAL(", "'" * 50, "(" * 9999)
+_CONTROL: Final = (
+    b'{"command": "mappings"}\n', b'{"command": ["mappings"]}\n', b'"mappings"\n', b"mappings\n", b"[" * 5000
+)  # fmt: skip
+_PROXY: Final = (
+    b"PROXY TCP4 192.0.2.7 192.0.2.1 50000 1883\r\n", b"PROXY TCP6 2001:db8::1 ::1 5 6\r\n", b"PROXY UNKNOWN\r\n"
+)  # fmt: skip
+
+
+def mqtt(number: random.Random, level: int | None = None) -> Parts:
+    """Return what a client of MQTT says, mostly in an order that makes sense."""
+    level = level or number.choice((3, 4, 5))
+    name = "MQIsdp" if level == 3 else "MQTT"
+    will = Will("fuzz/will", b"gone", number.randrange(3), number.random() < 0.5) if number.random() < 0.2 else None
+    user, password = (("dev", b"wrong") if number.random() < 0.3 else (None, None))
+    properties = None
+    if level == 5:
+        expiry, most = number.choice((0, 0, 5)), number.choice((1, 100))
+        properties = ConnectProperties(session_expiry_interval=expiry, receive_maximum=most)
+    keep_alive = number.choice((0, 1, 60))
+    said: list[Packet] = [
+        Connect(f"fuzz{number.randrange(50)}", name, level, True, keep_alive, will, user, password, properties)
+    ]
+    choices: Sequence[Callable[[int], Packet]] = (
+        lambda i: Subscribe(i, ((number.choice(_FILTERS), number.randrange(3)),)),
+        lambda i: Publish(f"fuzz/{number.randrange(9)}", number.randbytes(number.randrange(300)), 0, False, False, 0),
+        lambda i: Publish("fuzz/x", b"x", number.choice((1, 2)), number.random() < 0.2, number.random() < 0.2, i),
+        lambda i: Publish("fuzz/p", b"p", 1, False, False, i, PublishProperties(message_expiry_interval=1, topic_alias=1)),
+        lambda i: Pubrel(i),
+        lambda i: Puback(i),
+        lambda i: Pubrec(i),
+        lambda i: Pubcomp(i),
+        lambda i: Unsubscribe(i, ("fuzz/#",)),
+        lambda i: Pingreq(),
+        lambda i: Auth(0x18, AuthProperties(authentication_method="SCRAM-SHA-256", authentication_data=b"n,,n=dev,r=x")),
+        lambda i: Disconnect(),
+    )
+    said += [number.choice(choices)(number.randrange(1, 9)) for _ in range(number.randrange(8))]
+    parts = []
+    for packet in said:
+        if level < 5 and isinstance(packet, Auth):
+            continue
+        if level < 5 and isinstance(packet, Publish):
+            packet = Publish(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.message_id)
+        parts.append(encode(packet, "big", level))
+    return parts
+
+
+def applications(number: random.Random) -> Parts:
+    """Return what an MQ application of this package says."""
+    said: list[protocol.Request] = [protocol.Connect(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
+    md = MQMD(Format=cmqc.MQFMT_STRING)
+    choices: Sequence[Callable[[], protocol.Request]] = (
+        lambda: protocol.Open(MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))),
+        lambda: protocol.Put(number.randrange(4), Message(md, number.randbytes(100)), cmqc.MQPMO_NO_SYNCPOINT, []),
+        lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), cmqc.MQPMO_SYNCPOINT, []),
+        lambda: protocol.Get(number.randrange(4), GetOptions(WaitInterval=1)),
+        lambda: protocol.GetMany(number.randrange(4), GetOptions(), 10, 1000),
+        lambda: protocol.Subscribe(MQSD(ObjectString="fuzz/#", Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED), None),
+        lambda: protocol.Inquire(number.randrange(4), [number.choice((cmqc.MQIA_CURRENT_Q_DEPTH, -1, 2**31))]),
+        lambda: protocol.Command(number.choice(_COMMANDS)),
+        lambda: protocol.Commit(),
+        lambda: protocol.Backout(),
+        lambda: protocol.Close(number.randrange(4), 0),
+        lambda: protocol.Disconnect(),
+    )
+    said += [number.choice(choices)() for _ in range(number.randrange(10))]
+    return [protocol.frame(one) for one in said]
+
+
+def c_programs(number: random.Random) -> Parts:
+    """Return what the library for programs in C says: verbs with fields of any values."""
+    parts = [GREETING]
+    for _ in range(number.randrange(1, 10)):
+        fields = b"".join(_field(number) for _ in range(number.randrange(12)))
+        body = struct.pack("<i", number.choice((*Verb, 99, -1))) + fields
+        parts.append(C_LENGTH.pack(len(body)) + body)
+    return parts
+
+
+def control(number: random.Random) -> Parts:
+    """Return what `mqbridge mappings` says to a bridge, and nothing that changes it."""
+    return [number.choice(_CONTROL)]
+
+
+def web_socket(number: random.Random) -> Parts:
+    """Return the opening handshake and frames of a WebSocket that has MQTT in it."""
+    request = (
+        b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+    )
+    parts = [request]
+    for part in mutated(number, mqtt(number)) if number.random() < 0.5 else mqtt(number):
+        opcode = number.choice((2, 2, 2, 2, 2, 2, 0, 1, 8, 9, 10, 3))
+        parts.append(_frame(number, opcode, part))
+    return parts
+
+
+def proxied(number: random.Random) -> Parts:
+    """Return a header of the PROXY protocol, and MQTT behind it."""
+    if number.random() < 0.5:
+        header = number.choice(_PROXY)
+    else:
+        values = struct.pack("!BH", 0x20, 5 + 3 + 3) + struct.pack("!BI", 7, 0) + struct.pack("!BH", 0x22, 3) + b"dev"
+        body = bytes((192, 0, 2, 7, 192, 0, 2, 1)) + struct.pack("!HH", 50000, 1883) + values
+        kind = struct.pack("!BBH", number.choice((0x20, 0x21)), number.choice((0x11, 0x00, 0x21)), len(body))
+        header = b"\r\n\r\n\0\r\nQUIT\n" + kind + body
+    return [header, *mqtt(number)]
+
+
+def mutated(number: random.Random, parts: Parts) -> Parts:
+    """Return a conversation with some changes."""
+    parts = list(parts)
+    for _ in range(number.choice((0, 1, 1, 1, 2, 5))):
+        if not parts:
+            break
+        index = number.randrange(len(parts))
+        parts[index : index + 1] = number.choice(_CHANGES)(number, parts[index])
+    if number.random() < 0.3:  # other packets of TCP than those that were written
+        whole = b"".join(parts)
+        cuts = sorted(number.randrange(len(whole) + 1) for _ in range(number.randrange(6)))
+        parts = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    return parts
+
+
+def _flip(number: random.Random, data: bytes) -> Parts:
+    changed = bytearray(data)
+    for _ in range(number.choice((1, 1, 2, 10))):
+        if changed:
+            changed[number.randrange(len(changed))] ^= 1 << number.randrange(8)
+    return [bytes(changed)]
+
+
+def _edge(number: random.Random, data: bytes) -> Parts:
+    size = number.choice((1, 2, 4))
+    at = number.randrange(len(data) + 1)
+    edge = (number.choice(_EDGES) & ((1 << (8 * size)) - 1)).to_bytes(size, number.choice(("big", "little")))
+    return [data[:at] + edge + data[at + size :]]
+
+
+def _cut(number: random.Random, data: bytes) -> Parts:
+    return [data[: number.randrange(len(data) + 1)]]
+
+
+def _insert(number: random.Random, data: bytes) -> Parts:
+    at = number.randrange(len(data) + 1)
+    return [data[:at] + number.randbytes(number.choice((1, 2, 20))) + data[at:]]
+
+
+def _repeat(number: random.Random, data: bytes) -> Parts:
+    return [data] * number.choice((2, 3, 50))
+
+
+def _long(number: random.Random, data: bytes) -> Parts:
+    at = number.randrange(len(data) + 1)
+    filler = number.choice((b"\0", b"/", b"+/", b"\xff", b"\x80", b"A"))
+    return [data[:at] + (filler * _LONGEST)[: number.choice((200, 70_000, _LONGEST))] + data[at:]]
+
+
+def _garbage(number: random.Random, data: bytes) -> Parts:
+    return [number.randbytes(number.choice((1, 10, 1000)))]
+
+
+def _nothing(number: random.Random, data: bytes) -> Parts:
+    return []
+
+
+_CHANGES: Final = (_flip, _flip, _edge, _edge, _cut, _insert, _repeat, _long, _garbage, _nothing)
+
+
+def _field(number: random.Random) -> bytes:
+    kind = number.random()
+    if kind < 0.4:
+        return struct.pack("<i", number.choice((0, 1, 2, -1, 2**31 - 1, -(2**31), number.randrange(2000))))
+    content = number.randbytes(number.randrange(400)) if kind < 0.7 else b"FUZZ".ljust(48)
+    return struct.pack("<i", len(content)) + content
+
+
+def _frame(number: random.Random, opcode: int, data: bytes) -> bytes:
+    """Return a masked frame of a client (RFC 6455 section 5.2)."""
+    first = number.choice((0x80, 0x80, 0x80, 0x00)) | opcode
+    mask = number.randbytes(4)
+    size = len(data)
+    if size < 126:
+        header = bytes((first, 0x80 | size))
+    elif size < 65536:
+        header = bytes((first, 0x80 | 126)) + struct.pack("!H", size)
+    else:
+        header = bytes((first, 0x80 | 127)) + struct.pack("!Q", size)
+    return header + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
