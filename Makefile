@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow bench bench-bridge bench-transports bench-archive bench-remote bench-pipeline clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-remote bench-pipeline clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -89,8 +89,15 @@ fuzz: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 # Known vulnerabilities of what is locked, and what that is (CycloneDX), in build/sbom.json.
-audit: $(VENV)/.ready
-	@sh deploy/audit.sh $(BIN)/python
+audit:
+	@sh deploy/setup.sh $(VENV)-audit
+	@$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/requirements-audit.txt
+	@mkdir -p build
+	@$(VENV)-audit/bin/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml -o build/sbom.json deploy/requirements.txt
+	@echo "build/sbom.json says what the bridge consists of (CycloneDX)"
+	@for lock in requirements requirements-test requirements-compile; do \
+	    $(VENV)-audit/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip -r deploy/$$lock.txt || exit 1; \
+	done
 
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
 # the working tree beside that commit and mosquitto; with AGAINST=compiled compiled beside pure.

@@ -36,6 +36,7 @@ CONTROL_SOCKET = "control.sock"
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+WhenFull = Literal["refuse", "drop-oldest", "dead-letter"]
 
 
 class LimitsConfig(Section):
@@ -58,6 +59,17 @@ class LimitsConfig(Section):
     """What the requests of one client of MQTT 5 take that wait for answers from MQ, about 200 bytes each beside Response
     Topic and Correlation Data, as far as the MQMD cannot hold these; the oldest ones make room. An answer to one of those
     goes to the dead-letter queue (MQRC_UNKNOWN_OBJECT_NAME)."""
+    sessions: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
+    """Sessions, of clients that are connected and of those that are away; a client that would begin one more is refused
+    (CONNACK 3, 0x97)."""
+    waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] | None = None
+    """What the messages take that wait for one client, which is away or does not acknowledge: their data, and 512 bytes each.
+    None: any number of them may wait."""
+    waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
+    """What becomes of messages that there is no room for then. `dead-letter`: those that come go to the dead-letter queue
+    (MQRC_Q_SPACE_NOT_AVAILABLE); `drop-oldest`: those that wait longest are given up, which the log tells; `refuse`:
+    publications that would go to the client, too, are refused (MQRC_Q_SPACE_NOT_AVAILABLE), by the embedded queue manager
+    only. Messages that are put straight to the client wait nonetheless, then."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """What the retained publications of one client take, about 512 bytes each beside topic string and payload; one that
     would be more is refused (MQRC_Q_SPACE_NOT_AVAILABLE). Of the embedded queue manager only."""
@@ -177,6 +189,11 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
             expected = "an address and port where nothing else in this file listens"
             found.append(Clash(("channels", index, "port"), expected, again))
+    limits, queue_manager = data.get("limits"), data.get("queue_manager")
+    refuses = isinstance(limits, Mapping) and limits.get("waiting_full") == "refuse"
+    if refuses and isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm":
+        expected = "drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but for MAXDEPTH)"
+        found.append(Clash(("limits", "waiting_full"), expected))
     found += record_clashes(data)
     return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data) + flow_clashes(data)
 

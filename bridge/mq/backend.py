@@ -120,6 +120,9 @@ class Backend(Protocol):
         `done` is called.
         """
 
+    def refuse(self, client_id: str, refused: bool) -> None:
+        """Refuse publications that would go to a client, or do so no more. The embedded queue manager's only."""
+
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
     ) -> None:

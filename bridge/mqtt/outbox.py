@@ -24,6 +24,7 @@ from bridge.mqtt.acknowledgement import SENT, Phase
 from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.requests import Requests, is_request_queue
+from bridge.mqtt.waiting import Waiting
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket, PublishProperties, encode_topic
@@ -60,6 +61,8 @@ EXPIRED: Final = "expired"
 SLOW: Final = "the client was too slow"
 #: Or that its client published it itself, and subscribed with No Local.
 OWN: Final = "No Local"
+#: Or that there was no room for all that waits for its client.
+FULL: Final = "more waited for the client than there was room for"
 
 
 class Refusal(msgspec.Struct):
@@ -78,7 +81,13 @@ class Outbox:
     """
 
     def __init__(
-        self, window: int, requests: Requests, *, durable: bool, turn_bytes: int = SENT_AT_A_TURN
+        self,
+        window: int,
+        requests: Requests,
+        *,
+        durable: bool,
+        turn_bytes: int = SENT_AT_A_TURN,
+        waiting: Waiting | None = None,
     ) -> None:
         self.window = window
         self._requests = requests
@@ -96,7 +105,9 @@ class Outbox:
         self.in_flight = InFlight()
         #: the message that waits for its record: what follows it waits behind it
         self.recording: Outgoing | None = None
-        self.backlog: deque[Transmission] = deque()
+        #: the backlog where its bytes are limited; None: any number of messages may wait
+        self.waiting = waiting
+        self.backlog: deque[Transmission] = deque() if waiting is None else waiting
         #: the client is connected, and its connection takes more bytes
         self.open = False
         #: publications with QoS 0 that a connected client was too slow for
@@ -133,7 +144,28 @@ class Outbox:
                 self.discarded[transmission.msg_number] = SLOW
             elif backlog or protocol is None or not self._send(transmission, now, protocol, done, refusals):
                 backlog.append(transmission)
+        if self.waiting is not None and self.waiting.full:
+            self._make_room(self.waiting, done, refusals)
         return refusals
+
+    def _make_room(self, waiting: Waiting, done: list[Transmission], refusals: list[Refusal]) -> None:
+        """Let no more wait than there is room for; what the client may have already is kept (it holds a message id)."""
+        if waiting.when_full == "drop-oldest":
+            kept: list[Transmission] = []
+            while waiting.full and len(waiting) > 1:
+                transmission = waiting.popleft()
+                if transmission.msg_number in self.sent_before:
+                    kept.append(transmission)
+                else:
+                    done.append(transmission)
+                    self.discarded[transmission.msg_number] = FULL
+            waiting.extendleft(reversed(kept))
+        elif waiting.when_full == "dead-letter":
+            surplus: list[Refusal] = []
+            while waiting.full and waiting[-1].msg_number not in self.sent_before:
+                why = f"{FULL}, {waiting.most} bytes (limits.waiting_bytes)"
+                surplus.append(Refusal(waiting.pop(), cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, why))
+            refusals.extend(reversed(surplus))
 
     def pump(self, now: float, protocol: ServerProtocol, done: list[Transmission]) -> list[Refusal]:
         """Send what waits as far as the window allows."""
@@ -342,7 +374,9 @@ class Outbox:
         """Give back messages that wait and came for one of these remote queue managers."""
         backlog = self.backlog
         taken = [one for one in backlog if one.client_id in client_ids]
-        if taken:
+        if taken and self.waiting is not None:
+            self.waiting.take(taken)
+        elif taken:
             self.backlog = deque([one for one in backlog if one.client_id not in client_ids])
         return taken
 

@@ -21,6 +21,7 @@ from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.output import Answer
 from bridge.mqtt.requests import Requests
+from bridge.mqtt.waiting import Waiting
 from bridge.security.topic_access import TopicAccess
 from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel, ReasonCode
 
@@ -113,13 +114,14 @@ class Session:
         unreleased: int = 65535,
         turn_bytes: int = SENT_AT_A_TURN,
         request_bytes: int = 262_144,
+        waiting: Waiting | None = None,
     ) -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
         #: what it asked with MQTT 5, as far as answers do not say it
         self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
-        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes)
+        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, waiting=waiting)
         self.outbox.replies = identity.replies
         #: most message ids in `received`
         self.unreleased = unreleased
@@ -131,6 +133,8 @@ class Session:
         self.filters: set[str] = set()
         #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
         self.shares: dict[str, tuple[str, str]] = {}
+        #: publications that would go to it are refused (limits.waiting_full)
+        self.refuses = False
         #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() when it expires while its client is away; 0.0: it does not

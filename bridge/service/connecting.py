@@ -98,6 +98,10 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
         client.close(why, ReasonCode.PACKET_TOO_LARGE)
         return
+    if len(service.sessions) >= service.limits.sessions and client_id not in service.sessions:
+        why = f"there are {len(service.sessions)} sessions already (limits.sessions)"
+        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.QUOTA_EXCEEDED)
+        return
     old = service.clients.get(client_id)
     if old is not None:
         # MQTT-3.1.4-2

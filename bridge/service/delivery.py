@@ -83,6 +83,8 @@ class Delivery:
                     client.transport.flush()
                 if refusals or outbox.more or len(removals) > finished:
                     units.sent(session, client, removals[finished:], refusals)
+                if outbox.waiting is not None:
+                    units.refuse_while_full(session)
                 if outbox.record or session.record:
                     recording.append((session, units.keep(session, records)))
             except Exception:

@@ -28,6 +28,7 @@ from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
+from bridge.mqtt.waiting import Waiting
 from bridge.security import audit_log
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
@@ -153,6 +154,7 @@ class TelemetryService:
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """Begin the session of a client that has none."""
+        most = self.limits.waiting_bytes
         session = Session(
             identity,
             durable=durable,
@@ -160,6 +162,7 @@ class TelemetryService:
             unreleased=self.limits.unreleased,
             turn_bytes=min(SENT_AT_A_TURN, self.limits.pending_bytes),
             request_bytes=self.limits.request_bytes,
+            waiting=None if most is None else Waiting(most, self.limits.waiting_full),
         )
         self.sessions[identity.client_id] = session
         return session
@@ -263,6 +266,8 @@ class TelemetryService:
         """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+        if session.refuses:
+            self.backend.refuse(session.client_id, False)
         self.timers.cancel(session.client_id)
         self.wills.publish_now(session.client_id)
         leave_all(self, session)

@@ -19,7 +19,7 @@ from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import NONE_FORBIDDEN, Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.outbox import Refusal
+from bridge.mqtt.outbox import FULL, Refusal
 from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
 from bridge.security import audit_log
@@ -93,6 +93,8 @@ class Units:
             refusals = outbox.pump(self.clock(), client.protocol, work.removals)
             client.transport.flush()
             self.sent(session, client, work.removals[acknowledged:], refusals)
+            if outbox.waiting is not None:
+                self.refuse_while_full(session)
         if session.shares and (waiting := self.shares.waiting_for(session)):
             self.give_out(waiting)
         recorded = outbox.record or session.record
@@ -123,9 +125,33 @@ class Units:
         if done:
             discarded, outbox.discarded = outbox.discarded, {}
             self.observers.finished(session, done, discarded)
+            if outbox.waiting is not None and (given_up := sum(why is FULL for why in discarded.values())):
+                log.warning(
+                    "%d messages that have waited longest for client %r are given up: %s, %d bytes (limits.waiting_bytes)",
+                    given_up, session.client_id, FULL, outbox.waiting.most,
+                )  # fmt: skip
         for refusal in refusals:
             log.warning("a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
             self.dead_letter(refusal.transmission, refusal.reason)
+
+    def refuse_while_full(self, session: Session) -> None:
+        """Have publications for a session refused while there is no room for more of them."""
+        waiting = session.outbox.waiting
+        if waiting is None or waiting.when_full != "refuse":
+            return
+        # Not at each message that comes and goes at the limit: a tenth of the room has to be free.
+        refuses = waiting.bytes > waiting.most * (0.9 if session.refuses else 1.0)
+        if refuses is session.refuses:
+            return
+        session.refuses = refuses
+        self.backend.refuse(session.client_id, refuses)
+        if refuses:
+            log.warning(
+                "publications that would go to client %r are refused: %s, %d bytes (limits.waiting_bytes)",
+                session.client_id, FULL, waiting.most,
+            )  # fmt: skip
+        else:
+            log.info("publications that go to client %r are taken again", session.client_id)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         """Have a message moved to the dead-letter queue that no client can take."""

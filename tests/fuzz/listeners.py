@@ -22,7 +22,8 @@ CONFIG = """
 control_socket: {0}/control.sock
 audit_log: {{file: {0}/audit.jsonl, size: 1 MiB, files: 2}}
 log: {{level: info}}
-limits: {{shutdown_timeout: 5 s}}
+# Sessions that mutations make durable gather what the pair sends.
+limits: {{shutdown_timeout: 5 s, waiting_bytes: 64 KiB, waiting_full: drop-oldest}}
 queue_manager:
   c_programs: true
   listener:

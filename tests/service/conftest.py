@@ -70,6 +70,8 @@ class FakeBackend:
         self.requests: list[SubscriptionRequest] = []
         self.unsubscribed: list[tuple[str, str]] = []
         self.dead: list[tuple[Any, int]] = []
+        #: clients that publications are refused for, or no more
+        self.full: list[tuple[str, bool]] = []
         #: topic -> reason code of publications, topic filter -> reason code of subscriptions
         self.refused: dict[str, int] = {}
         #: reason codes of publications that were refused
@@ -166,6 +168,9 @@ class FakeBackend:
             done(reasons)
 
         self._ask(take_effect)
+
+    def refuse(self, client_id: str, refused: bool) -> None:
+        self.full.append((client_id, refused))
 
     def unsubscribe(
         self, client_id: str, filters: Iterable[str], done: Callable[[], None], *, ended: bool = False

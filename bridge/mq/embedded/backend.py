@@ -315,6 +315,10 @@ class EmbeddedBackend:
             work.done = ended
             self._queue_manager.recovery_log.submit(work)
 
+    def refuse(self, client_id: str, refused: bool) -> None:
+        with self._queue_manager.lock:
+            self._queue_manager.topics.refuse(client_id, refused)
+
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
     ) -> None:

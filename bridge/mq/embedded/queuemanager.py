@@ -202,8 +202,8 @@ class QueueManager(Messages):
         unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
         raised, nothing of the publication stays in the unit of work.
         """
-        if not route.publish_enabled:
-            return cmqc.MQRC_PUT_INHIBITED
+        if route.refusal:
+            return route.refusal
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
         if (persistent or retain) and self.recovery_log.reserve.full and not self.recovery_log.has_room():

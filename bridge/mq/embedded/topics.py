@@ -7,7 +7,7 @@ one topic string needs to know; it is worked out once and remembered until an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import msgspec
 
@@ -36,19 +36,30 @@ class Route:
         "dead_letters",
         "default_persistent",
         "priority",
-        "publish_enabled",
+        "refusal",
         "selective",
         "subscriptions",
         "topic",
     )
 
-    def __init__(self, topic: str, subscriptions: tuple[Subscription, ...], attributes: dict[str, Value]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        subscriptions: tuple[Subscription, ...],
+        attributes: dict[str, Value],
+        full: Container[str] = (),
+    ) -> None:
         self.topic = topic
         #: those that take every publication just as it is published
         self.subscriptions = tuple(one for one in subscriptions if not one.selective)
         #: those with a selector or a priority or identity of their own
         self.selective = tuple(one for one in subscriptions if one.selective)
-        self.publish_enabled = attributes["PUB"] == "ENABLED"
+        #: why there may be no publication at all, or MQRC_NONE
+        self.refusal = cmqc.MQRC_NONE
+        if attributes["PUB"] != "ENABLED":
+            self.refusal = cmqc.MQRC_PUT_INHIBITED
+        elif full and any(one.client_id in full for one in subscriptions):
+            self.refusal = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
         self.default_persistent = attributes["DEFPSIST"] == "YES"
         self.priority = int(attributes["DEFPRTY"])
         #: PMSGDLV and NPMSGDLV: (not persistent, persistent)
@@ -59,7 +70,7 @@ class Route:
         """Return the route for a publication that some subscriptions do not get."""
         left = tuple(one for one in (*self.subscriptions, *self.selective) if not left_out(one))
         route = Route(self.topic, left, BASE_TOPIC)
-        route.publish_enabled, route.default_persistent = self.publish_enabled, self.default_persistent
+        route.refusal, route.default_persistent = self.refusal, self.default_persistent
         route.priority, route.all_deliveries, route.dead_letters = self.priority, self.all_deliveries, self.dead_letters
         return route
 
@@ -96,6 +107,8 @@ class TopicTree:
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
         self._routes_size = 0
+        #: MQTT clients that there is no room for more publications for
+        self._full: set[str] = set()
         #: a publication goes once to an MQTT client of which several subscriptions match (MQTT-3.3.4-2, else -3.3.4-3)
         self.overlapping_once = False
         #: another number after each change of the objects
@@ -107,6 +120,14 @@ class TopicTree:
         """Work all routes out anew: an object has changed."""
         self._forget()
         self.version += 1
+
+    def refuse(self, client_id: str, refused: bool) -> None:
+        """Refuse publications that would go to an MQTT client, among others perhaps, or do so no more."""
+        if refused:
+            self._full.add(client_id)
+        else:
+            self._full.discard(client_id)
+        self._forget()
 
     def _forget(self) -> None:
         self._routes.clear()
@@ -157,7 +178,7 @@ class TopicTree:
         if level >= MAX_LEVEL:
             return self.route(topic)
         check_topic_string(topic)
-        return Route(topic, self._matching(topic, level), self.attributes(topic))
+        return Route(topic, self._matching(topic, level), self.attributes(topic), self._full)
 
     def route(self, topic: str) -> Route:
         """Return the route of a topic string, for publications of the usual PubLevel.
@@ -167,7 +188,7 @@ class TopicTree:
         route = self._routes.get(topic)
         if route is None:
             check_topic_string(topic)
-            route = Route(topic, self._matching(topic), self.attributes(topic))
+            route = Route(topic, self._matching(topic), self.attributes(topic), self._full)
             self._routes_size += _ROUTE_SIZE + 2 * len(topic)
             if self._routes_size > ROUTE_BYTES:
                 self._forget()

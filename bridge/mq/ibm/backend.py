@@ -315,6 +315,9 @@ class IbmBackend:
         else:
             self._subscriber.submit(request)
 
+    def refuse(self, client_id: str, refused: bool) -> None:
+        raise AssertionError("limits.waiting_full: refuse is for the embedded queue manager, as the configuration says")
+
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
     ) -> None:
