@@ -109,12 +109,16 @@ class Campaign:
         """End the bridge in order, and return by how many bytes it has grown. Raises Fault."""
         self.pair.end()
         self.check(f"seed {self._seed}, at the end")
-        eventually(lambda: self._open_files() <= self._files + 2, True)
+        eventually(lambda: self._open_files() <= self._files, True)
+        eventually(lambda: b"DURABLE(NO)" in self._subscriptions(), False)
         grown = self._status("VmRSS") - self.memory
         status = self.bridge.stop()
         if status:
             raise Fault(f"seed {self._seed}: the bridge ended with {status}\n{self.bridge.log[-5000:]}")
         return grown
+
+    def _subscriptions(self) -> bytes:
+        return self.bridge.run_mq("run", "-", stdin=b"DISPLAY SUB(*) DURABLE").stdout
 
     def _status(self, field: str) -> int:
         text = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")

@@ -96,6 +96,8 @@ class Conversation(asyncio.Protocol, ABC):
         self._expiry: asyncio.TimerHandle | None = None
         #: a request is being worked on: what arrives meanwhile waits
         self._working = False
+        #: a unit of work is about to end: what it begins, a subscription perhaps, is there when it has
+        self._ending = False
         #: that the queue manager is about to end
         self._told = False
         #: runs until MQCONN
@@ -140,6 +142,11 @@ class Conversation(asyncio.Protocol, ABC):
                 timer.cancel()
         self._server.discard(self)
         self._stop_waiting()
+        if not self._ending:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End what is open of a connection that has ended."""
         application, self._application = self._application, None
         if application is not None:
             with self._queue_manager.lock:
@@ -174,7 +181,8 @@ class Conversation(asyncio.Protocol, ABC):
         """Work on the next request that has arrived in full."""
         buffer = self._buffer
         size = self.LENGTH.size
-        while not self._working and len(buffer) >= size:
+        # What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
+        while not self._working and self._transport is not None and len(buffer) >= size:
             (length,) = self.LENGTH.unpack_from(buffer)
             if length > (FIRST_FRAME if self._application is None else MAX_FRAME):
                 self._fail(f"a request of {length} bytes")
@@ -309,12 +317,16 @@ class Conversation(asyncio.Protocol, ABC):
             return
 
         def done(reason: int) -> None:
+            self._ending = False
             if reason:
                 self._refuse(MQError(reason, "the unit of work was backed out"))
             else:
                 self._answer(result, warning)
+            if self._transport is None:
+                self._leave()
 
         unit.done = done
+        self._ending = True
         self._queue_manager.recovery_log.submit(unit)
 
     # A get that may wait ---------------------------------------------------------------------------------------------
