@@ -68,6 +68,11 @@ VALUES = [
         " authentication, address, port, channels, tls, max_connections, max_connections_per_address or failed_connects),"
         " found 'host'",
     ),
+    (
+        "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}",
+        "2:24: limits.waiting_full: expected drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but"
+        " for MAXDEPTH), found 'refuse'",
+    ),
     ("queue_manager: {c_programs: 1}", "1:29: queue_manager.c_programs: expected true or false, found 1"),
     (
         "queue_manager: {authorities: some}",

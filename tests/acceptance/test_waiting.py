@@ -1,0 +1,149 @@
+"""What becomes of messages for a client that is away, where more come than may wait: on a real bridge, as configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqdlh
+from bridge.wire.mqtt import Pingreq, Pingresp, Puback, Publish
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import eventually
+from tests.support.raw_client import RawClient
+
+#: Of 1,000 bytes each that is room for 13 messages.
+CONFIG = "limits: {{waiting_bytes: {}, waiting_full: {}, sessions: 3}}\nqueue_manager: {{scripts: [{}]}}\n"
+ROOM, SENT = 13, 20
+Started = Callable[[str], BridgeProcess]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    """Starts a bridge, with a client that has subscribed and is away."""
+    processes: list[BridgeProcess] = []
+
+    def start(when_full: str) -> BridgeProcess:
+        script = tmp_path / "objects.mqsc"
+        script.write_text("DEFINE QLOCAL(DLQ) REPLACE\nALTER QMGR DEADQ(DLQ)\n")
+        process = BridgeProcess(tmp_path / "data", config=CONFIG.format(20_000, when_full, script)).start()
+        processes.append(process)
+        with away(process) as client:
+            client.subscribe(("w/#", 1))
+            client.disconnect()
+        return process
+
+    yield start
+    for process in processes:
+        assert process.stop() == 0, process.log
+        process.discard()
+        assert "Traceback" not in process.log, process.log
+
+
+def away(bridge: BridgeProcess) -> RawClient:
+    client = RawClient(bridge.port, "away", clean=False)
+    assert client.connect().return_code == 0
+    return client
+
+
+def published(bridge: BridgeProcess) -> list[int]:
+    """Publish, one after the other; return the reason codes."""
+    codes = []
+    with RawClient(bridge.port, "publisher", level=5) as client:
+        assert client.connect().return_code == 0
+        for number in range(SENT):
+            client.send(Publish("w/t", b"%04d" % number + bytes(996), 1, False, False, number + 1))
+            codes.append(client.expect(Puback).reason_code)
+        client.disconnect()
+    return codes
+
+
+def received(bridge: BridgeProcess, last: int) -> list[int]:
+    """Return the numbers of what the client gets when it is back, up to the one that comes last."""
+    numbers: list[int] = []
+    with away(bridge) as client:
+        while last not in numbers:
+            publication = client.expect(Publish)
+            numbers.append(int(bytes(publication.payload[:4])))
+            client.send(Puback(publication.message_id))
+        client.send(Pingreq())
+        assert isinstance(client.receive(), Pingresp)
+        client.disconnect()
+    return numbers
+
+
+def dead_letters(bridge: BridgeProcess) -> list[tuple[int, int]]:
+    """Return the reasons and numbers of messages on the dead-letter queue, which are taken away."""
+    connection = RemoteConnection(bridge.data_directory)
+    handle = connection.open(MQOD(ObjectName="DLQ"), cmqc.MQOO_INPUT_SHARED)
+    found = []
+    try:
+        while True:
+            got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT))
+            found.append((decode_mqdlh(got.data).Reason, int(bytes(got.data[-1000:-996]))))
+    except MQError as error:
+        assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+    connection.disconnect()
+    return found
+
+
+def test_dead_letter(started: Started) -> None:
+    """What comes and has no room goes there; with less room after a restart, more of it."""
+    bridge = started("dead-letter")
+    assert published(bridge) == [0] * SENT
+    assert dead_letters(bridge) == [(cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, number) for number in range(ROOM, SENT)]
+    assert bridge.stop() == 0
+    assert bridge.config is not None
+    bridge.config.write_text(bridge.config.read_text().replace("20000", "10000"))
+    bridge.start()
+    assert received(bridge, 5) == list(range(6))
+    assert [number for _, number in dead_letters(bridge)] == list(range(6, ROOM))
+
+
+def test_drop_oldest(started: Started) -> None:
+    bridge = started("drop-oldest")
+    assert published(bridge) == [0] * SENT
+    told = "messages that have waited longest for client 'away' are given up"
+    assert told in bridge.log
+    assert received(bridge, SENT - 1) == list(range(SENT - ROOM, SENT))
+    assert published(bridge) == [0] * SENT
+
+
+def test_refuse(started: Started) -> None:
+    """One more than there is room for is taken; when the client has got what waited, publications are taken again."""
+    bridge = started("refuse")
+    assert published(bridge) == [0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1)
+    with RawClient(bridge.port, "other", level=5) as client:
+        assert client.connect().return_code == 0
+        client.send(Publish("elsewhere", bytes(1000), 1, False, False, 1))
+        assert client.expect(Puback).reason_code in (0, 0x10)
+    assert received(bridge, ROOM) == list(range(ROOM + 1))
+    eventually(lambda: "publications that go to client 'away' are taken again" in bridge.log, True)
+    assert published(bridge)[:ROOM] == [0] * ROOM
+
+
+def test_a_session_that_ends_refuses_nothing_any_more(started: Started) -> None:
+    bridge = started("refuse")
+    assert published(bridge)[-1] == 0x97
+    with RawClient(bridge.port, "away") as client:  # with a clean session
+        assert client.connect().return_code == 0
+    assert set(published(bridge)) <= {0, 0x10}
+
+
+def test_no_more_sessions_than_there_may_be(started: Started) -> None:
+    """Who has one comes back, who would begin one more is refused, and that is told as the protocol has it."""
+    bridge = started("dead-letter")
+    with RawClient.connected(bridge.port, "one"), RawClient.connected(bridge.port, "two") as two:
+        with RawClient(bridge.port, "three", level=5) as third:
+            assert third.connect().return_code == 0x97
+        with RawClient(bridge.port, "three") as third:
+            assert third.connect().return_code == 3
+        away(bridge).disconnect()
+        two.disconnect()
+        eventually(lambda: RawClient(bridge.port, "three").connect().return_code, 0)
+    assert "there are 3 sessions already (limits.sessions)" in bridge.log
