@@ -4,6 +4,16 @@ from __future__ import annotations
 
 EXAMPLES = {
     "run": ("mqbridge run", "mqbridge run /etc/mqbridge/bridge.yaml"),
+    "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml --json"),
+    "channel list": ("mqbridge channel list",),
+    "channel start": ("mqbridge channel start PLAIN.MQTT",),
+    "channel stop": ("mqbridge channel stop PLAIN.MQTT",),
+    "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d"),
+    "client show": ("mqbridge client show pump-7",),
+    "client disconnect": ("mqbridge client disconnect pump-7",),
+    "client purge": ("mqbridge client purge pump-7", "mqbridge client purge --away 90d --dry-run"),
+    "mapping list": ("mqbridge mapping list",),
+    "log level": ("mqbridge log level debug",),
     "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
     "mappings": ("mqbridge mappings /etc/mqbridge/bridge.yaml", "mqbridge mappings bridge.yaml --json"),
     "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),

@@ -37,6 +37,7 @@ class BridgeCommands(Commands):
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "run": "bridge.cli.service:run",
+        "status": "bridge.cli.running:status",
         "reload": "bridge.cli.running:reload",
         "mappings": "bridge.cli.running:mappings",
         "check": "bridge.cli.check:check",
@@ -58,6 +59,51 @@ class MqCommands(Commands):
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         name: f"bridge.cli.applications:{name}" for name in ("put", "pub", "get", "sub", "run", "display")
     } | {name: f"bridge.cli.database:{name}" for name in ("verify", "salvage")}
+
+
+class ChannelCommands(Commands):
+    """`mqbridge channel`."""
+
+    PREFIX: ClassVar[str] = "channel "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.channel:list_",
+        "start": "bridge.cli.channel:start",
+        "stop": "bridge.cli.channel:stop",
+    }
+
+
+class ClientCommands(Commands):
+    """`mqbridge client`."""
+
+    PREFIX: ClassVar[str] = "client "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.client:list_",
+        "show": "bridge.cli.client:show",
+        "disconnect": "bridge.cli.client:disconnect",
+        "purge": "bridge.cli.client:purge",
+    }
+
+
+class MappingCommands(Commands):
+    """`mqbridge mapping`."""
+
+    PREFIX: ClassVar[str] = "mapping "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.running:list_mappings",
+    }
+
+
+class LogCommands(Commands):
+    """`mqbridge log`."""
+
+    PREFIX: ClassVar[str] = "log "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "level": "bridge.cli.running:log_level",
+    }
 
 
 class PipelineCommands(Commands):
@@ -116,5 +162,14 @@ def _options(
     """A bridge between MQTT clients and IBM MQ."""  # noqa: D401 the help of the whole program
 
 
+
+def _group(commands: type[Commands], help_: str) -> typer.Typer:
+    return typer.Typer(cls=commands, help=help_, no_args_is_help=True, rich_markup_mode=None)
+
+
+program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
+program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
+program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")
+program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")
 program.add_typer(pipeline, name="pipeline")

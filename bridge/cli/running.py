@@ -1,4 +1,4 @@
-"""Commands for a bridge that runs: read its configuration again, and say what its mappings are doing."""
+"""Commands for a bridge that runs: how it is, its configuration read again, and what its mappings do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.control import asked, done, shown
+from bridge.cli.failures import FAILED, Failure
+from bridge.cli.table import age, moment, print_table
 
 if TYPE_CHECKING:
-    from bridge.service.control import Answer
     from bridge.service.mappings.status import Status
 
 Config = Annotated[
@@ -24,11 +25,14 @@ Config = Annotated[
 def reload(config: Config = None, data_dir: options.DataDirectory = None) -> None:
     """Have the running bridge read its configuration file again.
 
-    Mappings and links that are added, changed, removed, enabled or disabled take effect; the others go on
-    untouched. A file with mistakes changes nothing: each is one line on standard error, exit status 1.
+    Channels, mappings and links that are added, changed, removed, enabled or disabled take effect, and so do certificates,
+    channel authentication records, limits and the log; the others go on untouched. What takes a restart is named. A file with
+    mistakes changes nothing: each is one line on standard error, exit status 1.
     """
+    from bridge.administration.requests import Reload
+
     try:
-        answer = _asked("reload", config, data_dir)
+        answer = asked(Reload(), config, data_dir)
     except Failure as failure:
         raise Failure(failure.text, FAILED) from failure
     for line in answer.lines:
@@ -37,61 +41,71 @@ def reload(config: Config = None, data_dir: options.DataDirectory = None) -> Non
         raise typer.Exit(1)
 
 
-def mappings(
-    config: Config = None,
+def status(
+    config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
+) -> None:
+    """Show how the running bridge is, and what is not as it should be.
+
+    The exit status is 0 where all is well, 1 where something is not or no bridge answers.
+    """
+    from bridge.administration.requests import ShowStatus
+    from bridge.administration.status import BridgeStatus
+
+    found = shown(ShowStatus(), BridgeStatus, config, data_dir)
+    if json:
+        from bridge.cli.output import write_json
+
+        write_json(found)
+    else:
+        since = age(time.time() - found.started_at)
+        typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
+        available = "answers" if found.queue_manager_available else "DOES NOT ANSWER"
+        typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {available}")
+        typer.echo(f"{found.channels_running} of {found.channels} channels listen")
+        typer.echo(f"{found.clients} clients are connected, {found.sessions} sessions in all")
+        typer.echo(f"{found.mappings} mappings; {found.units_of_work} units of work under way; log level {found.log_level}")
+        for problem in found.problems:
+            typer.echo(f"PROBLEM: {problem}")
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def log_level(
+    level: Annotated[options.LogLevel, typer.Argument(help="Least severe entries that are written.")],
+    config: options.ConfigurationFile = None,
     data_dir: options.DataDirectory = None,
-    json: options.Json = False,
+) -> None:
+    """Set the level of the running bridge's log, until it ends or reads its configuration again."""
+    from bridge.administration.requests import SetLogLevel
+
+    done(SetLogLevel(level=level.value), config, data_dir)
+
+
+def mappings(config: Config = None, data_dir: options.DataDirectory = None, json: options.Json = False) -> None:
+    """Show what the mappings of a running bridge do and did; `mapping list` by its older name."""
+    list_mappings(config, data_dir, json)
+
+
+def list_mappings(
+    config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
 ) -> None:
     """Show what the mappings of a running bridge do and did."""
-    answer = _asked("mappings", config, data_dir)
+    from bridge.administration.requests import ListMappings
+    from bridge.service.mappings.status import Status
+
+    statuses = shown(ListMappings(), list[Status], config, data_dir)
     if json:
-        import msgspec
+        from bridge.cli.output import write_json
 
-        for status in answer.mappings:
-            typer.echo(msgspec.json.encode(status).decode())
+        for status in statuses:
+            write_json(status)
         return
-    if not answer.mappings:
-        typer.echo("the bridge has no mappings")
-        return
-    _print(answer.mappings)
-
-
-def _print(statuses: list[Status]) -> None:
     heads = ("mapping", "state", "taken", "moved", "filtered", "cut", "dead letters", "backouts")
-    rows = [(one.name, str(one.state), *map(str, _counts(one))) for one in statuses]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        cells = [
-            f"{cell:<{width}}" if index < 2 else f"{cell:>{width}}" for index, (cell, width) in _cells(row, widths)
-        ]
-        typer.echo("  ".join(cells).rstrip())
+    print_table(heads, [(one.name, str(one.state), *_counts(one)) for one in statuses], "the bridge has no mappings")
     for one in statuses:
         if one.last_error_at is not None:
-            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.last_error_at))
-            typer.echo(f"{one.name}: last error at {when}: {one.last_error}")
+            typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
 
 
 def _counts(one: Status) -> tuple[int, ...]:
     return one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts
-
-
-def _cells(row: tuple[str, ...], widths: list[int]) -> enumerate[tuple[str, int]]:
-    return enumerate(zip(row, widths, strict=True))
-
-
-def _asked(command: str, config: Path | None, data_dir: Path | None) -> Answer:
-    from bridge.cli.queue_manager import configuration_in
-    from bridge.cli.service import configured
-    from bridge.service.control import NoBridge, Request, ask
-
-    file = configuration_in(config) if config is not None else None
-    path = configured(file, data_dir, None, None).control_socket_path
-    if path is None:
-        raise Failure(
-            f"{config} names no control_socket, which a bridge on IBM MQ needs for this; `kill -HUP` makes it reload, too",
-            WRONG_USAGE,
-        )
-    try:
-        return ask(path, Request(command))  # type: ignore[arg-type]
-    except NoBridge as error:
-        raise Failure(str(error)) from error

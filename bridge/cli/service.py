@@ -39,7 +39,12 @@ def run(
     from bridge.service.reload import ConfigurationSource
 
     source = ConfigurationSource(config, file, read) if config is not None and file is not None else None
-    raise typer.Exit(serve(configuration, source))
+    if configuration.admin.port is None:
+        raise typer.Exit(serve(configuration, source))
+    # Imported only where there is an admin port: with it comes an HTTP server.
+    from bridge.console.admin_port import AdminPort
+
+    raise typer.Exit(serve(configuration, source, AdminPort))
 
 
 def configured(

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bridge.config.admin import AdminConfig
     from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
     from bridge.config.channel_authentication import ChannelAuthenticationConfig
     from bridge.config.client_tls import ClientTlsConfig
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOCAL",
+    "AdminConfig",
     "AnyMapping",
     "AuditLogConfig",
     "BatchConfig",
@@ -100,6 +102,7 @@ __all__ = [
 # Each module is imported when a name of it is asked for: to run a bridge takes no YAML and no description of a file, and its
 # archive's process needs one section.
 _NAMES = {
+    "admin": ("AdminConfig",),
     "description": ("describe",),
     "document": ("load",),
     "link": ("LOCAL", "LinkConfig"),

@@ -1,6 +1,7 @@
 """What a configuration makes the bridge do, in plain words."""
 
 from bridge.config import values
+from bridge.config.admin import AdminConfig
 from bridge.config.archive import ArchiveConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
@@ -35,9 +36,21 @@ def describe(configuration: Configuration) -> list[str]:
         control = configuration.control_socket_path
         lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)
     lines += _archive(configuration.archive)
+    lines += _admin(configuration.admin)
     lines.append(f"stopping takes at most {values.duration_text(limits.shutdown_timeout)}")
     lines.append(f"log: {configuration.log.level} and above, as {configuration.log.format}")
     return lines
+
+
+def _admin(admin: AdminConfig) -> list[str]:
+    if admin.port is None:
+        return []
+    over = "https" if admin.tls is not None else "http"
+    methods = ["a token", *(one.method for one in admin.authentication)]
+    return [
+        f"console, metrics and health at {_endpoint(admin.address, admin.port)} by {over}; the console asks for"
+        f" {values.listing(methods, 'or')}"
+    ]
 
 
 def _archive(archive: ArchiveConfig) -> list[str]:

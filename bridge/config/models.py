@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
+from bridge.config.admin import TOKEN_FILE, AdminConfig
 from bridge.config.archive import ArchiveConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
@@ -121,7 +122,7 @@ class Configuration(Section):
     spark: SparkConfig = Field(default_factory=SparkConfig)
     """Spark, on which the pipelines run."""
     control_socket: FilePath | None = None
-    """Unix socket for `mqbridge reload` and `mqbridge mappings`; None: `control.sock` in the data directory of the
+    """Unix socket by which commands of `mqbridge` reach the running bridge; None: `control.sock` in the data directory of the
     embedded queue manager, and none for a queue manager of IBM MQ."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """What one client may hold up, and how long the bridge waits."""
@@ -131,6 +132,8 @@ class Configuration(Section):
     """The log, which goes to standard error."""
     audit_log: AuditLogConfig = Field(default_factory=AuditLogConfig)
     """The audit log."""
+    admin: AdminConfig = Field(default_factory=AdminConfig)
+    """The admin port: metrics, health and the console."""
 
     @property
     def control_socket_path(self) -> Path | None:
@@ -139,11 +142,18 @@ class Configuration(Section):
             return self.queue_manager.data_directory / CONTROL_SOCKET
         return self.control_socket
 
+    @property
+    def token_file_path(self) -> Path | None:
+        """Return the path of the token file of the admin port; None where there is none."""
+        if self.admin.token_file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
+            return self.queue_manager.data_directory / TOKEN_FILE
+        return self.admin.token_file
+
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
         lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
-        return without_empty(data, "queue_manager", *lists, "spark", "limits", "archive", "log", "audit_log")
+        return without_empty(data, "queue_manager", *lists, "spark", "limits", "archive", "log", "audit_log", "admin")
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
@@ -152,6 +162,9 @@ class Configuration(Section):
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences})
         return self
+
+
+_FREE = "an address and port where nothing else in this file listens"
 
 
 def default_configuration() -> Configuration:
@@ -171,11 +184,17 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
     listed = data.get("channels")
     names: dict[str, int] = {}
     endpoints: dict[tuple[str, int], str] = {}
-    found = []
+    found: list[Clash] = []
     queue_manager = data.get("queue_manager")
     listener = queue_manager.get("listener") if isinstance(queue_manager, Mapping) else None
     if isinstance(listener, Mapping) and (bound := _endpoint(listener, ListenerConfig())):
         endpoints[bound] = "queue_manager.listener"
+    admin = data.get("admin")
+    if isinstance(admin, Mapping) and (bound := _endpoint(admin, AdminConfig())):
+        if bound in endpoints:
+            again = f"{values.endpoint(*bound)} again, where queue_manager.listener listens"
+            found.append(Clash(("admin", "port"), _FREE, again))
+        endpoints[bound] = "admin"
     for index, channel in enumerate(listed if isinstance(listed, list) else []):
         if not isinstance(channel, Mapping):
             continue
@@ -187,8 +206,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
         owner = f"channels[{index}]"
         if bound and endpoints.setdefault(bound, owner) != owner:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
-            expected = "an address and port where nothing else in this file listens"
-            found.append(Clash(("channels", index, "port"), expected, again))
+            found.append(Clash(("channels", index, "port"), _FREE, again))
     limits, queue_manager = data.get("limits"), data.get("queue_manager")
     refuses = isinstance(limits, Mapping) and limits.get("waiting_full") == "refuse"
     if refuses and isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm":
@@ -198,7 +216,7 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
     return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data) + flow_clashes(data)
 
 
-def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig) -> tuple[str, int] | None:
+def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig | AdminConfig) -> tuple[str, int] | None:
     """Return address and port where `section` listens.
 
     Returns None if they are not known, or mean any free port (which clashes with nothing).

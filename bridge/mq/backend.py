@@ -70,6 +70,10 @@ class Backend(Protocol):
     #: called on the loop with units of work that have ended, each once, in the order that `submit` promises
     on_completed: Callable[[Sequence[Completion]], None]
 
+    @property
+    def available(self) -> bool:
+        """Return whether the queue manager answers, and takes what is persistent."""
+
     async def caught_up(self) -> None:
         """Return when what lay on the transmission queue at `start` is handed over."""
 

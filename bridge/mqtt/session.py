@@ -143,6 +143,10 @@ class Session:
         self.begun = False
         #: its client is connected, or its CONNECT is being committed
         self.connected = False
+        #: time.time() when its client connected, or left; 0.0 where that is not known
+        self.since = 0.0
+        #: the channel by which its client is, or was last, connected; blank where that is not known
+        self.channel = ""
         #: which topics its channel lets its client use; None: any
         self.topics: TopicAccess | None = None
 
@@ -157,6 +161,7 @@ class Session:
     def detach(self, now: float) -> None:
         """End a connection of the client at `now`, in seconds since the epoch; a durable session lives on for its expiry."""
         self.connected = self.outbox.open = False
+        self.since = now
         self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
 
     def receive(self, packets: Sequence[MessagePacket]) -> Work:
@@ -326,6 +331,8 @@ class Session:
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
             shares=list(self.shares.values()),
+            since=self.since,
+            channel=self.channel,
         )
 
     def restore(self, record: SessionRecord, now: float) -> None:
@@ -344,6 +351,7 @@ class Session:
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt
+        self.since, self.channel = record.since, record.channel
         self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         if record.connected:
             self.detach(now)

@@ -123,6 +123,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     durable = session.durable
     service.clients[client_id] = client
     session.connected = True
+    session.since, session.channel = time.time(), client.channel.name
 
     def committed(completion: Completion) -> None:
         failure = completion.failure

@@ -1,6 +1,6 @@
-"""The control socket: how `mqbridge reload` and `mqbridge mappings` reach a running bridge.
+"""The control socket: how commands of `mqbridge` reach a running bridge.
 
-A Unix socket that the bridge's own user alone may use. A request is one line of JSON, so is the answer; then the
+A Unix socket that the bridge's own user and group alone may use. A request is one line of JSON, so is the answer; then the
 connection ends.
 """
 
@@ -9,44 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import pwd
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from bridge.security.unix_socket import bound_socket, socket_address
-from bridge.service.mappings.status import Status
+from bridge.administration.requests import Answer, AnyRequest
+from bridge.security.unix_socket import bound_socket
 
 log = logging.getLogger(__name__)
 
 #: Bytes of a request at most, and seconds that it may take.
 REQUEST_LENGTH, REQUEST_TIMEOUT = 4096, 5.0
-#: Seconds that a bridge may take to answer: a reload waits for units of work under way.
-ANSWER_TIMEOUT = 60.0
+#: struct ucred: process, user and group (unix(7), SO_PEERCRED).
+_UCRED = struct.Struct("3i")
 
-
-class Request(msgspec.Struct):
-    """What is asked for."""
-
-    command: Literal["reload", "mappings"]
-
-
-class Answer(msgspec.Struct, kw_only=True):
-    """What came of it."""
-
-    ok: bool = True
-    #: for a person: what was done, or why nothing was
-    lines: list[str] = []
-    mappings: list[Status] = []
-
-
-class NoBridge(Exception):
-    """No bridge answers at a control socket; the message says where it was looked for."""
-
-
-Handler = Callable[[Request], Awaitable[Answer]]
+#: Answers the request of a user of this machine.
+Handler = Callable[[AnyRequest, str], Awaitable[Answer]]
 
 
 class ControlServer:
@@ -67,7 +49,7 @@ class ControlServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 line = await reader.readline()
-            answer = await self._answer(line)
+            answer = await self._answer(line, _user_of(writer))
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
         except (TimeoutError, ValueError, ConnectionError) as error:
@@ -75,12 +57,12 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes, user: str) -> Answer:
         try:
-            request = msgspec.json.decode(line, type=Request)
+            request: AnyRequest = msgspec.json.decode(line, type=AnyRequest)
         except msgspec.DecodeError as error:
             return Answer(ok=False, lines=[f"not a request: {error}"])
-        return await self._handler(request)
+        return await self._handler(request, user)
 
     async def stop(self) -> None:
         """Listen no more."""
@@ -91,19 +73,11 @@ class ControlServer:
                 self.path.unlink()
 
 
-def ask(path: Path, request: Request) -> Answer:
-    """Have a running bridge answer. Raises NoBridge where none does, or none in time."""
+def _user_of(writer: asyncio.StreamWriter) -> str:
+    """Return the name of the user whose process is at the other end."""
+    connected: socket.socket = writer.get_extra_info("socket")
+    _, user, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_TIMEOUT)
-            with socket_address(path) as address:
-                connection.connect(address)
-            connection.sendall(msgspec.json.encode(request) + b"\n")
-            with connection.makefile("rb") as stream:
-                answer = stream.readline()
-    except OSError as error:
-        raise NoBridge(f"no bridge answers at {path} ({error.strerror or error}); is it running?") from error
-    try:
-        return msgspec.json.decode(answer, type=Answer)
-    except msgspec.DecodeError as error:
-        raise NoBridge(f"what answers at {path} is no bridge, or it ended meanwhile: {error}") from error
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

@@ -9,29 +9,34 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import uvloop
 
 from bridge import __version__
+from bridge.administration.requests import Answer, AnyRequest
+from bridge.administration.status import BridgeState
 from bridge.config import Configuration
+from bridge.config.values import endpoint
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
-from bridge.mqtt.transport.channel import Channel, Room
 from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
-from bridge.service.control import Answer, ControlServer, Request
-from bridge.service.descriptors import room_for
+from bridge.service.administration.administration import Administration
+from bridge.service.administration.parts import Parts
+from bridge.service.channels import ChannelError, Channels
+from bridge.service.control import ControlServer
 from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
-from bridge.service.reload import ConfigurationSource, Reload
+from bridge.service.reload import LIVE, ConfigurationSource, Reload, ReloadRefused
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
 
@@ -54,6 +59,16 @@ class StartError(Exception):
     """The bridge cannot start; the message says what is missing and what to do."""
 
 
+class AdminPort(Protocol):
+    """What serves metrics, health and the console beside a bridge: `bridge.console.admin_port.AdminPort`."""
+
+    async def start(self) -> list[str]:
+        """Listen; lines that tell a person where. Raises OSError or TlsError."""
+
+    async def stop(self) -> None:
+        """Listen no more."""
+
+
 class Bridge:
     """One running bridge. `start` and `stop` are called on its event loop."""
 
@@ -63,16 +78,20 @@ class Bridge:
         announce: Callable[[str], None] = print,
         *,
         source: ConfigurationSource | None = None,
+        admin_port: Callable[[Bridge], AdminPort] | None = None,
     ) -> None:
+        """Begin; `admin_port` makes the admin port, if there is to be one."""
         self.configuration = configuration
+        self.state = BridgeState.STARTING
+        self.started_at = time.time()
+        #: None until all its parts are there
+        self.administration: Administration | None = None
+        self._admin_port = None if admin_port is None else admin_port(self)
         self.announce = announce
         self._source = source
         self._control: ControlServer | None = None
         #: reloads under way; the event loop itself keeps no reference to a task
         self._reloads: set[asyncio.Task[object]] = set()
-        self.channels: list[Channel] = []
-        #: channel name -> (address, port) that it listens on
-        self.addresses: dict[str, tuple[str, int]] = {}
         self.host: Host | None = None
         #: in which a queue manager checks passwords
         self._passwords = ThreadPoolExecutor(2, "queue-manager-passwords")
@@ -85,10 +104,20 @@ class Bridge:
     async def start(self) -> None:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
+        if self._admin_port is not None:
+            # Before all else: that a bridge is starting, or stands by, can be asked, too.
+            try:
+                for line in await self._admin_port.start():
+                    self.announce(line)
+            except (OSError, TlsError) as error:
+                place = endpoint(self.configuration.admin.address, self.configuration.admin.port or 0)
+                raise StartError(f"admin: cannot listen on {place}: {error}") from error
         try:
             self.host = host_of(self.configuration, loop)
-            authenticators = Authenticators(partial(QueueManagerAuthenticator, self.host.check_password, self._passwords))
-            authentication = {one.name: authenticators.of_channel(one) for one in self.configuration.channels}
+            self._authenticators = Authenticators(
+                partial(QueueManagerAuthenticator, self.host.check_password, self._passwords)
+            )
+            authentication = {one.name: self._authenticators.of_channel(one) for one in self.configuration.channels}
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
@@ -111,23 +140,67 @@ class Bridge:
         try:
             audit_log.begin(self.configuration.audit_log)
         except OSError as error:
-            place = self.configuration.audit_log.file
-            raise StartError(f"audit_log.file {place}: {error.strerror or error}") from error
+            file = self.configuration.audit_log.file
+            raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.reload = Reload(self._source, self.mappings, self._take_over)
-        await self._listen()
+        self.reload = Reload(self._source, self._take_over)
+        self.channels = Channels(self.service, self.configuration.limits)
+        self.administration = Administration(
+            Parts(
+                configuration=self.configuration,
+                host=self.host,
+                service=self.service,
+                channels=self.channels,
+                mappings=self.mappings,
+                reload=self._reload,
+                started_at=self.started_at,
+            )
+        )
+        try:
+            for line in await self.channels.begin(self.configuration.channels):
+                self.announce(line)
+        except ChannelError as error:
+            raise StartError(str(error)) from error
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()
 
-    def _take_over(self, configuration: Configuration) -> None:
-        """Use what of a configuration that was read again counts for who connects next."""
+    async def _take_over(self, before: Configuration, after: Configuration) -> list[str]:
+        """Have a configuration that was read again take the place of the one read before. Raises ReloadRefused."""
         assert self.host is not None
-        self.host.channel_authentication.use_file(configuration.channel_authentication)
+        # What the command line says stays where the file is as it was.
+        running, old = ({one.name: one for one in some} for some in (self.channels.configs, before.channels))
+        channels = [
+            running[one.name] if one.name in running and old.get(one.name) == one else one for one in after.channels
+        ]
+        try:
+            authentication = {one.name: self._authenticators.of_channel(one) for one in channels}
+            if after.audit_log != before.audit_log:
+                audit_log.begin(after.audit_log)
+        except (UnknownMethod, UnknownAuthenticator) as error:
+            raise ReloadRefused(str(error)) from error
+        except OSError as error:
+            raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
+        self.service.authentication = authentication
+        self.host.channel_authentication.use_file(after.channel_authentication)
         for channel in self.channels:
             if channel.tls is not None:
                 channel.tls.look_again()
+        lines = []
+        if after.log != before.log:
+            configure(after.log)
+            lines.append(f"log: {after.log.level} and above, as {after.log.format}")
+        if after.limits != before.limits:
+            self.service.limits = after.limits
+            lines.append("limits changed, for clients that connect and sessions that begin from now on")
+        lines += await self.channels.apply(channels, after.limits)
+        lines += await self.mappings.apply(after.mappings, after.links)
+        live = {name: getattr(after, name) for name in LIVE} | {"channels": channels}
+        self.configuration = self.configuration.model_copy(update=live)
+        if self.administration is not None:
+            self.administration.parts.configuration = self.configuration
+        return lines
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -155,11 +228,9 @@ class Bridge:
         except OSError as error:
             raise StartError(f"control_socket {path}: {error.strerror or error}") from error
 
-    async def _answer(self, request: Request) -> Answer:
-        if request.command == "reload":
-            ok, lines = await self._reload()
-            return Answer(ok=ok, lines=lines)
-        return Answer(mappings=self.mappings.statuses())
+    async def _answer(self, request: AnyRequest, user: str) -> Answer:
+        assert self.administration is not None  # the control socket comes last
+        return await self.administration.answer(request, user)
 
     async def _reload(self) -> tuple[bool, list[str]]:
         with self._supervisor.reloading():
@@ -188,6 +259,7 @@ class Bridge:
             self._ended.set()
 
     def _standing_by(self, why: str) -> None:
+        self.state = BridgeState.STANDING_BY
         # A standby is as ready as it can be: systemd must not take it for one that hangs.
         self._supervisor.ready(why)
 
@@ -196,55 +268,26 @@ class Bridge:
         if self._control is not None:
             await self._control.stop()
         self.service.retire()
-        for channel in self.channels:
-            channel.stop_listening()
-            channel.abort()
+        self.channels.stop_listening()
+        self.channels.abort()
         await self.mappings.stop()
         ended = asyncio.get_running_loop().create_future()
         backend = cast("IbmBackend", self.service.backend)  # no other is ever fenced
         backend.abandon(lambda: ended.set_result(None))
         await ended
 
-    async def _listen(self) -> None:
-        limits = self.configuration.limits
-        room = Room(room_for(sum(config.max_clients for config in self.configuration.channels)))
-        for config in self.configuration.channels:
-            channel = Channel(
-                config,
-                self.service,
-                pending_bytes=limits.pending_bytes,
-                room=room,
-            )
-            try:
-                where = await channel.listen()
-            except TlsError as error:
-                raise StartError(f"channel {config.name} cannot speak TLS: {error}") from error
-            except OSError as error:
-                place = config.socket or f"{config.address}:{config.port}"
-                raise StartError(
-                    f"channel {config.name} cannot listen on {place}: {error.strerror or error}; "
-                    "is another broker running there? --port 0 takes any free port"
-                ) from error
-            self.channels.append(channel)
-            if channel.endpoint is not None:
-                self.addresses[config.name] = channel.endpoint
-            manner = [word for word, one in (("TLS", config.tls), ("WebSockets", config.websocket)) if one is not None]
-            over = f" over {' and '.join(manner)}" if manner else ""
-            self.announce(f"channel {config.name} listens for MQTT clients on {where}{over}")
-
     async def stop(self) -> None:
         """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
         if self._control is not None:
             await self._control.stop()
-        for channel in self.channels:
-            channel.stop_listening()
+        self.channels.stop_listening()
         await self.mappings.stop()
         await self._idle()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
-                await asyncio.gather(*(channel.close() for channel in self.channels))
+                await self.channels.close()
         except TimeoutError:
-            left = sum(channel.abort() for channel in self.channels)
+            left = self.channels.abort()
             log.warning("%d clients did not read what was sent to them within shutdown_timeout", left)
             # Their wills and sessions are seen to when the event loop hears of it.
             await asyncio.sleep(0)
@@ -292,7 +335,9 @@ class Bridge:
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
             )
             self._started = True
+            self._stands(BridgeState.RUNNING)
             await self._ended.wait()
+            self._stands(BridgeState.STOPPING)
             if self.status == STAND_BY:
                 await self.stand_down()
                 return self.status
@@ -300,6 +345,8 @@ class Bridge:
             self.announce("stopping: what is in flight is finished first")
             await self.stop()
         finally:
+            if self._admin_port is not None:
+                await self._admin_port.stop()
             if self.archive is not None:
                 # Off the loop: what is still waiting may take a while to write.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)
@@ -310,10 +357,17 @@ class Bridge:
         self.announce("stopped")
         return self.status
 
+    def _stands(self, state: BridgeState) -> None:
+        """Note where the bridge stands."""
+        self.state = state
+        if self.administration is not None:
+            self.administration.parts.state = state
+
     def _greet(self) -> None:
-        if not self.addresses or self.host is None:
+        listening = [channel.endpoint for channel in self.channels if channel.endpoint is not None]
+        if not listening or self.host is None:
             return
-        address, port = next(iter(self.addresses.values()))
+        address, port = listening[0]
         host = "" if address in ("127.0.0.1", "0.0.0.0") else f" -h {address}"
         hint = self.host.hint(self._source.path if self._source is not None else None)
         self.announce("try next, each in a terminal of its own:")
@@ -336,7 +390,11 @@ def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Ho
     return IbmHost(configuration, loop)
 
 
-def run(configuration: Configuration, source: ConfigurationSource | None = None) -> int:
+def run(
+    configuration: Configuration,
+    source: ConfigurationSource | None = None,
+    admin_port: Callable[[Bridge], AdminPort] | None = None,
+) -> int:
     """Run the bridge in the foreground until it is told to stop; returns the exit status.
 
     `source` is where the configuration is read from again at SIGHUP.
@@ -354,7 +412,8 @@ def run(configuration: Configuration, source: ConfigurationSource | None = None)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             supervisor = Supervisor()
             while True:
-                status = runner.run(Bridge(configuration, announce, source=source).run(supervisor))
+                bridge = Bridge(configuration, announce, source=source, admin_port=admin_port)
+                status = runner.run(bridge.run(supervisor))
                 if status != STAND_BY:
                     return status
     except StartError as error:

@@ -1,22 +1,24 @@
-"""Reading the configuration file again while the bridge runs: mappings and links change, a bad file changes nothing."""
+"""Reading the configuration file again while the bridge runs: what can change does, the rest is named.
+
+A bad file changes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from bridge.config import Configuration, ConfigurationError
 from bridge.security import audit_log
-from bridge.service.mappings.registry import Mappings
 
 log = logging.getLogger(__name__)
 
 #: Sections that a running bridge takes over.
-LIVE = frozenset({"mappings", "links", "channel_authentication"})
+LIVE = frozenset({"mappings", "links", "channels", "channel_authentication", "limits", "log", "audit_log"})
 
 
 class ConfigurationSource(msgspec.Struct, frozen=True):
@@ -29,28 +31,37 @@ class ConfigurationSource(msgspec.Struct, frozen=True):
     load: Callable[[Path], Configuration]
 
 
+class ReloadRefused(Exception):
+    """A configuration cannot be taken over, and nothing of it is; words for a person."""
+
+
+#: Takes over a configuration in the place of another, both as files say them; returns lines that say what has changed.
+#: Raises ReloadRefused.
+TakeOver = Callable[[Configuration, Configuration], Awaitable[list[str]]]
+
+
 class Reload:
     """What SIGHUP and `mqbridge reload` do."""
 
-    def __init__(
-        self, source: ConfigurationSource | None, mappings: Mappings, take_over: Callable[[Configuration], None]
-    ) -> None:
-        """Begin; `take_over` is called with a configuration that was read again, for what is no mapping or link."""
+    def __init__(self, source: ConfigurationSource | None, take_over: TakeOver) -> None:
         self._source = source
         self._take_over = take_over
-        self._mappings = mappings
+        #: what was read last
+        self._last: Configuration | None = None
+        self._reading = asyncio.Lock()
 
     async def __call__(self) -> tuple[bool, list[str]]:
         """Read the file again; return whether it was taken over, and lines that say what has changed, or why nothing has."""
         source = self._source
         if source is None:
             return self._log(False, ["the bridge was started without a configuration file; nothing is reloaded"])
-        try:
-            configuration = await asyncio.to_thread(source.load, source.path)
-        except ConfigurationError as error:
-            return self._log(False, [*str(error).splitlines(), "nothing has changed"])
-        self._take_over(configuration)
-        lines = await self._mappings.apply(configuration.mappings, configuration.links)
+        async with self._reading:
+            try:
+                configuration = await asyncio.to_thread(source.load, source.path)
+                lines = await self._take_over(self._last or source.file, configuration)
+            except (ConfigurationError, ReloadRefused) as error:
+                return self._log(False, [*str(error).splitlines(), "nothing has changed"])
+            self._last = configuration
         for section in type(configuration).model_fields:
             if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):
                 lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")

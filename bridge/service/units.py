@@ -64,6 +64,11 @@ class Units:
             self._under_way[unit.number] = ended
         return self.backend.submit(unit)
 
+    @property
+    def under_way(self) -> int:
+        """Return how many units of work have not ended that something is to follow."""
+        return len(self._under_way)
+
     def completed(self, completions: Sequence[Completion]) -> None:
         """Have follow what is to follow units that have ended."""
         for completion in completions:

@@ -11,7 +11,9 @@ from typing import Any, Self
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.service.control import Request, ask
+from bridge.administration.control_socket import ask
+from bridge.administration.requests import ListMappings
+from bridge.service.mappings.status import Status
 from bridge.service.mappings.status import State
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.support.bridge_process import BridgeProcess
@@ -65,7 +67,7 @@ class MappingSite:
         return self
 
     def _states(self) -> set[State]:
-        return {one.state for one in ask(self._control, Request("mappings")).mappings}
+        return {one.state for one in msgspec.json.decode(ask(self._control, ListMappings()).result, type=list[Status])}
 
     def __exit__(self, *_: object) -> None:
         status = self.bridge.stop() if self.bridge.running else None

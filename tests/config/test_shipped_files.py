@@ -77,7 +77,7 @@ def test_it_has_every_option(uncommented: Path) -> None:
     configuration: Configuration = load(uncommented)
     channel = configuration.channels[0]
     sections = [configuration, configuration.queue_manager, channel, configuration.limits, configuration.log]
-    sections += [configuration.spark, configuration.audit_log]
+    sections += [configuration.spark, configuration.audit_log, configuration.admin]
     assert [unset(section) for section in sections] == [set()] * 7
 
 

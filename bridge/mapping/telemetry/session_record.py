@@ -93,6 +93,10 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     expiresAt: float = 0.0
     #: shared subscriptions that it is a member of: [`$share/NAME/FILTER`, user data]
     shares: list[tuple[str, str]] = []
+    #: when its client connected, or left, in seconds since the epoch; 0: that is not known
+    since: float = 0.0
+    #: the channel by which its client is, or was last, connected; blank: that is not known
+    channel: str = ""
     sequence: int = 0
     version: int = SESSION_VERSION
 

@@ -68,6 +68,10 @@ class EmbeddedBackend:
         self._beginnings = Beginnings(queue_manager, loop)
         queue_manager.recovery_log.dispatch = loop.call_soon_threadsafe
 
+    @property
+    def available(self) -> bool:
+        return not self._queue_manager.recovery_log.reserve.full
+
     async def open(self) -> Recovered:
         queue = self._queue()
         if queue.inputs:

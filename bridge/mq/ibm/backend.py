@@ -164,6 +164,10 @@ class IbmBackend:
         else:
             self._ready.set_result(outcome)
 
+    @property
+    def available(self) -> bool:
+        return all(worker.connection is not None for worker in self._workers)
+
     async def open(self) -> Recovered:
         self._remover.start()
         records = await self._ready

@@ -57,7 +57,7 @@ class Channel:
         self.endpoint: tuple[str, int] | None = None
         #: None where it has no TLS
         self.tls: ListenerTls | None = None
-        self._networks = _networks(config.proxies)
+        self._networks: list[Network | None] = []
         self._look_again = 0.0
         #: connections by IP address, and the address that each is counted at, where that is limited
         self._addresses: Counter[str] = Counter()
@@ -69,9 +69,7 @@ class Channel:
     async def listen(self) -> str:
         """Start to listen; return where, for people. Raises OSError or TlsError when that is not possible."""
         config = self.config
-        if config.tls is not None:
-            protocols = ["mqtt"] if config.websocket is None else ["http/1.1"]
-            self.tls = ListenerTls(f"channel {config.name}", config.tls, protocols)
+        self.use(config)
         connection = cast("Callable[[], asyncio.Protocol]", lambda: StreamConnection(self))
         if config.socket is not None:
             remove_left_behind(config.socket)
@@ -88,6 +86,14 @@ class Channel:
             where = endpoint(*self.endpoint)
         self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
         return where
+
+    def use(self, config: ChannelConfig) -> None:
+        """Have the rules of a configuration hold for who connects from now on. Raises TlsError, and changes nothing then."""
+        tls = None
+        if config.tls is not None:
+            protocols = ["mqtt"] if config.websocket is None else ["http/1.1"]
+            tls = ListenerTls(f"channel {config.name}", config.tls, protocols)
+        self.config, self.tls, self._networks = config, tls, _networks(config.proxies)
 
     def stack(self, connection: StreamConnection) -> Stack | None:
         """Return the layers of a new connection; None where its bytes are those of MQTT."""
@@ -183,13 +189,16 @@ class Channel:
         if self._empty is not None and not self.connections and not self._empty.done():
             self._empty.set_result(None)
 
-    async def close(self) -> None:
-        """Close all connections once what was written to them is sent; returns when they are gone."""
+    async def close(self, reason_code: int = ReasonCode.SERVER_SHUTTING_DOWN) -> None:
+        """Close all connections once what was written to them is sent; returns when they are gone.
+
+        The reason code is what clients of MQTT 5 are told.
+        """
         if not self.connections:
             return
         self._empty = self.loop.create_future()
         for connection in list(self.connections):
-            connection.close(reason_code=ReasonCode.SERVER_SHUTTING_DOWN)
+            connection.close(reason_code=reason_code)
         await self._empty
 
     def abort(self) -> int:

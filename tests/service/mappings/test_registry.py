@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.administration.control_socket import NoBridge, ask
+from bridge.administration.requests import Answer, AnyRequest, Reload
 from bridge.config import Configuration, load
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mapping.rules.check import problems
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
-from bridge.service.control import Answer, ControlServer, NoBridge, Request, ask
+from bridge.service.control import ControlServer
 from bridge.service.mappings import from_link
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
@@ -298,13 +300,13 @@ async def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> Non
 async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
-    async def handler(request: Request) -> Answer:
-        return Answer(ok=request.command == "reload", lines=[request.command])
+    async def handler(request: AnyRequest, user: str) -> Answer:
+        return Answer(ok=isinstance(request, Reload), lines=[user])
     path.write_text("left by a bridge that was killed")
     server = ControlServer(path, handler)
     await server.start()
     assert path.stat().st_mode & 0o777 == 0o660
-    answer = await asyncio.to_thread(ask, path, Request("reload"))
+    answer = await asyncio.to_thread(ask, path, Reload())
     assert (answer.ok, answer.lines) == (True, ["reload"])
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(b'{"command": "format"}\n')
@@ -313,4 +315,4 @@ async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path:
     await server.stop()
     assert not path.exists()
     with pytest.raises(NoBridge, match="no bridge answers"):
-        await asyncio.to_thread(ask, path, Request("reload"))
+        await asyncio.to_thread(ask, path, Reload())

@@ -1,0 +1,87 @@
+"""The admin port: an HTTP server in a thread of its own, which asks the bridge on its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+
+import uvicorn
+
+from bridge.config.values import endpoint
+from bridge.console.application import application
+from bridge.console.bridge_access import BridgeAccess
+from bridge.security.tls import ListenerTls
+from bridge.service.lifecycle import Bridge
+
+#: Connections that wait to be accepted, and requests that are answered at a time.
+BACKLOG, MOST_REQUESTS = 64, 64
+#: Seconds that requests under way have to end when the bridge stops.
+STOP_TIMEOUT = 2.0
+
+class AdminPort:
+    """`bridge.service.lifecycle.AdminPort`; called on the bridge's event loop."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._config = bridge.configuration.admin
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    async def start(self) -> list[str]:
+        """Listen; return a line that says where. Raises OSError or TlsError."""
+        config = self._config
+        tls = None if config.tls is None else ListenerTls("the admin port", config.tls, ["http/1.1"])
+        listener = _bound(config.address, config.port or 0)
+        settings = uvicorn.Config(
+            application(BridgeAccess(self._bridge)),
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_REQUESTS,
+            timeout_graceful_shutdown=int(STOP_TIMEOUT),
+        )
+        settings.load()
+        settings.ssl = None if tls is None else _current(tls)
+        self._server = uvicorn.Server(settings)
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="admin port", daemon=True)
+        self._thread.start()
+        where = endpoint(*listener.getsockname()[:2])
+        return [f"console, metrics and health at {'http' if tls is None else 'https'}://{where}/"]
+
+    async def stop(self) -> None:
+        """Listen no more; requests under way have a moment to end."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            await asyncio.to_thread(self._thread.join, 2 * STOP_TIMEOUT)
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address. Raises OSError."""
+    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+        bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _current(tls: ListenerTls) -> ssl.SSLContext:
+    """Return a context whose connections have the present one of a listener: its files may have changed meanwhile."""
+    first = tls.context
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        tls.look_again()
+        connection.context = tls.context
+
+    first.sni_callback = choose
+    return first
+

@@ -1,0 +1,35 @@
+"""The bridge as the admin port's thread reaches it: on the bridge's event loop, and there alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from bridge.administration.requests import Answer, AnyRequest
+from bridge.service.lifecycle import Bridge
+
+T = TypeVar("T")
+
+
+class NotRunning(Exception):
+    """The bridge is starting, stands by, or stops: it answers no requests."""
+
+
+class BridgeAccess:
+    """A bridge as the admin port's thread reaches it."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, on_loop: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the bridge's event loop; return what it returns."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(on_loop(), self._loop))
+
+    async def answer(self, request: AnyRequest, user: str) -> Answer:
+        """Have the bridge answer a request of a user. Raises NotRunning."""
+        administration = self.bridge.administration
+        if administration is None:
+            raise NotRunning(f"the bridge is {self.bridge.state}")
+        return await self.run(lambda: administration.answer(request, user))

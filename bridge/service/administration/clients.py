@@ -1,0 +1,152 @@
+"""Clients and sessions as an administrator lists, looks at, disconnects and purges them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from fnmatch import translate
+from itertools import islice
+from re import compile as compiled
+
+from bridge.administration.clients import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage
+from bridge.administration.requests import MOST_ROWS, DisconnectClient, ListClients, PurgeClients, ShowClient
+from bridge.mqtt.session import Session
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
+from bridge.wire.mqtt import ReasonCode
+
+#: Messages that wait for a client and are told of.
+WAITING_SHOWN = 100
+
+
+async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]:
+    """Return the clients that a request asks for, by client identifier, the first ones where there are more."""
+    wanted = compiled(translate(request.pattern)).match
+    now, rows = time.time(), min(request.rows, MOST_ROWS)
+    found: list[ClientStatus] = []
+    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
+        if (
+            request.channel in (None, session.channel)
+            and request.connected in (None, session.connected)
+            and (request.away_for is None or _away_for(parts, session, now) >= request.away_for)
+        ):
+            found.append(_status(parts, session))
+            if len(found) == rows:
+                break
+    return found
+
+
+async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
+    """Return all that is known of a client. Raises Refused."""
+    session = _session(parts, request.client_id)
+    client = parts.service.clients.get(request.client_id)
+    subscriptions = [ClientSubscriptionStatus(one, "") for one in sorted(session.filters)]
+    subscriptions += [ClientSubscriptionStatus(*one) for one in session.shares.values()]
+    outbox = session.outbox
+    waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]
+    return ClientDetails(
+        status=_status(parts, session),
+        keep_alive=0 if client is None else client.protocol.keep_alive,
+        expiry_interval=session.expiry_interval,
+        will_topic=None if client is None or client.will is None else client.will.topic,
+        subscriptions=subscriptions,
+        in_flight=[
+            InFlightMessage(
+                message_id=message_id,
+                qos=one.qos,
+                topic=one.field[2:].decode("utf-8", "replace"),
+                phase=one.phase.name.lower().replace("_", " "),
+                times_sent=one.times_sent,
+            )
+            for message_id, one in islice(outbox.in_flight.items(), MOST_ROWS)
+        ],
+        received=len(session.received),
+        waiting=waiting,
+    )
+
+
+async def disconnect_client(parts: Parts, request: DisconnectClient) -> Done:
+    """Disconnect a client; its will is published. Raises Refused."""
+    client = parts.service.clients.get(request.client_id)
+    if client is None:
+        _session(parts, request.client_id)
+        raise Refused(f"client {request.client_id!r} is not connected")
+    client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
+    return Done([f"client {request.client_id!r} disconnected"])
+
+
+async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
+    """End sessions: their subscriptions, what waits, their wills; connected clients are disconnected. Raises Refused."""
+    if request.client_id is not None:
+        session = _session(parts, request.client_id)
+        if not request.dry_run:
+            _purge(parts, session)
+        return Done([f"session of client {request.client_id!r} {'would end' if request.dry_run else 'ended'}"])
+    if request.channel is None and request.away_for is None:
+        raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
+    now, ended, waiting = time.time(), 0, 0
+    async for session in _sessions(parts, lambda _: True):
+        if request.channel not in (None, session.channel):
+            continue
+        if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
+            continue
+        ended += 1
+        waiting += len(session.outbox.backlog)
+        if not request.dry_run:
+            _purge(parts, session)
+    return Done([f"{ended} sessions {'would end' if request.dry_run else 'ended'}, for which {waiting} messages waited"])
+
+
+def _purge(parts: Parts, session: Session) -> None:
+    client = parts.service.clients.get(session.client_id)
+    if client is not None:
+        client.will = None  # PURGE CHANNEL: the will is deleted
+        client.close("purged by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
+        parts.service.lost(client)
+    parts.service.wills.withdraw(session.client_id)
+    if parts.service.sessions.get(session.client_id) is session:
+        parts.service.purge(session)
+
+
+async def _sessions(parts: Parts, wanted: Callable[[str], bool]) -> AsyncIterator[Session]:
+    """Yield the sessions whose client identifiers are wanted, in order; the event loop turns meanwhile."""
+    sessions = parts.service.sessions
+    for number, client_id in enumerate(sorted(filter(wanted, list(sessions))), 1):
+        session = sessions.get(client_id)
+        if session is not None:
+            yield session
+        if not number % ROWS_AT_A_TURN:
+            await asyncio.sleep(0)
+
+
+def _session(parts: Parts, client_id: str) -> Session:
+    session = parts.service.sessions.get(client_id)
+    if session is None:
+        raise Refused(f"there is no session of client {client_id!r}")
+    return session
+
+
+def _away_for(parts: Parts, session: Session, now: float) -> float:
+    """Return the seconds that a client has been away; -1.0 for one that is connected.
+
+    Of one that an older version of the bridge has put on record it is known only that it was away at the start.
+    """
+    return -1.0 if session.connected else now - (session.since or parts.started_at)
+
+
+def _status(parts: Parts, session: Session) -> ClientStatus:
+    client = parts.service.clients.get(session.client_id)
+    return ClientStatus(
+        client_id=session.client_id,
+        connected=session.connected,
+        channel=session.channel,
+        address="" if client is None else client.peer.address,
+        user=session.identity.user.decode("utf-8", "replace"),
+        protocol_level=0 if client is None else client.protocol.level,
+        durable=session.durable,
+        subscriptions=len(session.filters) + len(session.shares),
+        waiting=len(session.outbox.backlog),
+        in_flight=len(session.outbox.in_flight),
+        since=session.since,
+        expires_at=session.expires_at,
+    )

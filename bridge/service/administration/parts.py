@@ -1,0 +1,42 @@
+"""The parts of a running bridge that an administrator asks about, and the refusal of what cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from bridge.administration.status import BridgeState
+from bridge.config import Configuration
+from bridge.mq.host import Host
+from bridge.service.channels import Channels
+from bridge.service.mappings.registry import Mappings
+from bridge.service.telemetry import TelemetryService
+
+#: Rows that are looked at in one turn of the event loop.
+ROWS_AT_A_TURN = 500
+
+
+class Refused(Exception):
+    """A request cannot be done; words for a person."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A request that was done: lines that tell a person of it."""
+
+    lines: list[str]
+
+
+class Parts(msgspec.Struct, kw_only=True):
+    """A running bridge, as its administration sees it."""
+
+    #: as it was at the start, or as the last reload has left it
+    configuration: Configuration
+    host: Host
+    service: TelemetryService
+    channels: Channels
+    mappings: Mappings
+    reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
+    #: seconds since the epoch
+    started_at: float
+    state: BridgeState = BridgeState.STARTING
