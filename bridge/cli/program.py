@@ -167,6 +167,16 @@ def _group(commands: type[Commands], help_: str) -> typer.Typer:
     return typer.Typer(cls=commands, help=help_, no_args_is_help=True, rich_markup_mode=None)
 
 
+#: What `mqbridge` has beside its own commands: name of a group -> its commands.
+GROUPS: Mapping[str, type[Commands]] = {
+    "channel": ChannelCommands,
+    "client": ClientCommands,
+    "mapping": MappingCommands,
+    "log": LogCommands,
+    "mq": MqCommands,
+    "pipeline": PipelineCommands,
+}
+
 program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
 program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
 program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")

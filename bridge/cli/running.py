@@ -82,7 +82,7 @@ def log_level(
 
 
 def mappings(config: Config = None, data_dir: options.DataDirectory = None, json: options.Json = False) -> None:
-    """Show what the mappings of a running bridge do and did; `mapping list` by its older name."""
+    """Show what the mappings do and did, as `mapping list` does."""
     list_mappings(config, data_dir, json)
 
 

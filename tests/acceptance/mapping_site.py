@@ -10,11 +10,10 @@ from typing import Any, Self
 
 from typer.testing import CliRunner
 
-from bridge.cli.program import program
 from bridge.administration.control_socket import ask
 from bridge.administration.requests import ListMappings
-from bridge.service.mappings.status import Status
-from bridge.service.mappings.status import State
+from bridge.cli.program import program
+from bridge.service.mappings.status import State, Status
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.support.bridge_process import BridgeProcess
 from tests.support.mosquitto import Mosquitto, publish

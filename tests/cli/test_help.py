@@ -8,11 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
-from bridge.cli.program import BridgeCommands, MqCommands, PipelineCommands, program
+from bridge.cli.program import GROUPS, BridgeCommands, program
 
-COMMANDS = [
-    group.PREFIX + name for group in (BridgeCommands, MqCommands, PipelineCommands) for name in group.FUNCTIONS
-]
+COMMANDS = [group.PREFIX + name for group in (BridgeCommands, *GROUPS.values()) for name in group.FUNCTIONS]
 
 
 def test_each_command_has_examples() -> None:

@@ -29,6 +29,8 @@ FOR_FEW = (
     "pymqi",
     "pyspark",
     "rich",
+    "starlette",
+    "uvicorn",
 )
 #: What an MQ application has no use for either.
 FOR_BRIDGES = (
@@ -59,7 +61,7 @@ from bridge.service.lifecycle import Bridge
 async def start():
     one = Bridge(configured(None, pathlib.Path("data"), 0, None), lambda line: None)
     await one.start()
-    assert one.addresses
+    assert len(one.channels)
     await one.stop()
     await one.host.stop()
 asyncio.run(start())

@@ -98,6 +98,17 @@ def test_defaults() -> None:
             "memory": 67_108_864,
             "retention_days": None,
         },
+        "admin": {
+            "tls": None,
+            "allow_plain_remote": False,
+            "address": "127.0.0.1",
+            "port": None,
+            "token_file": None,
+            "authentication": [],
+            "administrators": [],
+            "open_metrics": True,
+            "payloads": True,
+        },
         "audit_log": {"file": None, "size": 10_485_760, "files": 10},
         "log": {"level": "info", "format": "text"},
     }
