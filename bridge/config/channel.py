@@ -90,9 +90,12 @@ class ChannelConfig(Section):
     """Topic filters that cover all that its clients may subscribe to, in the same form. None: any."""
     max_clients_per_address: Annotated[int, values.integer(1, 1_000_000)] | None = None
     """How many clients of one IP address may be connected at a time; None: as many as there is room for."""
+    connect_rate: Annotated[float, values.number(1)] | None = None
+    """Connections of one IP address in a second, on the average; what are more are refused. None: any."""
     failed_connects: Annotated[int, values.integer(1, 1_000_000)] = 10
-    """Refused connections of one IP address within a minute, after which each further one of that address is answered late:
-    after 1 s, 2 s, 4 s and so on, up to `connect_timeout`."""
+    """Failed attempts to connect from one IP address as one user, after which each further one is judged late: after 1 s,
+    2 s, 4 s and so on, up to `connect_timeout`, until there has been none for a minute. Of all users of an address ten times
+    as many may fail."""
     publish_rate: Annotated[float, values.number(1)] | None = None
     """Publications of one client in a second, on the average; a client that has sent more is not read for a while. None:
     any."""

@@ -302,8 +302,12 @@ class ServerProtocol(Output):
     # Time ------------------------------------------------------------------------------------------------------------
 
     def hear(self, now: float) -> None:
-        """Count `now` as a sign of life: the client has read, or the bridge did not listen until now."""
-        self._heard = now
+        """Count `now` as a sign of life: the client has read, or the bridge did not listen until now.
+
+        Until it is let in nothing but what it sends counts.
+        """
+        if self.state is _CONNECTED:
+            self._heard = now
 
     def deadline(self) -> float | None:
         """Return when the silence of the client ends the connection; None: it may be silent."""

@@ -1,39 +1,99 @@
-"""Who fails to connect again and again is answered late, so that passwords cannot be tried by the thousand."""
+"""Who fails to connect again and again is judged late, so that passwords cannot be tried by the thousand.
+
+It waits before it is judged, whether it is right or wrong: an answer that only comes late to who is wrong would be one that
+nobody has to wait for.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Final
 
-#: Seconds after which an address has a clean slate.
+import msgspec
+
+from bridge.security.client_network import network_of
+
+#: Seconds after its last failure in which somebody has a clean slate again.
 PERIOD: Final = 60.0
-#: Addresses remembered, at most; the ones that failed first are forgotten.
-_REMEMBERED: Final = 10_000
+#: So many times as many failures as of one user are free of one network: behind one address there may be a whole plant.
+USERS_OF_A_NETWORK: Final = 10
+#: Slates remembered, at most; the ones begun first are forgotten.
+_REMEMBERED: Final = 20_000
+
+
+class _Slate(msgspec.Struct):
+    """The failures of a network, or of those there that say they are one user."""
+
+    last: float = 0.0
+    failed: int = 0
+    #: attempts that are being judged
+    pending: int = 0
+    #: when the next attempt is judged, at the earliest
+    next_at: float = 0.0
+
+
+class Attempt:
+    """One attempt to show who somebody is. It counts as failed unless it is said to have succeeded."""
+
+    __slots__ = ("_clock", "_ended", "_slates", "delay")
+
+    def __init__(self, clock: Callable[[], float], slates: tuple[_Slate, ...], delay: float) -> None:
+        self._clock = clock
+        self._slates = slates
+        self._ended = False
+        #: seconds to wait before it is judged
+        self.delay = delay
+
+    def end(self, succeeded: bool) -> None:
+        """Count the attempt; only the first call counts."""
+        if self._ended:
+            return
+        self._ended = True
+        now = self._clock()
+        for slate in self._slates:
+            slate.pending -= 1
+            if not succeeded:
+                slate.failed += 1
+                slate.last = now
 
 
 class FailedConnects:
-    """Counts refused connections by IP address; of IPv6 by the network of 64 bits that somebody has whole."""
+    """Counts failed attempts by network and user."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        #: when the first one failed, and how many have
-        self._failed: dict[str, tuple[float, int]] = {}
+        #: by network, and by network and user
+        self._slates: dict[tuple[str, str | None], _Slate] = {}
 
-    def delay(self, address: str, free: int, longest: float) -> float:
-        """Count one more; return after how many seconds it is to be answered: 0 for the first `free` of a minute."""
-        where, now = _network_of(address), self._clock()
-        since, count = self._failed.pop(where, (now, 0))
-        if now - since > PERIOD:
-            since, count = now, 0
-        while len(self._failed) >= _REMEMBERED:
-            del self._failed[next(iter(self._failed))]
-        self._failed[where] = since, count + 1
-        late = count + 1 - free
-        return 0.0 if late <= 0 else min(2.0 ** min(late - 1, 20), longest)
+    def begin(self, address: str, user: str, free: int, longest: float) -> Attempt | None:
+        """Begin to judge an attempt; None: too many of them wait already, and it is refused without being judged.
 
+        `user` is whom it says it is; `free` is how many failures of one user there may be before the next attempt waits,
+        for 1 s, 2 s, 4 s and so on; none waits for longer than `longest`.
+        """
+        network, now = network_of(address), self._clock()
+        slates = (self._slate((network, user), now), self._slate((network, None), now))
+        delay, late_ones = 0.0, []
+        for slate, most in zip(slates, (free, free * USERS_OF_A_NETWORK), strict=True):
+            late = slate.failed + slate.pending - most
+            if not slate.failed or late < 0:
+                continue
+            ahead = max(slate.next_at - now, 0.0)
+            if ahead >= longest:
+                return None
+            delay = max(delay, min(ahead + 2.0 ** min(late, 20), longest))
+            late_ones.append(slate)
+        for slate in late_ones:
+            slate.next_at = now + delay
+        for slate in slates:
+            slate.pending += 1
+        return Attempt(self._clock, slates, delay)
 
-def _network_of(address: str) -> str:
-    if ":" not in address:
-        return address
-    return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+    def _slate(self, key: tuple[str, str | None], now: float) -> _Slate:
+        slate = self._slates.pop(key, None)
+        if slate is None or (now - slate.last > PERIOD and not slate.pending):
+            slate = _Slate()
+        while len(self._slates) >= _REMEMBERED:
+            del self._slates[next(iter(self._slates))]
+        self._slates[key] = slate
+        return slate

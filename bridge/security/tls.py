@@ -171,9 +171,14 @@ def _key_password(config: ListenerTlsConfig) -> str:
     return read_password(whose, file, variable, os.environ)
 
 
+def escaped(value: str) -> str:
+    """Return the value of an attribute as it stands in a distinguished name (RFC 4514 section 2.4)."""
+    return value.translate(_ESCAPED)
+
+
 def _distinguished_name(pairs: list[tuple[str, str]]) -> str:
     """Return a distinguished name as MQ and RFC 4514 have it, the most specific part first."""
-    return ",".join(f"{_ATTRIBUTES.get(name, name)}={value.translate(_ESCAPED)}" for name, value in reversed(pairs))
+    return ",".join(f"{_ATTRIBUTES.get(name, name)}={escaped(value)}" for name, value in reversed(pairs))
 
 
 def _state(path: Path) -> object:

@@ -62,8 +62,8 @@ def _filters(patterns: Sequence[str], client_id: str, user: str) -> list[str]:
     found = []
     for pattern in patterns:
         used = [name for place, name in (("%c", client_id), ("%u", user)) if place in pattern]
-        # A client that may choose its name could choose +, or a level of somebody else's.
-        if all(name and not set("/+#") & set(name) for name in used):
+        # A client that may choose its name could choose +, a level of somebody else's, or $SYS.
+        if all(name and not set("/+#") & set(name) and not name.startswith("$") for name in used):
             found.append("/".join(_filled(level, client_id, user) for level in pattern.split("/")))
     return found
 

@@ -13,8 +13,12 @@ from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
 from bridge.mqtt.session import NEVER
+from bridge.mqtt.transport.peer import Peer
 from bridge.security import audit_log
+from bridge.security.authenticator import Authenticated, Certificate
+from bridge.security.channel_authentication import Connecting
 from bridge.service.client import Client
+from bridge.service.sessions import Sessions
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
@@ -23,6 +27,7 @@ log = logging.getLogger(__name__)
 PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT", LEVEL_MQTT_5)}
 #: Longest client identifier of MQTT 3.1, in characters.
 CLIENT_ID_LENGTH_3_1 = 23
+NO_CERTIFICATE = Certificate()
 #: A client identifier is a queue manager name to MQ: MQ_Q_MGR_NAME_LENGTH bytes.
 CLIENT_ID_BYTES = 48
 
@@ -81,6 +86,34 @@ def identity_of(
     user_name = packet.user_name if user_name is None else user_name
     user = user_identifier(client_id, user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
     return ClientIdentity(client_id, user, replies)
+
+
+class Barred(Exception):
+    """A channel authentication record keeps a client out; words for the log."""
+
+
+def admitted_identity(
+    service: Sessions, client: Client, packet: Connect, shown: Authenticated
+) -> tuple[ClientIdentity, str]:
+    """Return who a client is to MQ, and the user that it has shown to be; the channel's rules and the records say so.
+
+    Raises Barred.
+    """
+    config, transport = client.channel, client.transport
+    identity = identity_of(packet, config, service.replies, shown.user_name)
+    transport.peer = Peer(transport.peer.address, identity.client_id)
+    certificate = transport.certificate or NO_CERTIFICATE
+    name = (packet.user_name if shown.user_name is None else shown.user_name) or ""
+    connecting = Connecting(config.name, transport.address, name, certificate.subject, certificate.issuer)
+    verdict = service.channel_authentication.at_work.verdict(connecting, identity.user.decode("utf-8", "replace"))
+    for warning in verdict.warnings:
+        log.warning("channel %s: client %s: %s", config.name, client.peer, warning)
+        audit_log.note("would be refused", client.peer, channel=config.name, why=warning)
+    if verdict.refusal:
+        raise Barred(verdict.refusal)
+    if verdict.mcauser is not None:
+        identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
+    return identity, name
 
 
 def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:

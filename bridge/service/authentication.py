@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.session import Session
 from bridge.security.authentication_method import Exchange
@@ -22,7 +23,7 @@ from bridge.security.authenticator import (
     Presented,
 )
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.admission import identity_of, refuse
+from bridge.service.admission import Barred, admitted_identity, refuse
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire.mqtt import Auth, ConnackCode, Connect, ReasonCode
@@ -38,7 +39,6 @@ class Authentication:
 
     def __init__(
         self,
-        service: Sessions,
         client: Client,
         connect: Connect,
         exchange: Exchange,
@@ -48,7 +48,6 @@ class Authentication:
         self.connect = connect
         #: what the client is told at the end
         self.data: bytes | None = None
-        self._service = service
         self._client = client
         self._exchange = exchange
         self._then = then
@@ -96,9 +95,7 @@ class Authentication:
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {why}", reason_code)
         elif client.protocol.state < State.CONNECTED:
-            refuse_late(
-                self._service, client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code
-            )
+            refuse(client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code)
 
 
 def authenticate(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> None:
@@ -138,17 +135,14 @@ async def _identify(
         async with asyncio.timeout(seconds):
             result = await authentication.authenticate(presented_by(client, packet), shown)
     except AuthenticationFailed as error:
-        wrong = packet.password is not None
-        code = ConnackCode.BAD_USER_NAME_OR_PASSWORD if wrong else ConnackCode.NOT_AUTHORIZED
-        refuse_late(service, client, code, str(error))
+        refuse(client, refused_code(service, client, packet), str(error))
     except AuthenticatorUnavailable as error:
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, str(error))
+        _refuse_unjudged(client, str(error))
     except TimeoutError:
-        why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why)
+        _refuse_unjudged(client, f"to find out who it is takes longer than {seconds:g} s (connect_timeout)")
     except Exception:
         log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, "an authenticator fails")
+        _refuse_unjudged(client, "an authenticator fails")
     else:
         if client.protocol.state is State.AUTHENTICATING:
             then(result)
@@ -167,24 +161,47 @@ def presented_by(client: Client, packet: Connect) -> Presented:
     )
 
 
-def refuse_late(
-    service: Sessions, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
-) -> None:
-    """Refuse a client that did not show who it is; one of an address that fails again and again, after a while."""
+def judge(service: Sessions, client: Client, packet: Connect, begin: Callable[[], None]) -> None:
+    """Have it found out who a client is, by `begin`: at once, or later where others of its network or user have failed."""
     config = client.channel
-    delay = service.failed_connects.delay(client.transport.address, config.failed_connects, config.connect_timeout)
-    if not delay:
-        refuse(client, code, why, reason_code)
+    address, user = client.transport.address, packet.user_name or ""
+    attempt = service.failed_connects.begin(address, user, config.failed_connects, config.connect_timeout)
+    if attempt is None:
+        why = "too many of its address wait to be judged, for others have failed before (failed_connects)"
+        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.CONNECTION_RATE_EXCEEDED)
         return
-    client.identification = asyncio.get_running_loop().create_task(_refuse_after(delay, client, code, why, reason_code))
+    client.attempt = attempt
+    if not attempt.delay:
+        begin()
+        return
+    log.warning(
+        "channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
+        config.name,
+        client.peer,
+        attempt.delay,
+    )
+    client.identification = asyncio.get_running_loop().create_task(_begin_after(attempt.delay, client, begin))
 
 
-async def _refuse_after(
-    delay: float, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None
-) -> None:
+async def _begin_after(delay: float, client: Client, begin: Callable[[], None]) -> None:
     await asyncio.sleep(delay)
-    if client.protocol.state < State.CONNECTED:
-        refuse(client, code, f"{why}; answered {delay:g} s late, for others of its address failed before", reason_code)
+    if client.protocol.state is State.AUTHENTICATING:
+        begin()
+
+
+def refused_code(service: Sessions, client: Client, packet: Connect) -> ConnackCode:
+    """Return the CONNACK code for a client that is not let in: the same whether its password is wrong or it is kept out."""
+    asks = service.authentication.get(client.channel.name, BELIEVED).asks
+    if asks and packet.password is not None:
+        return ConnackCode.BAD_USER_NAME_OR_PASSWORD
+    return ConnackCode.NOT_AUTHORIZED
+
+
+def _refuse_unjudged(client: Client, why: str) -> None:
+    """Refuse a client of which nothing can be found out now; it has not failed."""
+    if client.attempt is not None:
+        client.attempt.end(True)
+    refuse(client, ConnackCode.SERVER_UNAVAILABLE, why)
 
 
 def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:
@@ -198,21 +215,47 @@ def respond(service: Sessions, client: Client, session: Session | None, packet: 
         connect = msgspec.structs.replace(authentication.connect, client_id=session.client_id)
 
         def authenticated(result: Authenticated) -> None:
-            identity = identity_of(connect, client.channel, service.replies, result.user_name)
-            if identity.user != identity_before.user:
-                again.fail(ReasonCode.NOT_AUTHORIZED, f"as another user, {result.user_name!r}")
-                return
-            client.expires = math.inf if result.expires is None else result.expires
-            client.protocol.authenticated(result.data)
-            client.transport.flush()
+            judged = _again(service, client, connect, identity_before, result, again)
+            client.identification = asyncio.get_running_loop().create_task(judged)
 
         authentication = again = _begin(service, client, connect, authenticated)
     authentication.take(packet.properties.authentication_data)
+
+
+async def _again(
+    service: Sessions,
+    client: Client,
+    packet: Connect,
+    before: ClientIdentity,
+    result: Authenticated,
+    authentication: Authentication,
+) -> None:
+    """Let a client that has authenticated itself again go on: as the user it was, with all that it presented right still."""
+    try:
+        async with asyncio.timeout(client.channel.connect_timeout):
+            shown = result
+            channel = service.authentication.get(client.channel.name, BELIEVED)
+            if channel.asks:
+                shown = await channel.authenticate(presented_by(client, packet), result)
+        identity, name = admitted_identity(service, client, packet, shown)
+    except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
+        authentication.fail(ReasonCode.NOT_AUTHORIZED, str(error) or "it takes longer than connect_timeout")
+        return
+    except Exception:
+        log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+        authentication.fail(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails")
+        return
+    if (identity.user, name) != (before.user, client.user_name):
+        authentication.fail(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
+    elif client.protocol.state is State.CONNECTED:
+        client.expires = math.inf if shown.expires is None else shown.expires
+        client.protocol.authenticated(result.data)
+        client.transport.flush()
 
 
 def _begin(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> Authentication:
     assert packet.properties is not None
     methods = service.authentication.get(client.channel.name, BELIEVED).methods
     exchange = methods[packet.properties.authentication_method or ""].begin(presented_by(client, packet))
-    client.authentication = begun = Authentication(service, client, packet, exchange, then)
+    client.authentication = begun = Authentication(client, packet, exchange, then)
     return begun

@@ -18,6 +18,7 @@ from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
 from bridge.mqtt.transport.peer import Peer
 from bridge.mqtt.transport.rate import Rate
+from bridge.security.failed_connects import Attempt
 from bridge.wire import cmqc
 from bridge.wire.mqtt import Auth, Connect, Disconnect, ReasonCode, Subscribe, Unsubscribe, Will
 
@@ -82,6 +83,7 @@ class Client:
         "_rate",
         "_service",
         "_units",
+        "attempt",
         "authentication",
         "channel",
         "dead_letters",
@@ -90,6 +92,7 @@ class Client:
         "protocol",
         "session",
         "transport",
+        "user_name",
         "will",
     )
 
@@ -111,6 +114,10 @@ class Client:
         self.will: Will | None = None
         #: by which it showed, or is to show, who it is; None where it named no method (MQTT 5 section 4.12)
         self.authentication: Authentication | None = None
+        #: its attempt to show who it is, where it is asked; failed unless it is said to have succeeded
+        self.attempt: Attempt | None = None
+        #: the user that it has shown to be, or that is believed it; the user that it acts as may be another
+        self.user_name = ""
         #: finds out who it is
         self.identification: asyncio.Task[None] | None = None
         #: POSIX time when what it has shown ends to be true, and its connection with that; math.inf: never
@@ -181,12 +188,19 @@ class Client:
             self.session.outbox.open = True
             self._service.pump(self)
 
+    def expire(self) -> None:
+        """Close the connection where what the client has shown of itself, such as a token, is true no more."""
+        if self.expires <= time.time():
+            self.close("what it has shown of itself has expired", ReasonCode.MAXIMUM_CONNECT_TIME)
+
     def sweep(self, now: float) -> None:
         """Do what is due as time passes."""
         self._service.sweep(self)
 
     def lost(self) -> None:
         """Note that the connection is gone."""
+        if self.attempt is not None:
+            self.attempt.end(False)
         if self.authentication is not None:
             self.authentication.stop()
         if self.identification is not None:

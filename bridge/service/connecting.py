@@ -19,19 +19,23 @@ from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
 from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
 from bridge.security import audit_log
-from bridge.security.authenticator import Authenticated, Certificate
-from bridge.security.channel_authentication import Connecting
+from bridge.security.authenticator import Authenticated
 from bridge.security.topic_access import TopicAccess
-from bridge.service.admission import connack_properties, identity_of, refusal_of, refuse, session_expiry_interval
-from bridge.service.authentication import BELIEVED, authenticate, identify, refuse_late
+from bridge.service.admission import (
+    Barred,
+    admitted_identity,
+    connack_properties,
+    refusal_of,
+    refuse,
+    session_expiry_interval,
+)
+from bridge.service.authentication import BELIEVED, authenticate, identify, judge, refused_code
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
-
-NO_CERTIFICATE = Certificate()
 
 
 def connect(service: Sessions, client: Client, packet: Connect) -> None:
@@ -44,34 +48,29 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
     if refusal is not None:
         refuse(client, *refusal)
+    elif blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
+        refuse(client, ConnackCode.NOT_AUTHORIZED, blocked)
     elif client.protocol.authentication_method is not None:
-        authenticate(service, client, packet, partial(identify, service, client, packet, admit))
+        then = partial(identify, service, client, packet, admit)
+        judge(service, client, packet, partial(authenticate, service, client, packet, then))
     elif authentication.asks:
-        identify(service, client, packet, admit)
+        judge(service, client, packet, partial(identify, service, client, packet, admit))
     else:
         admit(Authenticated(packet.user_name))
 
 
 def _admit(service: Sessions, client: Client, packet: Connect, shown: Authenticated) -> None:
     """Have the queue manager asked for the authority of a client that has shown who it is."""
-    config = client.channel
-    identity = identity_of(packet, config, service.replies, shown.user_name)
-    user = identity.user.decode("utf-8", "replace")
-    client.expires = math.inf if shown.expires is None else shown.expires
-    transport = client.transport
-    transport.peer = Peer(transport.peer.address, identity.client_id)
-    certificate = transport.certificate or NO_CERTIFICATE
-    said = (packet.user_name if shown.user_name is None else shown.user_name) or ""
-    connecting = Connecting(config.name, transport.address, said, certificate.subject, certificate.issuer)
-    verdict = service.channel_authentication.at_work.verdict(connecting, user)
-    for warning in verdict.warnings:
-        log.warning("channel %s: client %s: %s", config.name, client.peer, warning)
-    if verdict.refusal:
-        refuse_late(service, client, ConnackCode.NOT_AUTHORIZED, verdict.refusal)
+    try:
+        identity, client.user_name = admitted_identity(service, client, packet, shown)
+    except Barred as error:
+        # Who guesses passwords is not to see by the answer which one is right.
+        refuse(client, refused_code(service, client, packet), str(error))
         return
-    if verdict.mcauser is not None:
-        user = verdict.mcauser
-        identity = ClientIdentity(identity.client_id, user.encode(), service.replies)
+    if client.attempt is not None:
+        client.attempt.end(True)
+    client.expires = math.inf if shown.expires is None else shown.expires
+    user = identity.user.decode("utf-8", "replace")
 
     def admitted(reason: int) -> None:
         if client.protocol.state is not State.AUTHENTICATING:
@@ -166,11 +165,10 @@ def _begin(
     protocol = client.protocol
     session.attach(identity)
     config = client.channel
-    user = identity.user.decode("utf-8", "replace")
     if config.publish_topics is None and config.subscribe_topics is None:
         session.topics = None
     else:
-        session.topics = TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, user)
+        session.topics = TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
     client.session = session
     session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
     if packet.protocol_level == LEVEL_MQTT_5:
@@ -179,7 +177,9 @@ def _begin(
         session.outbox.fit()
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
-    audit_log.note("connected", client.peer, channel=config.name, user=user, authenticated=bool(config.authentication))
+    user = identity.user.decode("utf-8", "replace")
+    facts = {"user": user, "user_name": client.user_name, "authenticated": bool(config.authentication)}
+    audit_log.note("connected", client.peer, channel=config.name, **facts)
     log.info(
         "client %s connected: %s session%s",
         client.peer,

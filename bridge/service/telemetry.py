@@ -194,14 +194,8 @@ class TelemetryService:
             self.units.work(client.session, client, Work())
 
     def sweep(self, client: Client) -> None:
-        """Do what is due as time passes.
-
-        A client whose token has expired is disconnected; one of MQTT 3.1 gets unacknowledged messages again (section 4.2).
-        """
+        """Do what is due as time passes: a client of MQTT 3.1 gets unacknowledged messages again (section 4.2)."""
         session = client.session
-        if client.expires <= time.time():
-            client.close("what it has shown of itself has expired", ReasonCode.MAXIMUM_CONNECT_TIME)
-            return
         if client.protocol.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
             return
         session.outbox.in_flight.send_again(client.protocol, self.clock(), self.limits.retry_interval)

@@ -49,6 +49,7 @@ def test_defaults() -> None:
                 "publish_topics": None,
                 "subscribe_topics": None,
                 "max_clients_per_address": None,
+                "connect_rate": None,
                 "failed_connects": 10,
                 "publish_rate": None,
                 "publish_bytes": None,

@@ -16,17 +16,21 @@ from bridge.mqtt.connection_state import State
 from bridge.mqtt.transport.interface import STOPPING, Gateway
 from bridge.mqtt.transport.layer import Layer, LayerError, Stack
 from bridge.mqtt.transport.proxy import ProxyLayer
+from bridge.mqtt.transport.rate import Rate
 from bridge.mqtt.transport.stream import StreamConnection
 from bridge.mqtt.transport.tls import TlsLayer
 from bridge.mqtt.transport.websocket import WebSocketLayer
 from bridge.security.authenticator import Certificate
-from bridge.security.tls import ListenerTls
+from bridge.security.client_network import network_of
+from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
 from bridge.wire.mqtt import ReasonCode
 from bridge.wire.proxy_protocol import ProxyHeader
 
 #: Seconds between looks at keep-alive, connect and retry time-outs.
 SWEEP_INTERVAL = 0.5
+#: Networks whose connections are counted, at most; those that have connected least lately are forgotten.
+NETWORKS = 10_000
 #: Seconds between looks at whether files of TLS have changed.
 FILES_INTERVAL = 2.0
 
@@ -59,7 +63,9 @@ class Channel:
         self.tls: ListenerTls | None = None
         self._networks: list[Network | None] = []
         self._look_again = 0.0
-        #: connections by IP address, and the address that each is counted at, where that is limited
+        #: by network: how often it connects, where that is limited
+        self._rates: dict[str, Rate] = {}
+        #: connections by network, and the one that each is counted at, where that is limited
         self._addresses: Counter[str] = Counter()
         self._located: dict[StreamConnection, str] = {}
         self._empty: asyncio.Future[None] | None = None
@@ -102,7 +108,9 @@ class Channel:
         if config.proxies:
             layers.append(ProxyLayer(partial(self._come_through_proxy, connection)))
         if self.tls is not None:
-            layers.append(TlsLayer(self.tls.context, partial(_show_certificate, connection)))
+            # Behind a proxy TLS is the proxy's, and so is a certificate that it shows: of the client the header tells.
+            show = (lambda _certificate: None) if config.proxies else partial(_show_certificate, connection)
+            layers.append(TlsLayer(self.tls.context, show))
         if config.websocket is not None:
             layers.append(WebSocketLayer(config.websocket, config.max_packet_size))
         return Stack(layers) if layers else None
@@ -112,7 +120,7 @@ class Channel:
         if header.address is not None:
             connection.come_from(header.address, header.port)
         if header.common_name is not None:
-            connection.certificate = Certificate(f"CN={header.common_name}", header.common_name)
+            connection.certificate = Certificate(f"CN={escaped(header.common_name)}", header.common_name)
         if why := self.locate(connection):
             raise LayerError(why)
 
@@ -155,14 +163,33 @@ class Channel:
 
     def locate(self, connection: StreamConnection) -> str:
         """Count a connection among those of its IP address; why there is no room for it, or ""."""
-        most, address = self.config.max_clients_per_address, connection.address
-        if most is None or not address:
+        if not connection.address:
             return ""
-        if self._addresses[address] >= most:
-            return f"max_clients_per_address ({most}) of {address} are connected"
-        self._addresses[address] += 1
-        self._located[connection] = address
+        config, network = self.config, network_of(connection.address)
+        if config.connect_rate is not None and self._too_fast(network, config.connect_rate):
+            return f"{network} connects more often than {config.connect_rate:g} times in a second (connect_rate)"
+        most = config.max_clients_per_address
+        if most is None:
+            return ""
+        if self._addresses[network] >= most:
+            return f"max_clients_per_address ({most}) of {network} are connected"
+        self._addresses[network] += 1
+        self._located[connection] = network
         return ""
+
+    def _too_fast(self, network: str, per_second: float) -> bool:
+        """Return whether a network connects more often than it may; what is refused does not count."""
+        now = self.loop.time()
+        rate = self._rates.pop(network, None)
+        if rate is None or rate.per_second != per_second:
+            rate = Rate(per_second, now)
+        while len(self._rates) >= NETWORKS:
+            del self._rates[next(iter(self._rates))]
+        self._rates[network] = rate
+        if rate.spend(1.0, now):
+            rate.spend(-1.0, now)
+            return True
+        return False
 
     def _make_room(self) -> bool:
         """Have the connection give way that has been there longest without a CONNECT; False where all have sent theirs."""
@@ -223,5 +250,4 @@ def _is_among(address: str, networks: Sequence[Network | None]) -> bool:
 
 
 def _show_certificate(connection: StreamConnection, certificate: Certificate | None) -> None:
-    # What a proxy says of the client's certificate is not undone by the proxy's own connection, which shows none.
-    connection.certificate = certificate or connection.certificate
+    connection.certificate = certificate

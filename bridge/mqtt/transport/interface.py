@@ -73,8 +73,11 @@ class Owner(Protocol):
     def resume_writing(self) -> None:
         """Go on with a client that was slow and has read what was written."""
 
+    def expire(self) -> None:
+        """Close the connection where what the client has shown of itself is true no more."""
+
     def sweep(self, now: float) -> None:
-        """Do what is due as time passes (called about every half second)."""
+        """Do what is due as time passes (called about every half second), but not while the client is not read."""
 
     def lost(self) -> None:
         """Note that the connection is gone."""

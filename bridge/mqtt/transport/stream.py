@@ -22,6 +22,9 @@ from bridge.wire.mqtt import ConnackCode, ReasonCode
 
 log = logging.getLogger(__name__)
 
+#: Bytes that the layers below MQTT take before its first packet, at most: a PROXY header, TLS's handshake with the client's
+#: certificates, the request of a WebSocket.
+LAYERS_BEFORE_CONNECT = 262_144
 #: Seconds that a client has to read what was sent to it before its connection was closed.
 DRAIN_TIMEOUT = 30.0
 
@@ -52,6 +55,7 @@ class StreamConnection:
     """
 
     __slots__ = (
+        "_before_connect",
         "_bytes",
         "_held",
         "_listener",
@@ -92,6 +96,8 @@ class StreamConnection:
         #: bytes that it may send in a second; None: any
         self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
+        #: bytes that may still come before CONNECT is there
+        self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
         #: reasons not to read
         self._held = 0
         #: the client's next turn is scheduled
@@ -106,10 +112,15 @@ class StreamConnection:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
         listener = self._listener
         peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
+        if listener.config.socket is not None:
+            self.peer = Peer(f"socket {listener.config.socket}")
+        elif isinstance(peer, tuple):
             self.come_from(peer[0], peer[1])
         else:
-            self.peer = Peer(f"socket {listener.config.socket}")
+            # It was reset before its address could be asked for; without one no rule could be asked about it.
+            self.closing = True
+            self.abort()
+            return
         self._transport.set_write_buffer_limits(high=listener.pending_bytes)
         no_room = listener.admit(self)
         if no_room:
@@ -151,11 +162,16 @@ class StreamConnection:
         transport = self._transport
         if transport is None or self.closing:
             return b""
-        why = ""
+        plain, why = b"", ""
+        if self.protocol.state is State.WAITING_FOR_CONNECT:
+            self._before_connect -= len(data)
+            if self._before_connect < 0:
+                why = "no CONNECT is in more bytes than max_connect_size allows for"
         try:
-            plain = stack.receive(data)
+            if not why:
+                plain = stack.receive(data)
         except LayerError as error:
-            plain, why = b"", str(error)
+            why = str(error)
         answers = stack.send()
         if answers:
             transport.write(answers)
@@ -296,7 +312,9 @@ class StreamConnection:
     def sweep(self, now: float) -> None:
         """Close a connection that has been silent for too long."""
         protocol, transport = self.protocol, self._transport
-        if self._held and transport is not None:
+        if protocol.state is State.CONNECTED:
+            self.owner.expire()
+        if self._held and transport is not None and protocol.state is State.CONNECTED:
             if not self._held & UNREAD or self._held & STOPPING:
                 # It is the bridge that does not read: nothing can be said of the client.
                 return

@@ -75,19 +75,28 @@ class Admission:
         if not self._authentication.asks:
             return Authenticated("")
         presented = Presented("", user or None, password or None, certificate, address, channel or "")
+        attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
+        if attempt is None:
+            log.warning("an application at %s is refused: too many of its address wait to be judged", address or "?")
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
+        succeeded = False
         try:
+            await asyncio.sleep(attempt.delay)
             async with asyncio.timeout(LONGEST):
                 found = await self._authentication.authenticate(presented)
+            succeeded = True
         except AuthenticationFailed as error:
-            late = self._failed.delay(address, self.config.failed_connects, LONGEST)
             log.warning("an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error)
             audit_log.note("application refused", user=user, address=address, why=str(error))
-            await asyncio.sleep(late)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
+            succeeded = True  # nothing is known of it
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
             log.error("queue_manager.listener: an application at %s is refused: %s", address or "?", why)
+            audit_log.note("application refused", user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None
+        finally:
+            attempt.end(succeeded)
         return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)
 
     async def check_password(self, user: str, password: bytes) -> None:
