@@ -118,7 +118,7 @@ def connack_properties(packet: Connect, client: Client, client_id: str, limits: 
 def refuse(client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
     """Answer with a CONNACK that refuses, say so in the log, and close; `reason_code` is of MQTT 5, where it says more."""
     log.warning(
-        "channel %s: client %s is refused, CONNACK %d (%s): %s",
+        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
         client.channel.name,
         client.peer,
         code,

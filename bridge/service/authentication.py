@@ -77,7 +77,9 @@ class Authentication:
             self.fail(ReasonCode.SERVER_BUSY, f"the method took longer than {seconds:g} s (connect_timeout)")
             return
         except Exception:
-            log.exception("channel %s: client %s: its authentication method fails", client.channel.name, client.peer)
+            log.exception(
+                "MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer
+            )
             self.fail(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails")
             return
         if client.protocol.state >= State.DISCONNECTING:
@@ -147,7 +149,7 @@ async def _identify(
         why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
         refuse(client, ConnackCode.SERVER_UNAVAILABLE, why)
     except Exception:
-        log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+        log.exception("MQB1203E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
         refuse(client, ConnackCode.SERVER_UNAVAILABLE, "an authenticator fails")
     else:
         if client.protocol.state is State.AUTHENTICATING:

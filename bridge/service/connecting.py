@@ -65,7 +65,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
     connecting = Connecting(config.name, transport.address, said, certificate.subject, certificate.issuer)
     verdict = service.channel_authentication.at_work.verdict(connecting, user)
     for warning in verdict.warnings:
-        log.warning("channel %s: client %s: %s", config.name, client.peer, warning)
+        log.warning("MQB1204W channel %s: client %s: %s", config.name, client.peer, warning)
     if verdict.refusal:
         refuse_late(service, client, ConnackCode.NOT_AUTHORIZED, verdict.refusal)
         return
@@ -181,7 +181,7 @@ def _begin(
     service.observers.connected(session)
     audit_log.note("connected", client.peer, channel=config.name, user=user, authenticated=bool(config.authentication))
     log.info(
-        "client %s connected: %s session%s",
+        "MQB2001I client %s connected: %s session%s",
         client.peer,
         "durable" if session.durable else "clean",
         ", present" if present else "",
