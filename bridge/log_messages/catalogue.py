@@ -1,15 +1,16 @@
 """The catalogue: for each identifier what its line says, what happened, why, and what to do.
 
-It is the record of the identifiers, too: one that was ever in it keeps its meaning (CONTRIBUTING.md, "Add a line of the log").
+It is the record of the identifiers, too: one that was ever in it keeps its meaning (CONTRIBUTING.md, "Add a log line").
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from importlib import resources
 
 import msgspec
+
+_PLACE = resources.files("bridge.log_messages")
 
 
 class LogMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,11 +23,14 @@ class LogMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     do: str
 
 
-@cache
 def catalogue() -> Mapping[str, LogMessage]:
     """Return the messages by identifier, in order. Each file has those of one room."""
     found: dict[str, LogMessage] = {}
-    for file in resources.files("bridge.log_messages").iterdir():
-        if file.name.endswith(".yaml"):
-            found |= msgspec.yaml.decode(file.read_bytes(), type=dict[str, LogMessage])
+    for file in (_PLACE / "rooms").iterdir():
+        found |= msgspec.yaml.decode(file.read_bytes(), type=dict[str, LogMessage])
     return dict(sorted(found.items()))
+
+
+def reasons() -> Mapping[str, str]:
+    """Return what the best known reason codes of MQ mean, by name."""
+    return msgspec.yaml.decode((_PLACE / "reasons.yaml").read_bytes(), type=dict[str, str])

@@ -1,8 +1,8 @@
 """The log under systemd: records with their fields, sent to its journal.
 
-Source: systemd's documentation, "Native Journal Protocol". An entry is a datagram of fields, `NAME=value` in a line each; of a
-value with several lines, the name in a line, its length (64 bits, little-endian), the value. A datagram that is too long goes
-as a file in memory, sealed so that nobody can change it any more.
+Source: systemd's documentation, "Native Journal Protocol". An entry is a datagram of fields, each `NAME=value` in a line; of
+a value with several lines, the name in a line, its length (64 bits, little-endian), the value. A datagram that is too long
+goes as a file in memory, sealed so that nobody can change it any more.
 """
 
 from __future__ import annotations
