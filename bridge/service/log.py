@@ -84,8 +84,12 @@ def configure(config: LogConfig) -> None:
     output.setFormatter(JsonFormatter() if config.format == "json" else TextFormatter())
     if config.format == "text" and _is_journal():
         output = JournalHandler(otherwise=output)
-    logging.basicConfig(handlers=[FloodHandler(output)], force=True)
+    root = logging.getLogger()
+    # At once: while the bridge runs, other threads write lines meanwhile.
+    former, root.handlers = root.handlers, [FloodHandler(output)]
     set_level(config.level)
+    for handler in former:
+        handler.close()
 
 
 def set_level(level: LogLevel) -> None:

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 import bridge
-from bridge.cli.program import BridgeCommands, MqCommands, PipelineCommands
+from bridge.cli.program import (
+    BridgeCommands,
+    ChannelCommands,
+    ClientCommands,
+    LogCommands,
+    MappingCommands,
+    MqCommands,
+    PipelineCommands,
+)
 from bridge.config.json_schema import json_schema
 from bridge.log_messages.catalogue import catalogue, reasons
 from bridge.log_messages.identifier import divided
@@ -111,8 +119,9 @@ def test_the_first_digit_is_the_room() -> None:
 
 
 def test_commands_and_options_that_are_recommended_exist() -> None:
-    commands = {*BridgeCommands.FUNCTIONS, "mq", "pipeline"}
-    nested = {"mq": MqCommands.FUNCTIONS, "pipeline": PipelineCommands.FUNCTIONS}
+    groups = (MqCommands, ChannelCommands, ClientCommands, MappingCommands, LogCommands, PipelineCommands)
+    nested = {group.PREFIX.strip(): group.FUNCTIONS for group in groups}
+    commands = {*BridgeCommands.FUNCTIONS, *nested}
     sections = json_schema()["$defs"].values()
     options = set(json_schema()["properties"]).union(*(section.get("properties", {}) for section in sections))
     for identifier, message in MESSAGES.items():
