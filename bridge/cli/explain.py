@@ -42,9 +42,9 @@ def explain(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Say what a message of the log means: what happened, why, and what to do.
+    """Say what a line of the log means, and what to do about it.
 
-    The log line begins with its identifier: MQB1201W, say. Its letter says how severe it is: I for information, W
+    It begins with its identifier: MQB1201W, say. Its letter says how severe it is: I for information, W
     for a warning, E for an error, S for a severe one. Exit status 1 where the bridge has no such message.
     """
     from bridge.log_messages.catalogue import catalogue

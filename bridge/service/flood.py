@@ -13,15 +13,19 @@ from bridge.service.log_fields import LINE_LENGTH, peer_of, printable
 
 #: Lines of one kind (same identifier, or same place in the code) in one interval, and its seconds.
 KIND_LINES, KIND_INTERVAL = 50, 10.0
+#: Equal lines in an interval, before more of them are gathered. Not one: "lost", "back", "lost", "back" is a story whose order
+#: counts, and whose last word is to be the last line.
+EQUAL_LINES = 3
 #: Characters that the count takes at most, of a line that is told with how often it was repeated.
 _COUNT_LENGTH = 100
 
 
-class _Repeated(msgspec.Struct):
-    """A line that came again: how often, and what tells of it."""
+class _Line(msgspec.Struct):
+    """A line that was let through so often; how often it came again since, and what tells of that."""
 
-    times: int
-    told: logging.LogRecord
+    passed: int = 0
+    repeated: int = 0
+    told: logging.LogRecord | None = None
 
 
 class _Kind(msgspec.Struct):
@@ -32,12 +36,12 @@ class _Kind(msgspec.Struct):
     left_out: int = 0
     #: the last one left out
     last: logging.LogRecord | None = None
-    #: those with an identifier that were let through; how often they came again
-    passed: dict[str, _Repeated | None] = {}
+    #: those with an identifier that were let through
+    known: dict[str, _Line] = {}
 
 
 class Flood(logging.Filter):
-    """Gathers lines that are repeated; of the others lets so many of a kind through in an interval, and counts the rest.
+    """Gathers lines that are repeated again and again; of the others lets so many of a kind through in an interval, and counts the rest.
 
     What was gathered and left out is told in lines of their own when the interval is over, whether or not another of the kind
     comes. Only lines with an identifier are gathered: of what another package says nobody knows what a repetition means.
@@ -63,19 +67,18 @@ class Flood(logging.Filter):
         identifier, _ = divided(message)
         with self._lock:
             kind = self._kinds.setdefault(identifier or (record.pathname, record.lineno), _Kind(record.created))
-            if line in kind.passed:
-                repeated = kind.passed[line]
-                if repeated is None:
-                    kind.passed[line] = repeated = _Repeated(0, _told(record, line.partition("\n")[0]))
-                repeated.times += 1
-                return False
-            if kind.lines < KIND_LINES:
+            known = kind.known.get(line)
+            if kind.lines < KIND_LINES and (known is None or known.passed < EQUAL_LINES):
                 kind.lines += 1
                 if identifier:
-                    kind.passed[line] = None
+                    kind.known.setdefault(line, _Line()).passed += 1
                 return True
-            kind.left_out += 1
-            kind.last = record
+            if known is None:
+                kind.left_out += 1
+                kind.last = record
+            else:
+                known.repeated += 1
+                known.told = known.told or _told(record, line.partition("\n")[0])
             return False
 
     def due(self, now: float) -> list[logging.LogRecord]:
@@ -85,11 +88,12 @@ class Flood(logging.Filter):
             states = [self._kinds.pop(kind) for kind in over]
         found = []
         for state in states:
-            for repeated in filter(None, state.passed.values()):
-                times = "once" if repeated.times == 1 else f"{repeated.times} times"
-                line = str(repeated.told.msg)[: LINE_LENGTH - _COUNT_LENGTH]
-                repeated.told.msg = f"{line} (repeated {times} in {KIND_INTERVAL:g} s)"
-                found.append(repeated.told)
+            for line in state.known.values():
+                if line.told is not None:
+                    times = "once more" if line.repeated == 1 else f"{line.repeated} more times"
+                    text = str(line.told.msg)[: LINE_LENGTH - _COUNT_LENGTH]
+                    line.told.msg = f"{text} (repeated {times} in {KIND_INTERVAL:g} s)"
+                    found.append(line.told)
             if state.last is not None:
                 identifier, rest = divided(state.last.getMessage())
                 text = f"{state.left_out} more lines like this were left out, the last: {rest}"

@@ -13,7 +13,7 @@ import pytest
 from bridge.config import LogConfig
 from bridge.mqtt.transport.peer import Peer
 from bridge.service import log as log_module
-from bridge.service.flood import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
+from bridge.service.flood import EQUAL_LINES, KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
 from bridge.service.log import JsonFormatter, TextFormatter, set_level
 from bridge.service.log_fields import LINE_LENGTH, printable
 
@@ -32,32 +32,43 @@ def told(flood: Flood, now: float = 100.0 + KIND_INTERVAL) -> list[str]:
     return [one.getMessage() for one in flood.due(now)]
 
 
-def test_a_line_that_is_repeated_is_told_once_and_then_how_often_it_came() -> None:
+def test_a_line_that_is_repeated_is_told_a_few_times_and_then_how_often_it_came() -> None:
     flood = Flood()
-    assert flood.filter(record(LINE, "a"))
+    assert all(flood.filter(record(LINE, "a")) for _ in range(EQUAL_LINES))
     assert not any(flood.filter(record(LINE, "a")) for _ in range(37))
     assert told(flood, 100.0 + KIND_INTERVAL - 0.1) == []
-    assert told(flood) == ["MQB2301W client a: refused (repeated 37 times in 10 s)"]
+    assert told(flood) == ["MQB2301W client a: refused (repeated 37 more times in 10 s)"]
     assert told(flood, float("inf")) == []
     assert flood.filter(record(LINE, "a", created=200.0))
 
 
+def test_a_line_that_came_once_more_says_so() -> None:
+    flood = Flood()
+    for _ in range(EQUAL_LINES + 1):
+        flood.filter(record(LINE, "a"))
+    assert told(flood) == ["MQB2301W client a: refused (repeated once more in 10 s)"]
+
+
+def test_lines_that_come_in_turns_keep_their_order() -> None:
+    """What is lost and back, and lost and back once more, is not told as lost at the end."""
+    flood = Flood()
+    assert all(flood.filter(record(text)) for _ in range(2) for text in ("MQB4001W lost", "MQB4004W back"))
+    assert told(flood) == []
+
+
 def test_other_lines_of_the_kind_go_on() -> None:
-    """As many as there are in an interval, however often others were repeated; repetitions of these are gathered, too."""
+    """As many as there are in an interval, however often one was repeated; those that were written are gathered, too."""
     flood = Flood()
-    for _ in range(3):
-        passed = [flood.filter(record(LINE, number)) for number in range(KIND_LINES)]
-        assert not any(passed) or all(passed)
-    assert not flood.filter(record(LINE, "one too many"))
-    lines = told(flood)
-    assert lines[:-1] == [f"MQB2301W client {one}: refused (repeated 2 times in 10 s)" for one in range(KIND_LINES)]
-    assert lines[-1] == "MQB2301W 1 more lines like this were left out, the last: client one too many: refused"
-
-
-def test_a_line_that_came_twice_says_so() -> None:
-    flood = Flood()
-    assert [flood.filter(record(LINE, "a")) for _ in range(2)] == [True, False]
-    assert told(flood) == ["MQB2301W client a: refused (repeated once in 10 s)"]
+    for _ in range(1_000):
+        flood.filter(record(LINE, "a"))
+    others = [f"client {number}" for number in range(KIND_LINES - EQUAL_LINES)]
+    assert all(flood.filter(record("MQB2301W %s", other)) for other in others)
+    assert not any(flood.filter(record("MQB2301W %s", other)) for other in (*others, "one too many"))
+    assert told(flood) == [
+        "MQB2301W client a: refused (repeated 997 more times in 10 s)",
+        *(f"MQB2301W {other} (repeated once more in 10 s)" for other in others),
+        "MQB2301W 1 more lines like this were left out, the last: one too many",
+    ]
 
 
 def test_the_kind_is_the_identifier_wherever_the_line_comes_from() -> None:
@@ -75,29 +86,30 @@ def test_lines_without_an_identifier_are_not_gathered() -> None:
 
 def test_equal_lines_with_different_errors_are_different() -> None:
     flood = Flood()
-    assert flood.filter(record(LINE, "a", error=ValueError("x")))
-    assert flood.filter(record(LINE, "a", error=ValueError("y")))
+    for number in range(EQUAL_LINES):
+        assert flood.filter(record(LINE, "a", error=ValueError(number)))
+        assert flood.filter(record(LINE, "a", error=ValueError("y")))
     assert not flood.filter(record(LINE, "a", error=ValueError("y")))
-    assert told(flood) == ["MQB2301W client a: refused (repeated once in 10 s)"]
+    assert told(flood) == ["MQB2301W client a: refused (repeated once more in 10 s)"]
 
 
 def test_a_long_line_keeps_the_count_at_its_end() -> None:
     flood = Flood()
-    for _ in range(2):
+    for _ in range(EQUAL_LINES + 1):
         flood.filter(record(LINE, "\n" * 60_000))
     (line,) = told(flood)
     assert len(line) <= LINE_LENGTH
-    assert printable(line).endswith("(repeated once in 10 s)")
+    assert printable(line).endswith("(repeated once more in 10 s)")
 
 
 def test_the_count_has_the_fields_of_the_line() -> None:
     flood = Flood()
-    for _ in range(3):
+    for _ in range(EQUAL_LINES + 2):
         flood.filter(record(LINE, Peer("10.0.0.7:5", "dev-1")))
     (one,) = flood.due(float("inf"))
     entry = json.loads(JsonFormatter().format(one))
     assert (entry["id"], entry["client"], entry["address"]) == ("MQB2301W", "dev-1", "10.0.0.7:5")
-    assert entry["message"] == "client 'dev-1' at 10.0.0.7:5: refused (repeated 2 times in 10 s)"
+    assert entry["message"] == "client 'dev-1' at 10.0.0.7:5: refused (repeated 2 more times in 10 s)"
 
 
 def test_memory_is_bounded() -> None:
@@ -106,8 +118,8 @@ def test_memory_is_bounded() -> None:
     for number in range(10_000):
         flood.filter(record(LINE, f"{number}{'x' * 5_000}"))
     (kind,) = flood._kinds.values()
-    assert len(kind.passed) == KIND_LINES
-    assert all(len(line) < LINE_LENGTH * 2 for line in kind.passed)
+    assert len(kind.known) == KIND_LINES
+    assert all(len(line) < LINE_LENGTH * 2 for line in kind.known)
 
 
 def test_a_call_whose_arguments_do_not_fit_does_not_fail() -> None:
@@ -126,9 +138,11 @@ def test_many_threads_lose_no_line() -> None:
     for thread in threads:
         thread.join()
     handler.close()
-    first, *counts = sink.getvalue().splitlines()
-    assert first == LINE % "a"
-    assert 1 + sum(int(line.split("(repeated ")[1].split(" times")[0]) for line in counts if "times" in line) == 4_000
+    lines = sink.getvalue().splitlines()
+    counts = [line for line in lines if "repeated" in line]
+    gathered = sum(int(line.split("(repeated ")[1].split(" more times")[0]) for line in counts if "times" in line)
+    assert len(lines) - len(counts) + gathered + sum("once more" in line for line in counts) == 4_000
+    assert lines[:EQUAL_LINES] == [LINE % "a"] * EQUAL_LINES
 
 
 def test_the_level_changes_while_the_bridge_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,23 +158,22 @@ def test_the_level_changes_while_the_bridge_runs(monkeypatch: pytest.MonkeyPatch
         return [line.split(" ", 3)[3].strip() for line in written.getvalue().splitlines()]
 
     log.info("MQB2001I hidden")
-    for _ in range(3):
+    for _ in range(5):
         log.warning("MQB2301W seen")
-    assert lines() == ["MQB2301W seen"]
+    assert lines() == ["MQB2301W seen"] * 3
     set_level("debug")
-    assert lines()[1:] == ["MQB2301W seen (repeated 2 times in 10 s)"]
-    for _ in range(3):
-        log.debug("a debugger's")
-    for _ in range(2):
+    assert lines()[3:] == ["MQB2301W seen (repeated 2 more times in 10 s)"]
+    log.debug("a debugger's")
+    for _ in range(5):
         log.warning("MQB2301W seen")
-    assert lines()[2:] == ["a debugger's"] * 3 + ["MQB2301W seen"] * 2
+    assert lines()[4:] == ["a debugger's"] + ["MQB2301W seen"] * 5
     set_level("error")
     log.warning("MQB2301W hidden now")
-    for _ in range(2):
+    for _ in range(4):
         log.error("MQB2103E once")
-    assert lines()[7:] == ["MQB2103E once"]
+    assert lines()[10:] == ["MQB2103E once"] * 3
     root.handlers[0].close()
-    assert lines()[8:] == ["MQB2103E once (repeated once in 10 s)"]
+    assert lines()[13:] == ["MQB2103E once (repeated once more in 10 s)"]
 
 
 def test_text_begins_with_the_identifier_and_json_has_it_as_a_field() -> None:
