@@ -13,8 +13,8 @@ from bridge.service.log_fields import LINE_LENGTH, peer_of, printable
 
 #: Lines of one kind (same identifier, or same place in the code) in one interval, and its seconds.
 KIND_LINES, KIND_INTERVAL = 50, 10.0
-#: Equal lines in an interval, before more of them are gathered. Not one: "lost", "back", "lost", "back" is a story whose order
-#: counts, and whose last word is to be the last line.
+#: Equal lines in an interval, before more of them are gathered. Not one: of "lost", "back", "lost", "back" the order counts,
+#: and the last word is to be the last line.
 EQUAL_LINES = 3
 #: Characters that the count takes at most, of a line that is told with how often it was repeated.
 _COUNT_LENGTH = 100
@@ -41,7 +41,7 @@ class _Kind(msgspec.Struct):
 
 
 class Flood(logging.Filter):
-    """Gathers lines that are repeated again and again; of the others lets so many of a kind through in an interval, and counts the rest.
+    """Gathers equal lines; of the others lets so many of a kind through in an interval, and counts the rest.
 
     What was gathered and left out is told in lines of their own when the interval is over, whether or not another of the kind
     comes. Only lines with an identifier are gathered: of what another package says nobody knows what a repetition means.
