@@ -176,6 +176,25 @@ def test_the_level_changes_while_the_bridge_runs(monkeypatch: pytest.MonkeyPatch
     assert lines()[13:] == ["MQB2103E once (repeated once more in 10 s)"]
 
 
+def test_a_log_that_is_configured_anew_has_lost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reload does it: what was gathered is told in the form of before, and what comes next in the new one."""
+    root, written = logging.getLogger(), io.StringIO()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(sys, "stderr", written)
+    log_module.configure(LogConfig())
+    for _ in range(EQUAL_LINES + 1):
+        logging.getLogger("bridge.test").warning("MQB2301W seen")
+    log_module.configure(LogConfig(format="json"))
+    logging.getLogger("bridge.test").warning("MQB2301W seen")
+    *texts, count, entry = written.getvalue().splitlines()
+    assert len(texts) == EQUAL_LINES
+    assert count.endswith("MQB2301W seen (repeated once more in 10 s)")
+    assert json.loads(entry)["id"] == "MQB2301W"
+    (handler,) = root.handlers
+    handler.close()
+
+
 def test_text_begins_with_the_identifier_and_json_has_it_as_a_field() -> None:
     one = record("MQB2103E the will of client %r is refused: MQRC_Q_FULL (2053)", "dev-1")
     assert " WARNING MQB2103E the will of client 'dev-1'" in TextFormatter().format(one)
