@@ -167,7 +167,7 @@ class EventQueue:
             try:
                 self.child = Child(self.config, self._progress, self._work.set)
             except OSError as error:
-                log.error("archive: its process cannot be started: %s", error)
+                log.error("MQB7002E archive: its process cannot be started: %s", error)
             else:
                 self._serve(self.child)
             pause = 0.0 if self._finished else min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
@@ -258,7 +258,7 @@ class EventQueue:
         batch.rows += missed
         batch.since = min(batch.since, since) if batch.since else since
         log.warning(
-            "archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
+            "MQB7001W archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
             missed,
             self.config.memory,
         )
@@ -271,11 +271,11 @@ class EventQueue:
         self._sizes.clear()
         if not self._batches:
             if not self._written:
-                log.error("archive: its process %s; nothing is lost, and another is started", how)
+                log.error("MQB7003E archive: its process %s; nothing is lost, and another is started", how)
             return
         lost = EventBatch(sum(one.rows for one in self._batches), min(one.since for one in self._batches), [])
         for one in self._batches:
             lost.kept += one.kept
         self._batches.clear()
         self._lost = lost
-        log.error("archive: its process %s; %d rows are lost, and another is started", how, lost.rows)
+        log.error("MQB7004E archive: its process %s; %d rows are lost, and another is started", how, lost.rows)

@@ -127,7 +127,7 @@ class ArchiveWriter:
                 break
             except BlockingIOError:
                 if not waits:
-                    log.warning("archive: another process writes to %s; waiting until it ends", self.directory)
+                    log.warning("MQB7006W archive: another process writes to %s; waiting until it ends", self.directory)
                 waits = True
             if give_up():
                 return False
@@ -147,7 +147,7 @@ class ArchiveWriter:
             try:
                 self._waiting += self._rows_of(event)
             except Exception:
-                log.exception("archive: rows are missing, because they cannot be made of %r", event)
+                log.exception("MQB7007E archive: rows are missing, because they cannot be made of %r", event)
                 self._unwritten += 1
             if len(self._waiting) >= SLICE_ROWS:
                 self._slice()
@@ -284,7 +284,7 @@ class ArchiveWriter:
         if self._file is not None:
             self._file.abandon()
             self._file = None
-        log.error("archive: %d rows cannot be written to %s and are missing: %s", rows, self.directory, error)
+        log.error("MQB7008E archive: %d rows cannot be written to %s and are missing: %s", rows, self.directory, error)
         self._unwritten += rows
         self._file_since = time.monotonic()
 
@@ -311,6 +311,6 @@ class ArchiveWriter:
         try:
             for day in archive_directory.expired(self.directory, retention, datetime.now(UTC)):
                 archive_directory.remove(day)
-                log.info("archive: %s is older than %d days and removed", day, retention.days)
+                log.info("MQB7009I archive: %s is older than %d days and removed", day, retention.days)
         except OSError as error:
-            log.error("archive: what is older than the retention cannot be removed: %s", error)
+            log.error("MQB7010E archive: what is older than the retention cannot be removed: %s", error)

@@ -129,7 +129,7 @@ class DeadLetters:
                 error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {error.detail}"
             ) from error
         log.warning(
-            "mapping %s: a message goes to dead-letter queue %s: %s: %s (%d)",
+            "MQB5101W mapping %s: a message goes to dead-letter queue %s: %s: %s (%d)",
             self._mapping,
             self._queue,
             why,
@@ -145,7 +145,8 @@ class DeadLetters:
         )
         self._connection.put(handle, Message(letter.md, letter.data[:room]), _PUT | self._context)
         log.error(
-            "mapping %s: a message of %d bytes is too long for dead-letter queue %s, which gets the first %d (MAXMSGL)",
+            "MQB5102E mapping %s: a message of %d bytes is too long for dead-letter queue %s, which gets the first %d "
+            "(MAXMSGL)",
             self._mapping,
             len(letter.data),
             self._queue,

@@ -99,13 +99,15 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
         if subscription is None:
             continue
         lost = remove(connection, subscription)
-        log.log(
-            logging.WARNING if lost else logging.INFO,
-            "subscription %r for %s is removed with its mapping, and %d messages that waited for it",
-            name,
-            subscription.topic_filter,
-            lost,
-        )
+        if lost:
+            log.warning(
+                "MQB5204W subscription %r for %s is removed with its mapping, and %d messages that waited for it",
+                name,
+                subscription.topic_filter,
+                lost,
+            )
+        else:
+            log.info("MQB5203I subscription %r for %s is removed with its mapping", name, subscription.topic_filter)
         number += lost
     return number
 

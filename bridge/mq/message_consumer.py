@@ -105,7 +105,7 @@ class MessageConsumer:
             elif found is not None:
                 self._former.append(found)
                 log.info(
-                    "mapping %s: what waits for topics %s, its source until now, comes first",
+                    "MQB5201I mapping %s: what waits for topics %s, its source until now, comes first",
                     source.mapping,
                     found.topic_filter,
                 )
@@ -247,7 +247,7 @@ class MessageConsumer:
         else:
             remove(self._connection, former)
             self._former.pop(0)
-            log.info("mapping %s takes no more from topics %s", self._source.mapping, former.topic_filter)
+            log.info("MQB5202I mapping %s takes no more from topics %s", self._source.mapping, former.topic_filter)
         self._arrange()
         return True
 

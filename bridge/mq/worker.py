@@ -210,7 +210,7 @@ class Worker(ABC, Generic[Job]):
                         self._round(connection)
                 except MQError as error:
                     self._loss_logged = True
-                    log.warning("%s: the queue manager is lost: %s; reconnecting", self.name, error)
+                    log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
                     self.lost()
                     self.on_lost()
                 finally:
@@ -221,7 +221,7 @@ class Worker(ABC, Generic[Job]):
         except Fenced as error:
             self.on_fenced(f"{self.name}: {error}")
         except Exception as error:
-            log.exception("%s ended by an error of the bridge", self.name)
+            log.exception("MQB4002E %s ended by an error of the bridge", self.name)
             self.on_crash(f"{self.name} ended by {type(error).__name__}: {error}")
 
     def _round(self, connection: Connection) -> None:
@@ -254,7 +254,9 @@ class Worker(ABC, Generic[Job]):
                 self._loss_logged = True
                 self._lacks = isinstance(error, MQError) and error.reason not in LOST
                 what = "what the queue manager lacks" if self._lacks else "the queue manager"
-                log.warning("%s: waiting for %s (attempt %d): %s", self.name, what, state.attempt_number, error)
+                log.warning(
+                    "MQB4003W %s: waiting for %s (attempt %d): %s", self.name, what, state.attempt_number, error
+                )
 
         def pause(seconds: float) -> None:
             with self._changed:
@@ -271,7 +273,10 @@ class Worker(ABC, Generic[Job]):
             sleep=pause,
         )(self._attempt)
         if self._loss_logged:
-            log.warning("%s: %s", self.name, "all that it needs is there" if self._lacks else "the queue manager is back")
+            if self._lacks:
+                log.warning("MQB4005W %s: all that it needs is there", self.name)
+            else:
+                log.warning("MQB4004W %s: the queue manager is back", self.name)
         self._loss_logged = self._lacks = False
         return connection
 

@@ -37,7 +37,7 @@ class _AuditFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say in the log that an entry is not written: the disk is full, perhaps. What was to be done goes on."""
-        log.error("the audit log %s cannot be written: %s", self.baseFilename, sys.exception())
+        log.error("MQB0201E the audit log %s cannot be written: %s", self.baseFilename, sys.exception())
 
 
 def begin(config: AuditLogConfig) -> None:

@@ -68,9 +68,9 @@ class ListenerTls:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
             self.config = before
-            log.error("%s: TLS goes on with the files as they were: %s", self._name, error)
+            log.error("MQB1101E %s: TLS goes on with the files as they were: %s", self._name, error)
         else:
-            log.info("%s: TLS uses the files as they are now", self._name)
+            log.info("MQB1102I %s: TLS uses the files as they are now", self._name)
         return True
 
     def _files(self) -> tuple[object, ...]:

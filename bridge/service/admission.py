@@ -107,7 +107,7 @@ def admitted_identity(
     connecting = Connecting(config.name, transport.address, name, certificate.subject, certificate.issuer)
     verdict = service.channel_authentication.at_work.verdict(connecting, identity.user.decode("utf-8", "replace"))
     for warning in verdict.warnings:
-        log.warning("channel %s: client %s: %s", config.name, client.peer, warning)
+        log.warning("MQB1204W channel %s: client %s: %s", config.name, client.peer, warning)
         audit_log.note("would be refused", client.peer, channel=config.name, why=warning)
     if verdict.refusal:
         raise Barred(verdict.refusal)
@@ -151,7 +151,7 @@ def connack_properties(packet: Connect, client: Client, client_id: str, limits: 
 def refuse(client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
     """Answer with a CONNACK that refuses, say so in the log, and close; `reason_code` is of MQTT 5, where it says more."""
     log.warning(
-        "channel %s: client %s is refused, CONNACK %d (%s): %s",
+        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
         client.channel.name,
         client.peer,
         code,

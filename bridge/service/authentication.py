@@ -76,7 +76,9 @@ class Authentication:
             self.fail(ReasonCode.SERVER_BUSY, f"the method took longer than {seconds:g} s (connect_timeout)")
             return
         except Exception:
-            log.exception("channel %s: client %s: its authentication method fails", client.channel.name, client.peer)
+            log.exception(
+                "MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer
+            )
             self.fail(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails")
             return
         if client.protocol.state >= State.DISCONNECTING:
@@ -141,7 +143,7 @@ async def _identify(
     except TimeoutError:
         _refuse_unjudged(client, f"to find out who it is takes longer than {seconds:g} s (connect_timeout)")
     except Exception:
-        log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+        log.exception("MQB1203E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
         _refuse_unjudged(client, "an authenticator fails")
     else:
         if client.protocol.state is State.AUTHENTICATING:
@@ -175,7 +177,7 @@ def judge(service: Sessions, client: Client, packet: Connect, begin: Callable[[]
         begin()
         return
     log.warning(
-        "channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
+        "MQB1206W channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
         config.name,
         client.peer,
         attempt.delay,
@@ -242,7 +244,7 @@ async def _again(
         authentication.fail(ReasonCode.NOT_AUTHORIZED, str(error) or "it takes longer than connect_timeout")
         return
     except Exception:
-        log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+        log.exception("MQB1205E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
         authentication.fail(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails")
         return
     if (identity.user, name) != (before.user, client.user_name):

@@ -122,7 +122,7 @@ class Channels:
             try:
                 channel.use(config)
             except TlsError as error:
-                log.error("channel %s goes on as it was: it cannot speak TLS: %s", name, error)
+                log.error("MQB1103E channel %s goes on as it was: it cannot speak TLS: %s", name, error)
                 return f"channel {name} goes on as it was: it cannot speak TLS: {error}"
             return f"channel {name} changed, for clients that connect from now on"
         del self._channels[name]
@@ -133,7 +133,7 @@ class Channels:
         try:
             return f"{await self._listen(config)} ({done})"
         except ChannelError as error:
-            log.error("%s", error)
+            log.error("MQB1005E %s", error)
             return f"channel {config.name} {done}, but does not listen: {error}"
 
     async def _listen(self, config: ChannelConfig) -> str:

@@ -158,7 +158,7 @@ class Client:
 
     def _disconnected(self, packet: Disconnect) -> None:
         """Act on DISCONNECT, in which a client of MQTT 5 may ask for its will, and for another Session Expiry Interval."""
-        log.info("client %s disconnected", self.peer)
+        log.info("MQB2002I client %s disconnected", self.peer)
         expiry_interval = packet.properties.session_expiry_interval if packet.properties is not None else None
         if expiry_interval is not None and self.session is not None:
             if expiry_interval and not self.session.expiry_interval:
@@ -213,7 +213,7 @@ class Client:
         dropped, session.outbox.dropped = session.outbox.dropped, 0
         if dropped:
             log.warning(
-                "channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
+                "MQB2003W channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
                 self.channel.name,
                 self.peer,
                 dropped,

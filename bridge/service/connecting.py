@@ -181,7 +181,7 @@ def _begin(
     facts = {"user": user, "user_name": client.user_name, "authenticated": bool(config.authentication)}
     audit_log.note("connected", client.peer, channel=config.name, **facts)
     log.info(
-        "client %s connected: %s session%s",
+        "MQB2001I client %s connected: %s session%s",
         client.peer,
         "durable" if session.durable else "clean",
         ", present" if present else "",

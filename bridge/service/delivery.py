@@ -89,7 +89,7 @@ class Delivery:
                     recording.append((session, units.keep(session, records)))
             except Exception:
                 # One client's fault stays its own; what it was to get lies on the transmission queue.
-                log.exception("messages for client %r cannot be sent; it is disconnected", session.client_id)
+                log.exception("MQB2406E messages for client %r cannot be sent; it is disconnected", session.client_id)
                 if client is not None:
                     client.transport.abort()
         if removals or records:

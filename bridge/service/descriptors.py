@@ -25,7 +25,8 @@ def room_for(clients: int) -> int:
         return clients
     room = max(1, soft - RESERVE)
     log.warning(
-        "the limit of open files is %d: there is room for %d clients, and max_clients asks for %d in all; raise the hard "
+        "MQB0005W the limit of open files is %d: there is room for %d clients, and max_clients asks for %d in all; "
+        "raise the hard "
         "limit (LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
         soft,
         room,

@@ -247,14 +247,14 @@ class Bridge:
 
     def _failed(self, why: str) -> None:
         """Stop, and let systemd start the bridge again: the queue manager's side cannot go on."""
-        log.critical("the bridge stops: %s", why)
+        log.critical("MQB0001S the bridge stops: %s", why)
         self.status = 1
         self._ended.set()
 
     def _fenced(self, why: str) -> None:
         """Let go of everything, and stand by: another bridge has taken over."""
         if not self._ended.is_set():
-            log.critical("%s; this bridge lets go of its clients and stands by", why)
+            log.critical("MQB0002S %s; this bridge lets go of its clients and stands by", why)
             self.status = STAND_BY
             self._ended.set()
 
@@ -288,7 +288,7 @@ class Bridge:
                 await self.channels.close()
         except TimeoutError:
             left = self.channels.abort()
-            log.warning("%d clients did not read what was sent to them within shutdown_timeout", left)
+            log.warning("MQB0003W %d clients did not read what was sent to them within shutdown_timeout", left)
             # Their wills and sessions are seen to when the event loop hears of it.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -305,7 +305,7 @@ class Bridge:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await ended
         except TimeoutError:
-            log.warning("units of work are still under way after shutdown_timeout; they are not acknowledged")
+            log.warning("MQB0004W units of work are still under way after shutdown_timeout; they are not acknowledged")
 
     async def run(self, supervisor: Supervisor) -> int:
         """Start, run until SIGTERM or SIGINT, stop; the exit status. Raises StartError."""

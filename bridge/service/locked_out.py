@@ -38,7 +38,8 @@ class LockedOut(Observer):
             self._refused.popitem(last=False)
         if times == AGAIN:
             log.error(
-                "client %r is locked out: it comes back with a publication to %r, which is refused each time: %s (%d); "
+                "MQB2102E client %r is locked out: it comes back with a publication to %r, which is refused each "
+                "time: %s (%d); "
                 "mend the cause, or have such publications dead-lettered (refused_to_dead_letters of its channel)",
                 client_id,
                 topic[:200],

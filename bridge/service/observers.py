@@ -97,7 +97,7 @@ class Observers(Observer):
             name = listener.__qualname__
             if name not in self._failed:
                 self._failed.add(name)
-                log.exception("an observer fails (%s); messages go on, and it is not said again", name)
+                log.exception("MQB0007E an observer fails (%s); messages go on, and it is not said again", name)
 
     def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
         for tell in self._begin:

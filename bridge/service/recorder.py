@@ -75,7 +75,8 @@ class Recorder(Observer):
         """Have written what is left; for at most so many seconds. It blocks: call it in a thread of its own."""
         if not self._archive.close(timeout):
             log.warning(
-                "archive: not all of it is written after %g s; what its process has it still writes, the rest is missing",
+                "MQB7011W archive: not all of it is written after %g s; what its process has it still writes, the "
+                "rest is missing",
                 timeout,
             )
 

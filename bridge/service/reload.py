@@ -71,5 +71,8 @@ class Reload:
     def _log(ok: bool, lines: list[str]) -> tuple[bool, list[str]]:
         audit_log.note("reloaded" if ok else "reload refused", lines=lines)
         for line in lines:
-            log.log(logging.INFO if ok else logging.ERROR, "reload: %s", line)
+            if ok:
+                log.info("MQB0101I reload: %s", line)
+            else:
+                log.error("MQB0102E reload: %s", line)
         return ok, lines

@@ -69,7 +69,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         elif why is None and session.topics is not None and not session.topics.may_subscribe(_topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
-            log.warning("client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
+            log.warning("MQB2201W client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
             audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
         elif sharing:
             room -= topic_filter not in known
@@ -104,7 +104,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             topic_filter, qos = request.topic_filter, request.data.qos
             if reason:
                 log.warning(
-                    "client %s: subscription to %r as user %r is refused: %s (%d)",
+                    "MQB2202W client %s: subscription to %r as user %r is refused: %s (%d)",
                     client.peer,
                     topic_filter,
                     user,

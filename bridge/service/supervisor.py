@@ -34,7 +34,7 @@ class Supervisor:
                 notifier.connect(self._address)
                 notifier.send(state.encode())
         except OSError as error:
-            log.warning("systemd cannot be told %r: %s", state.split("\n")[0], error)
+            log.warning("MQB0006W systemd cannot be told %r: %s", state.split("\n")[0], error)
 
     def ready(self, status: str) -> None:
         """Tell that the channels listen and the queue manager answers."""

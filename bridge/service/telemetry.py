@@ -233,7 +233,7 @@ class TelemetryService:
             if client.will is not None:
                 self.wills.leave(client, session)
         except Exception:
-            log.exception("client %s: its will fails", client.peer)
+            log.exception("MQB2104E client %s: its will fails", client.peer)
         self.leave(session)
 
     def leave(self, session: Session) -> None:
@@ -253,7 +253,7 @@ class TelemetryService:
         """End a session whose client has been away for its Session Expiry Interval (MQTT 5 section 3.1.2.11.2)."""
         if self.delivery.retired or session.connected or self.sessions.get(session.client_id) is not session:
             return
-        log.info("the session of client %r has expired after %d s", session.client_id, session.expiry_interval)
+        log.info("MQB2101I the session of client %r has expired after %d s", session.client_id, session.expiry_interval)
         self.purge(session)
 
     def purge(self, session: Session) -> None:

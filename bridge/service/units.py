@@ -79,7 +79,7 @@ class Units:
                 ended(completion)
             except Exception:
                 # One client's fault stays its own.
-                log.exception("a unit of work ended, but what follows it failed")
+                log.exception("MQB2303E a unit of work ended, but what follows it failed")
 
     def take_back(self, session: Session, *, sent: bool) -> None:
         """Have other members get what a session was given for shares, and not sent, or with `sent`, not acknowledged."""
@@ -132,11 +132,12 @@ class Units:
             self.observers.finished(session, done, discarded)
             if outbox.waiting is not None and (given_up := sum(why is FULL for why in discarded.values())):
                 log.warning(
-                    "%d messages that have waited longest for client %r are given up: %s, %d bytes (limits.waiting_bytes)",
+                    "MQB2401W %d messages that have waited longest for client %r are given up: %s, %d bytes "
+                    "(limits.waiting_bytes)",
                     given_up, session.client_id, FULL, outbox.waiting.most,
                 )  # fmt: skip
         for refusal in refusals:
-            log.warning("a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
+            log.warning("MQB2402W a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
             self.dead_letter(refusal.transmission, refusal.reason)
 
     def refuse_while_full(self, session: Session) -> None:
@@ -152,11 +153,11 @@ class Units:
         self.backend.refuse(session.client_id, refuses)
         if refuses:
             log.warning(
-                "publications that would go to client %r are refused: %s, %d bytes (limits.waiting_bytes)",
+                "MQB2403W publications that would go to client %r are refused: %s, %d bytes (limits.waiting_bytes)",
                 session.client_id, FULL, waiting.most,
             )  # fmt: skip
         else:
-            log.info("publications that go to client %r are taken again", session.client_id)
+            log.info("MQB2404I publications that go to client %r are taken again", session.client_id)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         """Have a message moved to the dead-letter queue that no client can take."""
@@ -164,7 +165,7 @@ class Units:
             self.backend.dead_letter(transmission, reason)
         except Exception:
             log.exception(
-                "a message for client %r stays on %s: it cannot be dead-lettered",
+                "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered",
                 transmission.client_id,
                 self.backend.transmission_queue,
             )
@@ -221,11 +222,11 @@ class Units:
         what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
         audit_log.note("publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason)
         if all(work.publications[index][0].qos == 0 for index in refusals):
-            log.warning("client %s: %s; it had QoS 0 and is gone", client.peer, what)
+            log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
         self.observers.refused(session, message, reason)
         if client.protocol.level == LEVEL_MQTT_5:
-            log.warning("client %s: %s; it was told so", client.peer, what)
+            log.warning("MQB2302W client %s: %s; it was told so", client.peer, what)
         else:
             self._close(session, client, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
 

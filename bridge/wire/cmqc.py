@@ -1627,7 +1627,8 @@ def _names(constants: Mapping[str, object], prefix: str) -> dict[int, str]:
 
 
 @cache
-def _reason_names() -> dict[int, str]:
+def reason_names() -> Mapping[int, str]:
+    """Return the names of all reason codes, `MQRCCF_*` too, by number."""
     # Imported and sorted out for the first failure: most applications have none.
     from bridge.wire import cmqcfc
 
@@ -1645,7 +1646,7 @@ def reason_name(code: int) -> str:
     The codes of command messages (``MQRCCF_*``) are known too, as they arrive in the same field. Any other
     number gives ``"MQRC_<number>"``, so that a log line always says which code it was.
     """
-    return _reason_names().get(code) or f"MQRC_{code}"
+    return reason_names().get(code) or f"MQRC_{code}"
 
 
 def completion_name(code: int) -> str:

@@ -268,17 +268,17 @@ def version_2(common_name: bytes | None = None, verify: int = 0, command: int = 
 )
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_client_behind_a_proxy(
-    bridge: BridgeProcess, header: bytes, user: str, address: str, at_once: bool
+    bridge: BridgeProcess, unique: str, header: bytes, user: str, address: str, at_once: bool
 ) -> None:
     """The log has the client's address; a certificate that the proxy has verified names its user."""
     before = len(bridge.log)
-    with RawClient(bridge.ports["PROXIED"], "proxied") as client:
+    with RawClient(bridge.ports["PROXIED"], unique) as client:
         for part in [header] if at_once else [header[:5], header[5:20], header[20:]]:
             client.send_bytes(part)
         assert client.connect().return_code == 0
         client.publish("said/p", b"x", 1)
     assert bridge.messages("SAID")[-1]["md"]["UserIdentifier"].strip() == user
-    assert f"client 'proxied' at {address}" in bridge.log[before:]
+    assert f"client {unique!r} at {address}" in bridge.log[before:]
 
 
 @pytest.mark.parametrize(

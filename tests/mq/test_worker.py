@@ -79,9 +79,9 @@ def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog:
     assert worker.join(PATIENCE)
     said = [record.getMessage().partition(": MQRC")[0] for record in caplog.records]
     assert said == [
-        "worker: the queue manager is lost",
-        "worker: waiting for the queue manager (attempt 1)",
-        "worker: the queue manager is back",
+        "MQB4001W worker: the queue manager is lost",
+        "MQB4003W worker: waiting for the queue manager (attempt 1)",
+        "MQB4004W worker: the queue manager is back",
     ]
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from bridge.mqtt.transport.peer import Peer
 from bridge.service import log as log_module
-from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
+from bridge.service.flood import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
+from bridge.service.log import JsonFormatter, TextFormatter
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_what_was_left_out_is_told_when_the_interval_is_over() -> None:
 
 def test_what_was_left_out_is_told_at_the_end() -> None:
     sink = io.StringIO()
-    handler = FloodHandler(sink)
+    handler = FloodHandler(logging.StreamHandler(sink))
     logger = logging.Logger("test")
     logger.addHandler(handler)
     for _ in range(KIND_LINES + 2):

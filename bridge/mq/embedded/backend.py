@@ -145,7 +145,7 @@ class EmbeddedBackend:
                 self._do(unit, work, refusals, diverted, unmatched)
             except Exception:
                 # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
-                log.exception("a unit of work of the telemetry service fails")
+                log.exception("MQB3206E a unit of work of the telemetry service fails")
                 undo(work)
                 work, refusals = Unit(), {}
                 work.done = partial(self._fail, unit.number)
@@ -218,7 +218,9 @@ class EmbeddedBackend:
                 except MQError as error:
                     reason = error.reason
                 except Exception:
-                    log.exception("publication of client %r to %r fails", message.client_id, message.topic[:200])
+                    log.exception(
+                        "MQB3207E publication of client %r to %r fails", message.client_id, message.topic[:200]
+                    )
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 if reason:
                     refusals[index] = reason
@@ -308,7 +310,9 @@ class EmbeddedBackend:
                 except MQError as error:
                     reasons.append(error.reason)
                 except Exception:
-                    log.exception("subscription of client %r to %r fails", client_id, request.topic_filter[:200])
+                    log.exception(
+                        "MQB3208E subscription of client %r to %r fails", client_id, request.topic_filter[:200]
+                    )
                     reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
 
             def ended(reason: int) -> None:

@@ -94,5 +94,5 @@ class Beginnings:
             with whole(work):
                 return self._queue_manager.put_retained(work, subscription, topics, looks)
         except Exception:
-            log.exception("retained publications for subscription %s cannot be put", subscription.name)
+            log.exception("MQB3209E retained publications for subscription %s cannot be put", subscription.name)
             return looks

@@ -51,7 +51,7 @@ def undelivered(
     policy = route.all_deliveries[persistent]
     if policy == "ALL" or (policy == "ALLDUR" and subscription.durable):
         log.warning(
-            "publication to %s is refused: subscription %s cannot take it: %s (%d)",
+            "MQB3201W publication to %s is refused: subscription %s cannot take it: %s (%d)",
             route.topic,
             subscription.name,
             cmqc.reason_name(reason),
@@ -59,7 +59,7 @@ def undelivered(
         )
         return cmqc.MQRC_PUBLICATION_FAILURE
     log.warning(
-        "publication to %s is not delivered to subscription %s: %s (%d)",
+        "MQB3202W publication to %s is not delivered to subscription %s: %s (%d)",
         route.topic,
         subscription.name,
         cmqc.reason_name(reason),
@@ -76,7 +76,7 @@ def dead_letter(
     queue = queue_manager.queues.get(name)
     if queue is None or queue is stored.queue:
         why = "is no local queue" if queue is None else "is where it lies"
-        log.error("a message for %s cannot be dead-lettered: DEADQ(%s) %s", queue_name, name, why)
+        log.error("MQB3203E a message for %s cannot be dead-lettered: DEADQ(%s) %s", queue_name, name, why)
         return False
     msg_id = queue_manager.appearance.msg_id(stored)
     client_id, stored.client_id = stored.client_id, ""
@@ -87,10 +87,10 @@ def dead_letter(
     try:
         queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge")
     except MQError as error:
-        log.error("a message for %s cannot be dead-lettered: %s", queue_name, error)
+        log.error("MQB3204E a message for %s cannot be dead-lettered: %s", queue_name, error)
         return False
     log.warning(
-        "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
+        "MQB3205W message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
         queue_name,
         manager or queue_manager.name,
         name,

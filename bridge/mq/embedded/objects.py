@@ -188,7 +188,7 @@ class Objects:
         except MQError as error:
             if not stored:
                 raise
-            log.error("the destination of subscription %s cannot be resolved: %s", name, error)
+            log.error("MQB3103E the destination of subscription %s cannot be resolved: %s", name, error)
             destination = Destination(Queue(str(attributes["DEST"]), defaults("QLOCAL")))
             assert destination.queue is not None
             destination.queue.end()

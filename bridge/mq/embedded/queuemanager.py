@@ -118,7 +118,7 @@ class QueueManager(Messages):
                 subscription.selection = selection_of(self.appearance, subscription.selector)
                 self.topics.add(subscription)
             except MQError as error:
-                log.error("subscription %s is not restored: %s", name, error)
+                log.error("MQB3104E subscription %s is not restored: %s", name, error)
         for stored in self.recovery_log.replay(self._stored_from).values():
             stored.queue.append(stored)
             stored.queue.depth += 1

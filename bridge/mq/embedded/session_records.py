@@ -59,7 +59,7 @@ class SessionRecords:
 
         def ended(reason: int) -> None:
             log.error(
-                "%s %s (MsgId %s) %s; the bridge goes on",
+                "MQB3105E %s %s (MsgId %s) %s; the bridge goes on",
                 # The row of the log that removed a record may be lost with a database that had to be salvaged.
                 "a replaced record on" if stored.client_id else "a message that an application has put on",
                 STATE_QUEUE,

@@ -33,14 +33,15 @@ class AnswerWatch:
             if since and now - since > ANSWER_TIMEOUT and worker.name not in self._silent:
                 self._silent.add(worker.name)
                 log.error(
-                    "%s: the queue manager has not answered for %d s; the heartbeat interval of its channel (HBINT) decides "
+                    "MQB4006E %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
+                    "(HBINT) decides "
                     "when the connection is given up",
                     worker.name,
                     now - since,
                 )
             elif worker.name in self._silent and not (since and now - since > ANSWER_TIMEOUT):
                 self._silent.discard(worker.name)
-                log.warning("%s: the queue manager answers again", worker.name)
+                log.warning("MQB4007W %s: the queue manager answers again", worker.name)
         self._timer = self._loop.call_later(ANSWER_LOOK, self.start)
 
     def stop(self) -> None:

@@ -391,9 +391,9 @@ class IbmBackend:
                 how(worker)
             for worker in workers:
                 if not worker.join(max(0.0, self._stop_until - time.monotonic())):
-                    log.warning("%s did not end in time: the queue manager does not answer", worker.name)
+                    log.warning("MQB4008W %s did not end in time: the queue manager does not answer", worker.name)
                 elif isinstance(worker, Publisher):
-                    log.info("%s: %s", worker.name, worker.summary())
+                    log.info("MQB4009I %s: %s", worker.name, worker.summary())
             self._call(done)
 
         threading.Thread(target=end, name="end of the workers", daemon=True).start()
@@ -402,6 +402,6 @@ class IbmBackend:
 def log_failure(what: str) -> Callable[[int], None]:
     def done(reason: int) -> None:
         if reason:
-            log.error("%s failed, it stays where it is: %s (%d)", what, cmqc.reason_name(reason), reason)
+            log.error("MQB4010E %s failed, it stays where it is: %s (%d)", what, cmqc.reason_name(reason), reason)
 
     return done

@@ -72,7 +72,7 @@ class Browser(Worker[None]):
         self._handle = connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING)
 
     def failed(self, error: MQError) -> None:
-        log.error("%s: %s", self.name, error)
+        log.error("MQB4209E %s: %s", self.name, error)
         self.wait_for_jobs(1.0)
 
     def serve(self, connection: Connection) -> None:
@@ -111,7 +111,7 @@ class Browser(Worker[None]):
             try:
                 batch.append(read_transmission(got))
             except MalformedHeader as error:
-                log.warning("a message of %s names no client: %s", self._queue, error)
+                log.warning("MQB4210W a message of %s names no client: %s", self._queue, error)
                 self._reject(got, cmqc.MQRC_XQH_ERROR)
             length += len(got.data)
         if batch:

@@ -153,7 +153,11 @@ class Publisher(Worker[Part]):
         """Find out what became of the unit of work under way when the connection was lost. Raises MQError or Fenced."""
         try:
             committed = self._state.was_committed(doubtful.receipt, self._old_receipt, self._lost)
-            log.info("%s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
+            log.info(
+                "MQB4201I %s: the unit of work in doubt was %s",
+                self.name,
+                "committed" if committed else "not committed",
+            )
             if committed:
                 self._committed(doubtful)
         except MQError:
@@ -180,7 +184,7 @@ class Publisher(Worker[Part]):
         """Try a batch once more, part by part, after a commit or a record failed for good; then let the clients know."""
         batch = self._batch
         if batch is None:
-            log.error("%s: %s", self.name, error)
+            log.error("MQB4202E %s: %s", self.name, error)
             return
         # Where that fails, the connection is lost, and the batch under way when it was.
         self._present.backout()
@@ -189,7 +193,7 @@ class Publisher(Worker[Part]):
             self._careful = True
             self.give_back(batch.parts)
             return
-        log.error("%s: a unit of work is backed out: %s", self.name, error)
+        log.error("MQB4203E %s: a unit of work is backed out: %s", self.name, error)
         for part in batch.parts:
             part.done(error.reason)
 
@@ -270,7 +274,7 @@ class Publisher(Worker[Part]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.error("the retained publication of topic %r is not cleared: %s", topic, error)
+            log.error("MQB4204E the retained publication of topic %r is not cleared: %s", topic, error)
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
         """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
@@ -290,7 +294,7 @@ class Publisher(Worker[Part]):
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
-            log.warning("publication to topic %r as user %r is refused: %s", message.topic, user, error)
+            log.warning("MQB4205W publication to topic %r as user %r is refused: %s", message.topic, user, error)
             return error.reason
         return cmqc.MQRC_NONE
 
@@ -319,7 +323,7 @@ class Publisher(Worker[Part]):
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | options & cmqc.MQPMO_ASYNC_RESPONSE,
         )
         log.warning(
-            "publication of client %r to %r goes to dead-letter queue %s: %s (%d)",
+            "MQB4206W publication of client %r to %r goes to dead-letter queue %s: %s (%d)",
             message.client_id,
             message.topic,
             self._dead_letter_queue,

@@ -88,10 +88,10 @@ class Remover(Worker[Removal]):
         if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
             self._standing_by = True
             if self._opened_once:
-                log.warning("the queue manager still holds %s for the connection that was lost", self._queue)
+                log.warning("MQB4101W the queue manager still holds %s for the connection that was lost", self._queue)
             else:
                 why = f"standing by: another bridge has {self._queue} open for exclusive input"
-                log.warning(why)
+                log.warning("MQB4102W %s", why)
                 self._tell_standing_by(why)
         if self._opened_once or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
             return True
@@ -122,7 +122,7 @@ class Remover(Worker[Removal]):
             else:
                 self.give_back(removals)
         if self._standing_by and not self._opened_once:
-            log.warning("taking over: %s is free", self._queue)
+            log.warning("MQB4103W taking over: %s is free", self._queue)
         self._standing_by = False
         if not self._opened_once:
             records = self._take_over(connection)
@@ -154,7 +154,7 @@ class Remover(Worker[Removal]):
         self._receipt = b""
 
     def failed(self, error: MQError) -> None:
-        log.error("%s: a unit of work is backed out: %s", self.name, error)
+        log.error("MQB4207E %s: a unit of work is backed out: %s", self.name, error)
         assert self.connection is not None
         # Where that fails, the connection is lost, and the batch under way when it was.
         self.connection.backout()
@@ -214,7 +214,7 @@ class Remover(Worker[Removal]):
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
         )
         log.warning(
-            "message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
+            "MQB4208W message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
             queue,
             manager,
             self._dead_letter_queue,

@@ -131,7 +131,7 @@ class Subscriber(Worker[Request]):
         elif not self._unmade_since:
             self._unmade_since = now
             what = f"{len(self._to_make)} cannot be made anew yet, {next(iter(self._to_make))} among them"
-            log.warning("%s: %s; publications wait for them, %g s at most", self.name, what, MOST_HELD_UP)
+            log.warning("MQB4301W %s: %s; publications wait for them, %g s at most", self.name, what, MOST_HELD_UP)
         if not self._to_make or now - self._unmade_since >= MOST_HELD_UP:
             self._assurance.assure(losses)
 
@@ -154,7 +154,8 @@ class Subscriber(Worker[Request]):
             del self._to_make[name]
             if reason:
                 log.error(
-                    "subscription %s cannot be made again after the reconnect, its client is disconnected: %s (%d)",
+                    "MQB4302E subscription %s cannot be made again after the reconnect, its client is disconnected: "
+                    "%s (%d)",
                     name,
                     cmqc.reason_name(reason),
                     reason,
@@ -179,7 +180,7 @@ class Subscriber(Worker[Request]):
             self._request = None
 
     def failed(self, error: MQError) -> None:
-        log.error("%s: %s", self.name, error)
+        log.error("MQB4303E %s: %s", self.name, error)
         request, self._request = self._request, None
         if isinstance(request, Subscribe):
             request.done([error.reason] * len(request.requests))
@@ -260,7 +261,7 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.warning("client %r as user %r is refused: %s", request.client_id, request.user, error)
+            log.warning("MQB4304W client %r as user %r is refused: %s", request.client_id, request.user, error)
             return error.reason
         return cmqc.MQRC_NONE
 
@@ -294,7 +295,7 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.warning("subscription %s as user %r is refused: %s", name, request.user, error)
+            log.warning("MQB4305W subscription %s as user %r is refused: %s", name, request.user, error)
             return error.reason
         if request.durable:
             connection.close(handle)
@@ -348,7 +349,9 @@ class Subscriber(Worker[Request]):
             if error.reason in LOST:
                 raise
             if error.reason != cmqc.MQRC_NO_RETAINED_MSG:
-                log.warning("retained publications are not sent again to a subscription that is altered: %s", error)
+                log.warning(
+                    "MQB4306W retained publications are not sent again to a subscription that is altered: %s", error
+                )
 
     def _close_held(self, held: Held) -> None:
         held.connection.close(held.handle)
@@ -368,7 +371,7 @@ class Subscriber(Worker[Request]):
             if error.reason in LOST:
                 raise
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
-                log.error("subscription %s is not removed: %s", name, error)
+                log.error("MQB4307E subscription %s is not removed: %s", name, error)
 
     @staticmethod
     def _remove(connection: Connection, client_id: str, topic_filter: str) -> None:

@@ -153,14 +153,14 @@ class Network:
         except _Stopped:
             pass
         except Exception as crash:
-            log.exception("link %s (%s) ended by an error of the bridge", self.name, self.place)
+            log.exception("MQB6006E link %s (%s) ended by an error of the bridge", self.name, self.place)
             error = f"ended by {type(crash).__name__}: {crash}"
         finally:
             self._ear.close()
             self._bell.close()
             self.inbox.end()
             self.outbox.lost(error or "the link is stopped")
-            log.info("link %s: stopped, %s", self.name, self.place)
+            log.info("MQB6004I link %s: stopped, %s", self.name, self.place)
             self._change(LinkPhase.STOPPED, error)
 
     def _pause_after(self, attempt: tenacity.RetryCallState) -> float:
@@ -173,7 +173,7 @@ class Network:
         error = attempt.outcome.exception() if attempt.outcome is not None else None
         number = attempt.attempt_number
         if number in (1, 5) or number % 30 == 0:
-            log.warning("link %s: not connected to %s (attempt %d): %s", self.name, self.place, number, error)
+            log.warning("MQB6002W link %s: not connected to %s (attempt %d): %s", self.name, self.place, number, error)
         self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
 
     def _pause(self, seconds: float) -> None:
@@ -205,14 +205,16 @@ class Network:
             self.outbox.lost(str(error))
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
-            log.warning("link %s: the connection to %s is lost: %s; reconnecting", self.name, self.place, error)
+            log.warning(
+                "MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.place, error
+            )
             self._change(LinkPhase.CONNECTING, str(error))
         except _Stopped:
             raise
         except Exception as crash:
             # Somebody stumbles over what the broker sent: this connection is over, not the link.
             why = f"{type(crash).__name__}: {crash}"
-            log.exception("link %s (%s): the connection is given up", self.name, self.place)
+            log.exception("MQB6007E link %s (%s): the connection is given up", self.name, self.place)
             self.outbox.lost(why)
             raise LinkRefused(why) from crash
         finally:
@@ -238,7 +240,7 @@ class Network:
             self._subscribe(client, handshake, selector, *self._subscription, self.former if present else ())
             self.former, self.subscribed = (), True
         log.info(
-            "link %s: connected to %s as %s%s", self.name, self.place, self.client_id,
+            "MQB6001I link %s: connected to %s as %s%s", self.name, self.place, self.client_id,
             ", the broker still has the session" if present else "",
         )  # fmt: skip
         self.counters.reconnects += self._connected_before
@@ -265,7 +267,7 @@ class Network:
         granted = handshake.granted_qos(topic_filter)
         if granted < qos and granted != self.granted_qos:
             log.warning(
-                "link %s: %s grants the subscription to %s QoS %d only, not %d",
+                "MQB6005W link %s: %s grants the subscription to %s QoS %d only, not %d",
                 self.name, self.place, topic_filter, granted, qos,
             )  # fmt: skip
         self.granted_qos = granted

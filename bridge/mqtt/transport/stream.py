@@ -124,7 +124,7 @@ class StreamConnection:
         self._transport.set_write_buffer_limits(high=listener.pending_bytes)
         no_room = listener.admit(self)
         if no_room:
-            log.warning("channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
+            log.warning("MQB1001W channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
             self._refuse()
             return
         self._stack = listener.stack(self)
@@ -177,7 +177,7 @@ class StreamConnection:
             transport.write(answers)
         if why:
             name = self._listener.config.name
-            log.warning("channel %s: the connection of client %s ends: %s", name, self.peer, why)
+            log.warning("MQB1002W channel %s: the connection of client %s ends: %s", name, self.peer, why)
             self.protocol.lose()
             self._close(transport)
         return plain
@@ -208,7 +208,7 @@ class StreamConnection:
         self._transport = None
         if not self.closing and self.protocol.state is State.CONNECTED:
             log.info(
-                "channel %s: client %s is gone without DISCONNECT%s",
+                "MQB1003I channel %s: client %s is gone without DISCONNECT%s",
                 self._listener.config.name,
                 self.peer,
                 f": {error}" if error is not None else "",
@@ -287,7 +287,9 @@ class StreamConnection:
         if self.closing:
             return
         if why:
-            log.warning("channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why)
+            log.warning(
+                "MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why
+            )
         self.protocol.disconnect(reason_code, why)
         self.flush()
         self.closing = True

@@ -109,7 +109,8 @@ class Subscriber:
             self._session = self._link.generation
         elif self._fresh:
             log.warning(
-                "the broker %s has a session of client %s from before spool %s: publications that are acknowledged and in no"
+                "MQB8001W the broker %s has a session of client %s from before spool %s: publications that are "
+                "acknowledged and in no"
                 " batch are in another spool, and lost if that is lost",
                 self._broker.place,
                 self._client_id,
@@ -124,7 +125,7 @@ class Subscriber:
                     self._round()
         except Exception as error:
             # Told to Spark by the next call that it makes.
-            log.exception("spool %s", self._spool.directory)
+            log.exception("MQB8002E spool %s", self._spool.directory)
             self._error = error
 
     def _round(self) -> None:
@@ -142,7 +143,8 @@ class Subscriber:
             forgotten = spool.repeated_publications.forget()
             if spool.end:
                 log.warning(
-                    "the broker %s had no session of client %s: what came for it meanwhile is lost, and what was not"
+                    "MQB8003W the broker %s had no session of client %s: what came for it meanwhile is lost, and what "
+                    "was not"
                     " released it may send again",
                     self._broker.place,
                     self._client_id,

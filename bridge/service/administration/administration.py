@@ -53,7 +53,7 @@ class Administration:
             answer = Answer(ok=False, lines=[str(error)])
         except Exception:
             # A fault of the administration is no fault of the messages.
-            log.exception("a request of %s fails: %s", user, request)
+            log.exception("MQB9001E a request of %s fails: %s", user, request)
             answer = Answer(ok=False, lines=["the bridge cannot answer that; its log says why"])
         else:
             if isinstance(found, Answer):

@@ -73,7 +73,8 @@ class MappingEnvironment:
                 config = links.get(session.link)
                 if config is None:
                     log.warning(
-                        "mapping %s is no more, nor is its link %s: its session %r at %s:%d goes on there until somebody "
+                        "MQB5205W mapping %s is no more, nor is its link %s: its session %r at %s:%d goes on there "
+                        "until somebody "
                         "connects with that client identifier and a clean session",
                         session.mapping, session.link, session.client_id, session.host, session.port,
                     )  # fmt: skip
@@ -85,7 +86,9 @@ class MappingEnvironment:
                 from bridge.service.mappings.link_session import end_session
 
                 if end_session(session.mapping, session.link, there):
-                    log.warning("mapping %s is no more: its session at %s is ended", session.mapping, session.host)
+                    log.warning(
+                        "MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host
+                    )
                     LinkSessions(connection).remove(session.mapping)
 
         self._with_connection(end)
@@ -107,16 +110,13 @@ class MappingEnvironment:
         """
         try:
             connection = self.connect("mappings")
+            try:
+                clean_up(connection)
+            finally:
+                with contextlib.suppress(MQError):
+                    connection.disconnect()
         except MQError as error:
-            log.warning("subscriptions or records of mappings that are no more may be left: %s", error)
-            return
-        try:
-            clean_up(connection)
-        except MQError as error:
-            log.warning("subscriptions or records of mappings that are no more may be left: %s", error)
-        finally:
-            with contextlib.suppress(MQError):
-                connection.disconnect()
+            log.warning("MQB5207W subscriptions or records of mappings that are no more may be left: %s", error)
 
 
 def unique_name_of(connection: Connection, queue_manager: str) -> str:

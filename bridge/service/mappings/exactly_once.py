@@ -128,7 +128,11 @@ class ExactlyOnceRunner(ToLinkRunner):
         sending = record.sending
         if sending:
             self._mid = sending[-1][0]
-            log.info("mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(sending))
+            log.info(
+                "MQB5301I mapping %s: %d messages that may be with the broker are sent again",
+                self.mapping,
+                len(sending),
+            )
         while sending:
             most = self._most(self._link.in_flight_limit)
             part, sending = sending[:most], sending[most:]
@@ -190,14 +194,15 @@ class ExactlyOnceRunner(ToLinkRunner):
         lost = [mid for mid in mids if mid in self._pending] if session != self._pending_session else []
         if lost:
             log.warning(
-                "mapping %s: the broker of link %s has lost its session and %d messages taken with it: they are sent again",
+                "MQB5302W mapping %s: the broker of link %s has lost its session and %d messages taken with it: they "
+                "are sent again",
                 self.mapping, self._link_name, len(lost),
             )  # fmt: skip
         most = self._link.in_flight_limit
         for first in range(0, len(lost), most):
             part = lost[first : first + most]
             for index, refusal in self._link.publish_exactly([self._pending[mid] for mid in part], part, False).items():
-                log.error("mapping %s: a message is lost with the session: %s", self.mapping, refusal.text)
+                log.error("MQB5303E mapping %s: a message is lost with the session: %s", self.mapping, refusal.text)
                 del self._pending[part[index]]
             self._link.release([mid for mid in part if mid in self._pending])
         self._pending_session = session

@@ -121,7 +121,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if self._config.guarantee != "at-most-once" or not self._waiting:
             return
         # Whether they are committed cannot be known: putting them again might make two of one.
-        log.warning("mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting))
+        log.warning(
+            "MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting)
+        )
         self._waiting = []
 
     def opened(self, connection: Connection) -> None:
@@ -184,7 +186,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return
         if self._received:
             log.warning(
-                "mapping %s: the broker of link %s has lost the session; what was not released it may send again",
+                "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send "
+                "again",
                 self.mapping,
                 self._link_name,
             )

@@ -56,7 +56,10 @@ def end_session(mapping: str, name: str, config: LinkConfig) -> bool:
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:
         log.warning(
-            "the session of mapping %s is left at the broker of link %s: %s", mapping, name, connection.state.error
+            "MQB5208W the session of mapping %s is left at the broker of link %s: %s",
+            mapping,
+            name,
+            connection.state.error,
         )
     connection.stop(END_TIMEOUT)
     return ended

@@ -107,7 +107,8 @@ class Mappings:
             return
         # Another name of the same broker, perhaps: then its session is gone on with. Else what waits there is not lost.
         log.warning(
-            "mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the link there once "
+            "MQB5209W mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the "
+            "link there once "
             "more, and to end the session, remove the mapping while its link still points there",
             name,
             old.link.host,
@@ -123,7 +124,7 @@ class Mappings:
             return
         entry.runner.stop()
         if not await asyncio.to_thread(entry.runner.join, STOP_TIMEOUT):
-            log.warning("mapping %s has not ended its unit of work within %g s", name, STOP_TIMEOUT)
+            log.warning("MQB5006W mapping %s has not ended its unit of work within %g s", name, STOP_TIMEOUT)
         entry.status.state = State.STOPPED
 
     async def stop(self) -> None:

@@ -113,7 +113,7 @@ class Runner(Worker[Never]):
         """
         self.back_out()
         self.status.wrong(str(error), State.STUCK)
-        log.error("mapping %s cannot go on, and tries again in %g s: %s", self.mapping, LONGEST_RETRY, error)
+        log.error("MQB5001E mapping %s cannot go on, and tries again in %g s: %s", self.mapping, LONGEST_RETRY, error)
         self.pause(LONGEST_RETRY)
 
     def back_out(self) -> None:
@@ -145,7 +145,7 @@ class Runner(Worker[Never]):
         try:
             self._observer.settled(fates, tally.began, self._queue)
         except Exception:
-            log.exception("mapping %s: its observer fails; messages go on", self.mapping)
+            log.exception("MQB5002E mapping %s: its observer fails; messages go on", self.mapping)
 
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
@@ -156,7 +156,8 @@ class Runner(Worker[Never]):
         self._cuts += 1
         if self._cuts == 1 or self._cuts % 1_000 == 0:
             log.warning(
-                "mapping %s: a message for %s came through mapping %s, which would take it again: the loop is cut here "
+                "MQB5003W mapping %s: a message for %s came through mapping %s, which would take it again: the loop "
+                "is cut here "
                 "(%d so far); its marks: %s",
                 self.mapping,
                 destination,
@@ -172,7 +173,7 @@ class Runner(Worker[Never]):
 
     def _crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)
-        log.critical("mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
+        log.critical("MQB5004S mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
 
 
 class PuttingRunner(Runner, Generic[Item]):
@@ -219,7 +220,7 @@ class PuttingRunner(Runner, Generic[Item]):
             if messages > 1:
                 return  # alone it may go through
             if count == 2:
-                log.warning("mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
+                log.warning("MQB5005W mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
             self.pause(min(FIRST_RETRY * 4 ** min(count - 1, 10), LONGEST_RETRY))
 
     def back_out(self) -> None:

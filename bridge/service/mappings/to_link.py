@@ -151,7 +151,7 @@ class ToLinkRunner(LinkRunner):
             raise
         self.status.moved += len(taken) - len(refusals)
         for refusal in refusals.values():
-            log.warning("mapping %s: a message is given up: %s", self.mapping, refusal.text)
+            log.warning("MQB5103W mapping %s: a message is given up: %s", self.mapping, refusal.text)
         for index, (item, publication) in enumerate(taken):
             outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
             self.note(tally, item, outcome, why, publication.topic)
@@ -258,7 +258,11 @@ class ToLinkRunner(LinkRunner):
             publication.retain = False
             if not self._unretained:
                 self._unretained = True
-                log.warning("mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name)
+                log.warning(
+                    "MQB5305W mapping %s: the broker of link %s keeps no retained publications",
+                    self.mapping,
+                    self._link_name,
+                )
 
     def _bury(self, item: Got, tally: Tally, reason: int, why: str, to: str | None = None) -> None:
         self._dead_letters.put(item.md, item.data, reason, why)

@@ -140,7 +140,7 @@ class AuthorizationService:
     def _demand(user: str, what: str, lacking: Iterable[str]) -> None:
         if words := ",".join(lacking):
             detail = f"user {user!r} lacks authority for {what} ({words})"
-            log.warning(detail)
+            log.warning("MQB3401W %s", detail)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def may_publish(self, user: bytes, topic: str) -> bool:

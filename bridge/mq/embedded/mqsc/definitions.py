@@ -359,7 +359,7 @@ class Definitions:
         try:
             found = self._queue_manager.resolve(subscription.destination, subscription.destination_manager)
         except MQError as error:
-            log.error("the destination of subscription %s cannot be resolved: %s", subscription.name, error)
+            log.error("MQB3102E the destination of subscription %s cannot be resolved: %s", subscription.name, error)
             return
         if found.queue is not None:
             subscription.queue = found.queue

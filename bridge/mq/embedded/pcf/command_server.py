@@ -137,7 +137,7 @@ class CommandServer:
             reply, answers = Reply(), _refusal(header, refused)
         except Exception:
             # A program waits for the reply; whatever went wrong here, it is told so.
-            log.exception("PCF command %d failed", header.Command)
+            log.exception("MQB3402E PCF command %d failed", header.Command)
             reply, answers = Reply(), _refusal(header, PCFRefused(cmqc.MQRC_UNEXPECTED_ERROR))
         unit = reply.unit or Unit()
         queue.depth += 1
@@ -201,7 +201,7 @@ class CommandServer:
             try:
                 self._put(unit, queue_manager.resolve(name, manager), message)
             except MQError as error:
-                log.warning("the reply to a PCF command for queue %s is not delivered: %s", name, error)
+                log.warning("MQB3403W the reply to a PCF command for queue %s is not delivered: %s", name, error)
                 if not request.Report & cmqc.MQRO_DISCARD_MSG:
                     lost = StoredMessage(stored.queue, queue_manager.next_number(), message, False, 0, stored.put_time)
                     dead_letter(queue_manager, unit, lost, error.reason, name, manager)

@@ -47,9 +47,15 @@ class Admission:
         config, count = self.config, self._connections
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
-            log.warning("an MQ application at %s is refused: max_connections %d is reached", address, config.max_connections)
+            log.warning(
+                "MQB3302W an MQ application at %s is refused: max_connections %d is reached",
+                address,
+                config.max_connections,
+            )
         elif most is not None and count[address] >= most:
-            log.warning("an MQ application at %s is refused: max_connections_per_address %d is reached", address, most)
+            log.warning(
+                "MQB3303W an MQ application at %s is refused: max_connections_per_address %d is reached", address, most
+            )
         else:
             count[address] += 1
             return True
@@ -70,14 +76,16 @@ class Admission:
         MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out now.
         """
         if channel is not None and self._channels and channel not in self._channels:
-            log.warning("an application is refused: it connects by channel %r, which the listener has not", channel)
+            log.warning(
+                "MQB3304W an application is refused: it connects by channel %r, which the listener has not", channel
+            )
             raise MQError(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, f"channel {channel!r}")
         if not self._authentication.asks:
             return Authenticated("")
         presented = Presented("", user or None, password or None, certificate, address, channel or "")
         attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
         if attempt is None:
-            log.warning("an application at %s is refused: too many of its address wait to be judged", address or "?")
+            log.warning("MQB3310W an application at %s is refused: too many of its address wait to be judged", address or "?")
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
         succeeded = False
         try:
@@ -86,13 +94,15 @@ class Admission:
                 found = await self._authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
-            log.warning("an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error)
+            log.warning(
+                "MQB3305W an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error
+            )
             audit_log.note("application refused", user=user, address=address, why=str(error))
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
             succeeded = True  # nothing is known of it
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
-            log.error("queue_manager.listener: an application at %s is refused: %s", address or "?", why)
+            log.error("MQB3306E queue_manager.listener: an application at %s is refused: %s", address or "?", why)
             audit_log.note("application refused", user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None
         finally:

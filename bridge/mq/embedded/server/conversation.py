@@ -204,7 +204,7 @@ class Conversation(asyncio.Protocol, ABC):
                 self._refuse(unexpected(error))
 
     def _fail(self, what: str) -> None:
-        log.warning("an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
+        log.warning("MQB3307W an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
         self.abort()
 
     def _reply(self, frame: bytes | bytearray) -> None:
@@ -268,7 +268,7 @@ class Conversation(asyncio.Protocol, ABC):
                 self._expiry = self._loop.call_later(found.expires - time.time(), self._expire, found.user_name)
 
     def _expire(self, user: str | None) -> None:
-        log.info("the MQ connection of user %r ends, as what it has shown of itself does", user)
+        log.info("MQB3308I the MQ connection of user %r ends, as what it has shown of itself does", user)
         self.abort()
 
     def _asked(self, user: str, peer: str) -> str:
@@ -420,5 +420,5 @@ def unexpected(error: Exception) -> MQError:
 
     The application must not wait for ever.
     """
-    log.exception("a request of an MQ application failed", exc_info=error)
+    log.exception("MQB3309E a request of an MQ application failed", exc_info=error)
     return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")

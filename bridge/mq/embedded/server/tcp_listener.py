@@ -72,7 +72,7 @@ class TcpListener:
                 connection, address = await self._loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    log.error("MQ applications cannot be let in now: %s", error.strerror)
+                    log.error("MQB3310E MQ applications cannot be let in now: %s", error.strerror)
                     await asyncio.sleep(_NO_ROOM_INTERVAL)
                 continue
             if self._admission.take(address[0]):
@@ -94,7 +94,7 @@ class TcpListener:
             )
         except OSError as error:
             self._admission.release(address)
-            log.warning("an MQ application at %s is refused: TLS: %s", address, reason_of(error))
+            log.warning("MQB3311W an MQ application at %s is refused: TLS: %s", address, reason_of(error))
         except asyncio.CancelledError:
             self._admission.release(address)
             raise

@@ -100,7 +100,7 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int, wanted: int)
     except BaseException:
         database.execute("ROLLBACK")
         raise
-    log.warning("%s: brought up from layout %d to %d; a copy as it was is %s", path, version, wanted, kept)
+    log.warning("MQB3010W %s: brought up from layout %d to %d; a copy as it was is %s", path, version, wanted, kept)
 
 
 def write_ahead_log(path: Path) -> Path:

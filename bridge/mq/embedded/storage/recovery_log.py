@@ -110,10 +110,10 @@ class RecoveryLog:
             row_id, size = self._write(batch, definitions, dead)
             row = Row(row_id, size) if batch is not None else None
         except sqlite3.Error as error:
-            log.error("%s cannot be written: %s; units of work are backed out", self._store.path, error)
+            log.error("MQB3005E %s cannot be written: %s; units of work are backed out", self._store.path, error)
             reason = cmqc.MQRC_RESOURCE_PROBLEM
         except Exception:
-            log.exception("%s cannot be written; units of work are backed out", self._store.path)
+            log.exception("MQB3006E %s cannot be written; units of work are backed out", self._store.path)
             reason = cmqc.MQRC_UNEXPECTED_ERROR
         self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
         self.reserve.check_log()
@@ -314,7 +314,7 @@ class RecoveryLog:
                 try:
                     unit.done(reason)
                 except Exception:
-                    log.exception("a unit of work ended, but what follows it failed")
+                    log.exception("MQB3009E a unit of work ended, but what follows it failed")
         _announce(arrived)
         self._ending = False
 
@@ -364,7 +364,7 @@ class RecoveryLog:
     def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
         """Remove messages of queues that are not defined: they would come back with a queue of that name."""
         for name in sorted({name for name, _ in orphans.values()}):
-            log.error("messages of queue %s are dropped: it is not defined any more", name)
+            log.error("MQB3007E messages of queue %s are dropped: it is not defined any more", name)
         remover = Row(*self._store.write(Batch([], list(orphans)), [], []))
         self._rows[remover.id] = remover
         self._size += remover.size
@@ -380,5 +380,5 @@ def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
             try:
                 target.consumer(messages)
             except Exception:
-                log.exception("messages of queue %s cannot be handed on; they stay there", target.name)
+                log.exception("MQB3008E messages of queue %s cannot be handed on; they stay there", target.name)
         target.announce()

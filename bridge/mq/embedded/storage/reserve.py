@@ -60,7 +60,8 @@ class Reserve:
         self.release()
         self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
         log.critical(
-            "%s: the disk is full; what is waiting is delivered, and no persistent message is taken until there is room",
+            "MQB3002S %s: the disk is full; what is waiting is delivered, and no persistent message is taken until "
+            "there is room",
             self._store.path,
         )
         self.empty_log()
@@ -76,7 +77,7 @@ class Reserve:
         """Take the reserve again if there is room for it: the disk is not full any more."""
         if self._take():
             self.full = False
-            log.warning("%s: the disk has room again, and persistent messages are taken", self._store.path)
+            log.warning("MQB3003W %s: the disk has room again, and persistent messages are taken", self._store.path)
 
     def check_log(self) -> None:
         """Give the reserve up where the database cannot take what is in its write-ahead log.
@@ -90,7 +91,7 @@ class Reserve:
             if primary_code(error) == sqlite3.SQLITE_FULL:
                 self.give_up()
             else:
-                log.error("%s: the database does not take what is in its log: %s", self._store.path, error)
+                log.error("MQB3004E %s: the database does not take what is in its log: %s", self._store.path, error)
 
     def _take(self) -> bool:
         try:

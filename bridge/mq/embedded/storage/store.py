@@ -191,7 +191,11 @@ class Store:
                 layout.cut_log(self.path)
             except (sqlite3.Error, OSError) as error:
                 if not told:
-                    log.critical("%s: a commit failed, and its traces cannot be removed: %s; trying again", self.path, error)
+                    log.critical(
+                        "MQB3001S %s: a commit failed, and its traces cannot be removed: %s; trying again",
+                        self.path,
+                        error,
+                    )
                     told = True
                 time.sleep(RETRY_INTERVAL)
                 continue

@@ -150,9 +150,9 @@ def test_a_refusal_is_in_the_log(enforcing: Manager, caplog: pytest.LogCaptureFi
         service(enforcing).may_publish(b"bob", "plant/a")
         service(enforcing).may_publish(b"", "x")
     assert [record.getMessage() for record in caplog.records] == [
-        "user 'alice' lacks authority for queue Q (GET)",
-        "user 'bob' lacks authority for topic 'plant/a', topic object PLANT or SYSTEM.BASE.TOPIC (PUB)",
-        "user 'nobody' lacks authority for topic 'x', topic object SYSTEM.BASE.TOPIC (PUB)",
+        "MQB3401W user 'alice' lacks authority for queue Q (GET)",
+        "MQB3401W user 'bob' lacks authority for topic 'plant/a', topic object PLANT or SYSTEM.BASE.TOPIC (PUB)",
+        "MQB3401W user 'nobody' lacks authority for topic 'x', topic object SYSTEM.BASE.TOPIC (PUB)",
     ]
 
 

@@ -1,0 +1,78 @@
+"""`mqbridge explain`: what a line of the log means."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.log_messages.catalogue import catalogue
+
+
+def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
+    done = CliRunner().invoke(program, ["explain", *arguments])
+    assert done.exit_code == status, done.output
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1201E", " MQB1201W: "])
+def test_a_message_says_what_happened_why_and_what_to_do(written: str) -> None:
+    """Also in small letters, without the last letter, or as it was cut out of a line."""
+    shown, _ = explain(written)
+    head, *parts = shown.rstrip("\n").split("\n\n")
+    assert head == "MQB1201W  channel NAME: client CLIENT is refused, CONNACK CODE (MEANING): REASON"
+    assert [part.splitlines()[0] for part in parts] == ["What happened:", "Why:", "What to do:"]
+    assert all(len(line) <= 100 for part in parts for line in part.splitlines())
+    message = catalogue()["MQB1201W"]
+    assert [" ".join(part.split()[len(part.splitlines()[0].split()) :]) for part in parts] == [
+        message.happened,
+        message.why,
+        message.do,
+    ]
+
+
+def test_several_messages_stand_one_below_the_other() -> None:
+    shown, _ = explain("MQB2302W", "2053", "MQB0001S")
+    assert [line.split()[0] for line in shown.splitlines() if line and not line.startswith((" ", "W"))] == [
+        "MQB2302W",
+        "2053",
+        "MQB0001S",
+    ]
+
+
+def test_without_a_message_all_are_listed() -> None:
+    shown, _ = explain()
+    assert [line.split()[0] for line in shown.splitlines()] == list(catalogue())
+
+
+def test_programs_get_a_line_of_json_for_each() -> None:
+    lines = [json.loads(line) for line in explain("MQB1201W", "MQRC_Q_FULL", "--json")[0].splitlines()]
+    assert [sorted(line) for line in lines] == [["do", "happened", "id", "text", "why"], ["id", "meaning", "text"]]
+    assert len(explain("--json")[0].splitlines()) == len(catalogue())
+
+
+@pytest.mark.parametrize("written", ["2053", "MQRC_Q_FULL", "mqrc_q_full"])
+def test_a_reason_code_is_known_by_number_and_name(written: str) -> None:
+    shown, _ = explain(written)
+    assert shown.startswith("2053  MQRC_Q_FULL\n\nWhat it means:\n  The queue")
+
+
+def test_a_reason_code_that_is_seldom_met_has_its_name() -> None:
+    assert explain("2120")[0] == "2120  MQRC_CONVERTED_MSG_TOO_BIG\n"
+    assert explain("MQRCCF_CHANNEL_NOT_FOUND")[0] == "4032  MQRCCF_CHANNEL_NOT_FOUND\n"
+
+
+@pytest.mark.parametrize("written", ["MQB9999E", "MQB12", "nonsense", "99999", "MQRC_NONSENSE", "²", ""])
+def test_what_is_no_message_is_said(written: str) -> None:
+    """Nothing is printed then, not even of those that are messages."""
+    shown, error = explain("MQB1201W", written, status=1)
+    assert shown == ""
+    assert "is no message of this bridge" in error
+
+
+def test_one_that_is_like_it_is_named() -> None:
+    _, error = explain("MQB1291W", status=1)
+    assert error.startswith("MQB1291W is no message of this bridge; did you mean MQB1201W")
+    assert error.endswith("?\n")

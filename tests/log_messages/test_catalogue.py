@@ -1,0 +1,154 @@
+"""Each line of the log has an identifier that is its own, and the catalogue says what it means."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import bridge
+from bridge.cli.program import (
+    BridgeCommands,
+    ChannelCommands,
+    ClientCommands,
+    LogCommands,
+    MappingCommands,
+    MqCommands,
+    PipelineCommands,
+)
+from bridge.config.json_schema import json_schema
+from bridge.log_messages.catalogue import catalogue, reasons
+from bridge.log_messages.identifier import divided
+from bridge.wire import cmqc
+
+SOURCES = Path(bridge.__file__).parent
+#: methods of a logger whose lines people read, and the letter of their level
+LETTERS = {"info": "I", "warning": "W", "error": "E", "exception": "E", "critical": "S"}
+#: What takes a level, or another package's name for one: a call of it could have no letter.
+FORBIDDEN = {"log", "warn", "fatal"}
+#: Hands on what another process has logged, with the identifier that it has.
+RELAYED = {"archive/child.py"}
+#: What is named with a _ and is no option.
+FOREIGN = {"mosquitto_sub", "s_client"}
+MESSAGES = catalogue()
+
+
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    """Each call of a logger, with its place and the method."""
+    found = []
+    for file in SOURCES.rglob("*.py"):
+        name = file.relative_to(SOURCES).as_posix()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                logger = ast.unparse(node.func.value)
+                if logger == "log" or logger == "logging" or logger.startswith("logging.getLogger"):
+                    found.append((f"{name}:{node.lineno}", node.func.attr, node))
+    return found
+
+
+def identified() -> list[tuple[str, str, str]]:
+    """The place, method and text of each call above debug."""
+    return [
+        (place, method, node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else "")
+        for place, method, node in calls()
+        if method in LETTERS
+    ]
+
+
+def test_each_line_begins_with_an_identifier_whose_letter_is_its_level() -> None:
+    found = identified()
+    assert len(found) > 150
+    wrong = [(place, text) for place, method, text in found if divided(text)[0][-1:] != LETTERS[method]]
+    assert wrong == []
+
+
+def test_the_level_of_a_line_stands_in_its_call() -> None:
+    assert [
+        place
+        for place, method, _ in calls()
+        if method in FORBIDDEN and place.partition(":")[0] not in RELAYED
+    ] == []
+
+
+def test_an_identifier_has_one_place() -> None:
+    several = Counter(divided(text)[0] for _, _, text in identified())
+    assert [identifier for identifier, times in several.items() if times > 1] == []
+
+
+def test_a_number_has_one_letter() -> None:
+    numbers = Counter(identifier[:-1] for identifier in MESSAGES)
+    assert [number for number, times in numbers.items() if times > 1] == []
+
+
+def test_the_catalogue_has_the_identifiers_of_the_code_and_no_others() -> None:
+    assert {divided(text)[0] for _, _, text in identified()} == set(MESSAGES)
+
+
+def test_the_catalogue_says_what_the_line_says() -> None:
+    """The words between its arguments are those of the call, in their order; what is longer may end in …."""
+    for _, _, line in identified():
+        identifier, text = divided(line)
+        told = MESSAGES[identifier].text.removesuffix("…")
+        constant = re.split(r"%[-\d.]*[srdgi]", text.split(";")[0])
+        pattern = ".*".join(re.escape(part) for part in constant)
+        assert re.match(pattern, told, re.DOTALL), (identifier, text, told)
+
+
+@pytest.mark.parametrize("identifier", MESSAGES)
+def test_a_message_has_sentences_for_each_question(identifier: str) -> None:
+    message = MESSAGES[identifier]
+    for answer in (message.happened, message.why, message.do):
+        assert answer.strip() == answer
+        assert re.search(r"[.`…]$", answer), answer
+    # What costs nothing needs nothing; of the rest somebody has to know what to do.
+    if identifier[-1] in "ES":
+        assert not message.do.startswith("Nothing.")
+
+
+def test_the_first_digit_is_the_room() -> None:
+    """Each file of the catalogue has the messages of one room."""
+    rooms = sorted(Path(SOURCES, "log_messages", "rooms").iterdir())
+    digits = [{line[3] for line in room.read_text().splitlines() if line.startswith("MQB")} for room in rooms]
+    assert all(len(found) == 1 for found in digits)
+    assert len(set.union(*digits)) == len(rooms)
+
+
+def test_commands_and_options_that_are_recommended_exist() -> None:
+    groups = (MqCommands, ChannelCommands, ClientCommands, MappingCommands, LogCommands, PipelineCommands)
+    nested = {group.PREFIX.strip(): group.FUNCTIONS for group in groups}
+    commands = {*BridgeCommands.FUNCTIONS, *nested}
+    sections = json_schema()["$defs"].values()
+    options = set(json_schema()["properties"]).union(*(section.get("properties", {}) for section in sections))
+    for identifier, message in MESSAGES.items():
+        answers = f"{message.happened} {message.why} {message.do}"
+        for command, second in re.findall(r"`mqbridge ([a-z-]+)(?: ([a-z-]+))?", answers):
+            assert command in commands, (identifier, command)
+            assert command not in nested or second in nested[command], (identifier, command, second)
+        # A word with _ is an option of the configuration file, but for programs of others.
+        for word in re.findall(r"(?<![A-Za-z_])[a-z]+(?:_[a-z]+)+(?![A-Za-z_])", answers):
+            assert word in options | FOREIGN, (identifier, word)
+        for section, option in re.findall(r"\b(limits|archive|audit_log|queue_manager|listener)\.([a-z_]+)", answers):
+            assert {section, option} <= options, (identifier, section, option)
+
+
+def test_reasons_are_names_of_reason_codes() -> None:
+    assert set(reasons()) <= set(cmqc.reason_names().values())
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("MQB1201W channel X: no", ("MQB1201W", "channel X: no")),
+        ("MQB1201X channel X", ("", "MQB1201X channel X")),
+        ("MQB1201W", ("", "MQB1201W")),
+        ("channel MQB1201W ", ("", "channel MQB1201W ")),
+        ("", ("", "")),
+    ],
+)
+def test_a_line_is_divided_into_identifier_and_message(line: str, found: tuple[str, str]) -> None:
+    assert divided(line) == found
