@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -18,6 +18,23 @@ log = logging.getLogger(__name__)
 KIND: Final = "CHANNEL"
 
 
+class ClientChannelStatus(msgspec.Struct, kw_only=True):
+    """What DISPLAY CHSTATUS tells of a client beside what `ClientStatus` says."""
+
+    status: ClientStatus
+    #: the user that the client says, or has shown, that it is; blank while it is away
+    user_name: str
+    #: seconds
+    keep_alive: int
+    #: messages with QoS 2 that it has sent and not released
+    unreleased: int
+    #: messages that it has sent and got since it connected
+    messages_received: int
+    messages_sent: int
+    #: seconds since the epoch when the last of these was sent; 0.0 where there was none
+    last_message_at: float
+
+
 class RunningChannels(Protocol):
     """The channels of a running bridge, as commands of its queue manager look at them, start and stop them.
 
@@ -28,10 +45,10 @@ class RunningChannels(Protocol):
     def statuses(self) -> Sequence[ChannelStatus]:
         """Return how each channel is."""
 
-    def clients(self) -> Iterator[ClientStatus]:
-        """Yield the clients, connected ones and those that are away."""
+    def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
+        """Yield the clients whose identifiers are wanted, connected ones and those that are away."""
 
-    def client(self, client_id: str) -> ClientStatus | None:
+    def client(self, client_id: str) -> ClientChannelStatus | None:
         """Return one client; None where there is no session of it."""
 
     def start(self, name: str) -> None:

@@ -90,6 +90,7 @@ class Client:
         "protocol",
         "session",
         "transport",
+        "user_name",
         "will",
     )
 
@@ -109,6 +110,8 @@ class Client:
         self.dead_letters = _reasons(tuple(channel.refused_to_dead_letters))
         self.session: Session | None = None
         self.will: Will | None = None
+        #: who it says, or has shown, that it is; "" where it says nothing
+        self.user_name = ""
         #: by which it showed, or is to show, who it is; None where it named no method (MQTT 5 section 4.12)
         self.authentication: Authentication | None = None
         #: finds out who it is

@@ -62,6 +62,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
     transport.peer = Peer(transport.peer.address, identity.client_id)
     certificate = transport.certificate or NO_CERTIFICATE
     said = (packet.user_name if shown.user_name is None else shown.user_name) or ""
+    client.user_name = said
     connecting = Connecting(config.name, transport.address, said, certificate.subject, certificate.issuer)
     verdict = service.channel_authentication.at_work.verdict(connecting, user)
     for warning in verdict.warnings:

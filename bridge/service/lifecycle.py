@@ -30,6 +30,7 @@ from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
 from bridge.service.administration.administration import Administration
+from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer
@@ -38,7 +39,7 @@ from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
-from bridge.service.takeover import Takeover, authentication_of
+from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Bridge:
             authenticators = Authenticators(
                 partial(QueueManagerAuthenticator, self.host.check_password, self._passwords)
             )
-            authentication = authentication_of(authenticators, self.host.telemetry_channels.channels)
+            authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
@@ -161,6 +162,7 @@ class Bridge:
         )
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))
+        self.host.telemetry_channels.running = CommandedChannels(parts, authenticators)
         try:
             for line in await self.channels.begin():
                 self.announce(line)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 from bridge.config import ChannelConfig, Configuration
 from bridge.config.section import Section
 from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
-from bridge.security.authenticators import Authenticators, ChannelAuthentication, UnknownAuthenticator
+from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError
 from bridge.service.log import configure
@@ -34,8 +33,8 @@ class Takeover:
         names = {one.name for one in channels}
         try:
             parts.channels.check(channels)
-            authentication = authentication_of(
-                self._authenticators, [*channels, *(one for one in register.of_commands if one.name not in names)]
+            authentication = self._authenticators.of_channels(
+                [*channels, *(one for one in register.of_commands if one.name not in names)]
             )
             if after.audit_log != before.audit_log:
                 audit_log.begin(after.audit_log)
@@ -80,10 +79,3 @@ def with_command_line(running: S, before: S, after: S) -> S:
     """Return a section as the file has it now, with what the command line says where the file is as it was before."""
     same = [name for name in type(after).model_fields if getattr(before, name) == getattr(after, name)]
     return after.model_copy(update={name: getattr(running, name) for name in same})
-
-
-def authentication_of(
-    authenticators: Authenticators, channels: Sequence[ChannelConfig]
-) -> dict[str, ChannelAuthentication]:
-    """Return how the clients of channels show who they are, by channel. Raises UnknownAuthenticator, UnknownMethod."""
-    return {one.name: authenticators.of_channel(one) for one in channels}
