@@ -73,8 +73,14 @@ class Channels:
         """
         async with self._changing:
             self._follow()
-            of_file = [await self._listen(config) for config in self._register.of_file]
-            return of_file + [await self._try(config, "by DEFINE CHANNEL") for config in self._register.of_commands]
+            lines = [await self._listen(config) for config in self._register.of_file]
+            for config in self._register.of_commands:
+                try:
+                    lines.append(await self._listen(config))
+                except ChannelError as error:
+                    log.error("%s", error)
+                    lines.append(str(error))
+            return lines
 
     async def start(self, name: str) -> str:
         """Have a channel listen that was stopped; return a line that says where. Raises ChannelError."""
