@@ -16,6 +16,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.telemetry_channel import definition_of
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.telemetry_channels import KIND, Definition, RunningChannels
+from bridge.wire import cmqcfc
 
 CHANNEL_NAME_LENGTH = 20
 _STOPPED = " It is stopped: START CHANNEL starts it, and so does each start of the bridge."
@@ -126,7 +127,7 @@ class ChannelCommands:
     def _existing(self, name: str) -> None:
         """Raise CommandRefused where there is no channel of this name."""
         if name not in self._register.defined and not self._register.is_of_file(name):
-            raise CommandRefused("AMQ8147E", kind="Channel", name=name)
+            raise CommandRefused("AMQ8147E", kind="Channel", name=name, reason=cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
 
     def _own(self, name: str) -> Definition:
         """Return the definition of a channel that a command has defined. Raises CommandRefused."""

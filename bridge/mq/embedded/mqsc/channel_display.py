@@ -63,14 +63,15 @@ class ChannelDisplay:
         whole = "ALL" in wanted or not (wanted or where or name.endswith("*"))
         shown = [
             _only(one, ("CHANNEL", "CHLTYPE"), wanted, where, whole)
-            for one in self._channels(name)
+            for one in self.channels(name)
             if where is None or where.passes(one)
         ]
         if not shown:
             raise CommandRefused("AMQ8147E", kind="Channel", name=name)
         return message("AMQ8414I"), shown
 
-    def _channels(self, name: str) -> Iterator[Shown]:
+    def channels(self, name: str) -> Iterator[Shown]:
+        """Yield the channels that a name, perhaps a generic one, names, with all their attributes."""
         register = self._register
         of_file = {one.name: attributes_of(one) for one in register.of_file}
         channels = {own: one.attributes for own, one in register.defined.items()} | of_file
@@ -94,36 +95,37 @@ class ChannelDisplay:
         heads: tuple[str, ...] = ("CHANNEL", "CHLTYPE", "CONNECTIONS", "STATUS")
         more = False
         if client_id is None:
-            shown = [one for one in self._summaries(name) if where is None or where.passes(one)]
+            shown = [one for one in self.summaries(name) if where is None or where.passes(one)]
         else:
             heads = ("CHANNEL", "CHLTYPE", "CLIENTID", "STATUS")
-            most = int(self._queue_manager.models[_REPLY_QUEUE]["MAXDEPTH"])
-            shown = []
-            for number, row in enumerate(self._clients(name, client_id.value or "")):
-                more = number == LOOKED_AT or len(shown) == most
-                if more:
-                    break
-                if where is None or where.passes(row):
-                    shown.append(row)
+            shown, more = self.clients(name, client_id.value or "", where)
         if not shown:
             raise CommandRefused("AMQ8420I")
         answer = message("AMQ8492W", looked_at=LOOKED_AT) if more else message("AMQ8417I")
         return answer, [_only(one, heads, wanted, where, "ALL" in wanted) for one in shown]
 
-    def _summaries(self, name: str) -> Iterator[Shown]:
+    def summaries(self, name: str) -> Iterator[Shown]:
+        """Yield a row for each channel that a name, perhaps a generic one, names."""
         running = self._register.running
         statuses = [] if running is None else running.statuses()
         for one in sorted(statuses, key=lambda status: status.name):
             if is_named(one.name, name):
                 yield _summary(one)
 
-    def _clients(self, name: str, client_id: str) -> Iterator[Shown]:
+    def clients(self, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
+        """Return a row for each client that names, perhaps generic ones, name, and whether there are more of them."""
         running = self._register.running
+        shown: list[Shown] = []
         if running is None:
-            return
-        for one in running.clients(lambda own: is_named(own, client_id)):
-            if is_named(one.status.channel, name):
-                yield _details(one)
+            return shown, False
+        most = int(self._queue_manager.models[_REPLY_QUEUE]["MAXDEPTH"])
+        for number, one in enumerate(running.clients(lambda own: is_named(own, client_id))):
+            if number == LOOKED_AT or len(shown) == most:
+                return shown, True
+            row = _details(one)
+            if is_named(one.status.channel, name) and (where is None or where.passes(row)):
+                shown.append(row)
+        return shown, False
 
 
 def _name(command: Command) -> str:
