@@ -162,12 +162,13 @@ class Bridge:
         )
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))
-        self.host.telemetry_channels.running = CommandedChannels(parts, authenticators)
         try:
             for line in await self.channels.begin():
                 self.announce(line)
         except ChannelError as error:
             raise StartError(str(error)) from error
+        self.host.telemetry_channels.running = commanded = CommandedChannels(parts, authenticators)
+        commanded.changed()  # what was defined while they began
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
@@ -251,6 +252,8 @@ class Bridge:
         """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
         if self._control is not None:
             await self._control.stop()
+        assert self.host is not None
+        self.host.telemetry_channels.running = None
         self.channels.stop_listening()
         await self.mappings.stop()
         await self._idle()
