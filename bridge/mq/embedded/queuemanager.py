@@ -23,7 +23,7 @@ import msgspec
 from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, AttributeRefused, Value, defaults
+from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
@@ -38,7 +38,7 @@ from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.storage.reserve import reserve_path
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.embedded.telemetry_channel import definition_of
+from bridge.mq.embedded.telemetry_channel import restore_channel
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.errors import MQError
@@ -143,19 +143,13 @@ class QueueManager(Messages):
             self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
             return
         if kind == TELEMETRY_CHANNEL:
-            self._install_channel(name, attributes)
+            restore_channel(self.telemetry_channels, name, attributes)
             return
         attributes = defaults(kind) | attributes
         if kind == "QLOCAL":
             self.queues[name] = Queue(name, attributes)
         else:
             self.held(kind)[name] = attributes
-
-    def _install_channel(self, name: str, attributes: dict[str, Value]) -> None:
-        try:
-            self.telemetry_channels.set(name, definition_of(name, defaults(TELEMETRY_CHANNEL) | attributes))
-        except AttributeRefused as error:
-            log.error("channel %s is not restored: %s", name, error)
 
     def _stored_from(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
         queue = self.queues.get(lane.queue)

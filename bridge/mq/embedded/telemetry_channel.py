@@ -5,6 +5,7 @@ Source: IBM MQ documentation, "DEFINE CHANNEL (define a new channel) for MQTT". 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,9 @@ from pydantic import ValidationError
 
 from bridge.config.channel import ChannelConfig
 from bridge.mq.embedded.attributes import AttributeRefused, Value, defaults
-from bridge.mq.telemetry_channels import KIND, Definition
+from bridge.mq.telemetry_channels import KIND, Definition, TelemetryChannelRegister
+
+log = logging.getLogger(__name__)
 
 #: Keywords whose values are those of keys of the configuration file; blank is the key's default.
 _SAME: Final = {"BACKLOG": "backlog", "LOCLADDR": "address", "MCAUSER": "mcauser", "PORT": "port"}
@@ -42,6 +45,14 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
         beside = "; by DEFINE CHANNEL, SSLCAUTH(REQUIRED) says how" if "'authentication: ...'" in said else ""
         raise AttributeRefused(said + beside) from None
     return Definition(dict(attributes), config)
+
+
+def restore_channel(register: TelemetryChannelRegister, name: str, attributes: dict[str, Value]) -> None:
+    """Have a channel back that was on disk; one that does not hold any more is told in the log."""
+    try:
+        register.set(name, definition_of(name, defaults(KIND) | attributes))
+    except AttributeRefused as error:
+        log.error("channel %s is not restored: %s", name, error)
 
 
 def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
