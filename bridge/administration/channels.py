@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-ChannelState = Literal["running", "stopped"]
+ChannelState = Literal["running", "stopped", "starting", "stopping"]
 
 
 class ChannelStatus(msgspec.Struct, kw_only=True):
@@ -24,5 +24,7 @@ class ChannelStatus(msgspec.Struct, kw_only=True):
     #: clients that have been let in
     clients: int
     max_clients: int
+    #: the configuration file, or DEFINE CHANNEL of MQSC
+    defined_by: Literal["file", "command"] = "file"
     #: why it does not listen though it should; blank where it does
     problem: str = ""

@@ -30,8 +30,11 @@ def list_(
         for one in found:
             write_json(one)
         return
-    rows = [(one.name, one.state, one.endpoint, _manner(one), one.clients, one.connections, one.max_clients) for one in found]
-    heads = ("channel", "state", "listens on", "transport", "clients", "connections", "max_clients")
+    rows = [
+        (one.name, one.state, one.endpoint, _manner(one), one.clients, one.connections, one.max_clients, one.defined_by)
+        for one in found
+    ]
+    heads = ("channel", "state", "listens on", "transport", "clients", "connections", "max_clients", "defined by")
     print_table(heads, rows, "the bridge has no channels")
     for one in found:
         if one.problem:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend
 from bridge.mq.mqi import Connection
+from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 
 
@@ -39,6 +41,9 @@ class Host(Protocol):
     #: who may connect by which channel, and as whom
     channel_authentication: ChannelAuthenticationRegister
 
+    #: the telemetry channels: of the file, and by commands
+    telemetry_channels: TelemetryChannelRegister
+
     @property
     def backend(self) -> Backend:
         """Return the backend, which runs units of work for the service."""
@@ -60,6 +65,9 @@ class Host(Protocol):
 
         Raises MQError: MQRC_NOT_AUTHORIZED where it is wrong.
         """
+
+    def use_limits(self, limits: LimitsConfig) -> None:
+        """Let these limits hold from now on, as far as they are the queue manager's."""
 
     async def stop(self) -> None:
         """End in order, once every unit of work given to the backend has ended."""

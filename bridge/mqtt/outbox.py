@@ -110,6 +110,9 @@ class Outbox:
         self.backlog: deque[Transmission] = deque() if waiting is None else waiting
         #: the client is connected, and its connection takes more bytes
         self.open = False
+        #: messages that were sent since the client connected, and the clock's time at the last of them
+        self.messages_sent = 0
+        self.last_sent = 0.0
         #: publications with QoS 0 that a connected client was too slow for
         self.dropped = 0
         #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; whoever tells takes it
@@ -253,6 +256,8 @@ class Outbox:
             refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
             return True
         self._room -= len(publication.payload) + _MESSAGE_BYTES
+        self.messages_sent += 1
+        self.last_sent = now
         if publication.properties is not None:
             self._room -= size_of_properties(publication.properties)
         qos = publication.qos

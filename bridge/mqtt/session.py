@@ -147,12 +147,17 @@ class Session:
         self.since = 0.0
         #: the channel by which its client is, or was last, connected; blank where that is not known
         self.channel = ""
+        #: messages that its client has sent since it connected, and when the last of them came, in microseconds
+        self.messages_received = 0
+        self.last_received_at = 0
         #: which topics its channel lets its client use; None: any
         self.topics: TopicAccess | None = None
 
     def attach(self, identity: ClientIdentity) -> None:
         """Begin a connection of the client: CONNACK is sent."""
         self.connected = self.begun = True
+        self.messages_received = self.outbox.messages_sent = 0
+        self.last_received_at, self.outbox.last_sent = 0, 0.0
         self.expires_at = 0.0
         self.identity = identity
         self.outbox.open = True

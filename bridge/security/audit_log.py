@@ -41,10 +41,13 @@ class _AuditFile(RotatingFileHandler):
 
 
 def begin(config: AuditLogConfig) -> None:
-    """Write entries to the file of a configuration, where it has one. Raises OSError."""
-    end()
+    """Write entries to the file of a configuration, where it has one. Raises OSError, and goes on as before then."""
+    handler = None
     if config.file is not None:
-        _entries.addHandler(_AuditFile(config.file, maxBytes=config.size, backupCount=config.files - 1))
+        handler = _AuditFile(config.file, maxBytes=config.size, backupCount=config.files - 1)
+    end()
+    if handler is not None:
+        _entries.addHandler(handler)
 
 
 def end() -> None:

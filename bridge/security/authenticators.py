@@ -79,6 +79,10 @@ class Authenticators:
                 methods[NAME] = Scram(self._file(config.file))
         return self._of(channel.authentication, methods)
 
+    def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
+        """Return the authentication of each of these, by channel. Raises UnknownAuthenticator, UnknownMethod."""
+        return {one.name: self.of_channel(one) for one in channels}
+
     def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
         """Return the authentication of the listener for MQ applications. Raises UnknownAuthenticator."""
         found = self._of(listener.authentication, {})

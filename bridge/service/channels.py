@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.config.values import endpoint
+from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mqtt.transport.channel import Channel, Room
 from bridge.mqtt.transport.interface import Gateway
-from bridge.security.tls import TlsError
+from bridge.security.tls import TlsError, context_of
 from bridge.service.descriptors import room_for
 from bridge.wire.mqtt import ReasonCode
 
@@ -27,17 +28,22 @@ class ChannelError(Exception):
 
 
 class Channels:
-    """All channels of the configuration, on the event loop."""
+    """All channels, those of the configuration file and those that commands have defined, on the event loop."""
 
-    def __init__(self, gateway: Gateway, limits: LimitsConfig) -> None:
+    def __init__(self, gateway: Gateway, limits: LimitsConfig, register: TelemetryChannelRegister) -> None:
         self._gateway = gateway
         self._limits = limits
+        self._register = register
         self._room = Room(0)
         self._configs: dict[str, ChannelConfig] = {}
+        #: names of those that are the file's
+        self._of_file: frozenset[str] = frozenset()
         #: those that listen; one that was stopped is in `_configs` alone
         self._channels: dict[str, Channel] = {}
-        #: why a channel does not listen that should
+        #: why a channel does not listen that should, or is not as it should be
         self._problems: dict[str, str] = {}
+        self._changing = asyncio.Lock()
+        self._ended = False
 
     def __iter__(self) -> Iterator[Channel]:
         """Yield the channels that listen."""
@@ -60,74 +66,104 @@ class Channels:
         """Return why channels do not listen that should, by name."""
         return self._problems
 
-    async def begin(self, configs: Sequence[ChannelConfig]) -> list[str]:
-        """Have all of them listen; return a line for each that tells a person where. Raises ChannelError."""
-        self._configs = {config.name: config for config in configs}
-        self._measure()
-        return [await self._listen(config) for config in configs]
+    async def begin(self) -> list[str]:
+        """Have all of them listen; return a line for each that tells a person where.
+
+        Raises ChannelError where one of the file cannot; one that a command has defined is told, and the others go on.
+        """
+        async with self._changing:
+            self._follow()
+            lines = [await self._listen(config) for config in self._register.of_file]
+            for config in self._register.of_commands:
+                try:
+                    lines.append(await self._listen(config))
+                except ChannelError as error:
+                    log.error("MQB1012E %s", error)
+                    lines.append(str(error))
+            return lines
 
     async def start(self, name: str) -> str:
         """Have a channel listen that was stopped; return a line that says where. Raises ChannelError."""
-        config = self._config(name)
-        if name in self._channels:
-            raise ChannelError(f"channel {name} is running already")
-        return await self._listen(config)
+        async with self._changing:
+            config = self._config(name)
+            if name in self._channels:
+                raise ChannelError(f"channel {name} is running already")
+            return await self._listen(config)
 
     async def stop(self, name: str) -> str:
         """Have a channel listen no more, and its clients disconnected; return a line that says so. Raises ChannelError."""
-        self._config(name)
-        self._problems.pop(name, None)
-        channel = self._channels.pop(name, None)
-        if channel is None:
-            raise ChannelError(f"channel {name} is stopped already")
-        clients = len(channel.connections)
-        await _end(channel)
-        return f"channel {name} stopped; {clients} clients disconnected"
-
-    async def apply(self, configs: Sequence[ChannelConfig], limits: LimitsConfig) -> list[str]:
-        """Let the channels be these from now on; return lines that say what has changed.
-
-        What a client may do is said by the channel as it was when the client connected. The clients of a channel that is
-        removed, or listens elsewhere, are disconnected. A channel that cannot listen as altered is told, and does not listen
-        until it is altered again or started. One that was stopped stays so.
-        """
-        self._limits = limits
-        wanted = {config.name: config for config in configs}
-        before, self._configs = self._configs, wanted
-        self._measure()
-        lines = []
-        for name in [name for name in before if name not in wanted]:
+        async with self._changing:
+            self._config(name)
             self._problems.pop(name, None)
             channel = self._channels.pop(name, None)
-            if channel is not None:
-                await _end(channel)
-            lines.append(f"channel {name} removed")
-        for name, config in wanted.items():
-            channel = self._channels.get(name)
-            if channel is not None:
-                channel.pending_bytes = limits.pending_bytes
-            if name not in before:
-                lines.append(await self._try(config, "added"))
-            elif before[name] != config:
-                lines.append(await self._alter(before[name], config))
-        return lines
+            if channel is None:
+                raise ChannelError(f"channel {name} is stopped already")
+            clients = len(channel.connections)
+            await _end(channel)
+            return f"channel {name} stopped; {clients} clients disconnected"
 
-    async def _alter(self, before: ChannelConfig, config: ChannelConfig) -> str:
+    async def apply(self, limits: LimitsConfig | None = None) -> list[str]:
+        """Let the channels be those of the register from now on; return lines that say what has changed.
+
+        What a client may do is said by the channel as it was when the client connected. The clients of a channel that is
+        removed, or listens elsewhere, are disconnected. A channel that cannot listen is told, and tried again the next time.
+        One that was stopped stays so, and one that a command has defined is stopped at first.
+        """
+        async with self._changing:
+            self._limits = limits or self._limits
+            before, of_file = self._configs, self._of_file
+            self._follow()
+            for channel in self:
+                channel.pending_bytes = self._limits.pending_bytes
+            removed = [name for name in before if name not in self._configs]
+            moved = [
+                name
+                for name, config in self._configs.items()
+                if name in self._channels and name in before and _listens_elsewhere(before[name], config)
+            ]
+            # First all that are to end: a channel may take the port of one that is removed, or moves.
+            await asyncio.gather(*(_end(one) for name in (*removed, *moved) if (one := self._channels.pop(name, None))))
+            lines = []
+            for name in removed:
+                self._problems.pop(name, None)
+                lines.append(f"channel {name} removed")
+            for name, config in self._configs.items():
+                wanted = name in moved or name in self._problems or name in self._of_file - of_file
+                if name not in before and name not in self._of_file:
+                    lines.append(f"channel {name} defined; it is stopped")
+                elif name not in before:
+                    lines.append(await self._try(config, "added"))
+                elif before[name] != config:
+                    lines.append(await self._alter(config, "changed", wanted=wanted))
+                elif wanted and (name not in self._channels or name in self._problems):
+                    lines.append(await self._alter(config, "tried again", wanted=True))
+            return lines
+
+    async def _alter(self, config: ChannelConfig, done: str, *, wanted: bool) -> str:
+        """Have a channel be as it is configured now, and listen if that is `wanted`; return a line that says so."""
         name = config.name
         channel = self._channels.get(name)
         if channel is None:
-            # Stopped on purpose it stays so; one that could not listen is tried again.
-            return await self._try(config, "changed") if name in self._problems else f"channel {name} changed; it is stopped"
-        if all(getattr(before, key) == getattr(config, key) for key in _LISTENING):
-            try:
-                channel.use(config)
-            except TlsError as error:
-                log.error("MQB1103E channel %s goes on as it was: it cannot speak TLS: %s", name, error)
-                return f"channel {name} goes on as it was: it cannot speak TLS: {error}"
-            return f"channel {name} changed, for clients that connect from now on"
-        del self._channels[name]
-        await _end(channel)
-        return await self._try(config, "changed")
+            return await self._try(config, done) if wanted else f"channel {name} {done}; it is stopped"
+        try:
+            channel.use(config)
+        except TlsError as error:
+            why = f"channel {name} goes on as it was: it cannot speak TLS: {error}"
+            log.error("MQB1103E %s", why)
+            self._problems[name] = why
+            return why
+        self._problems.pop(name, None)
+        return f"channel {name} {done}, for clients that connect from now on"
+
+    def check(self, channels: Sequence[ChannelConfig]) -> None:
+        """Raise ChannelError where a channel that is new or altered cannot have its TLS."""
+        for config in channels:
+            before = self._configs.get(config.name)
+            if config.tls is not None and (before is None or before.tls != config.tls):
+                try:
+                    context_of(config.tls)
+                except TlsError as error:
+                    raise ChannelError(f"channel {config.name} cannot speak TLS: {error}") from error
 
     async def _try(self, config: ChannelConfig, done: str) -> str:
         try:
@@ -137,6 +173,8 @@ class Channels:
             return f"channel {config.name} {done}, but does not listen: {error}"
 
     async def _listen(self, config: ChannelConfig) -> str:
+        if self._ended:
+            raise ChannelError(f"channel {config.name} does not listen any more: the bridge stops")
         channel = Channel(config, self._gateway, pending_bytes=self._limits.pending_bytes, room=self._room)
         try:
             where = await channel.listen()
@@ -163,12 +201,15 @@ class Channels:
             raise ChannelError(f"there is no channel {name!r} (channels: {known})")
         return self._configs[name]
 
-    def _measure(self) -> None:
-        """See to it that there are descriptors for all clients, as far as may be."""
+    def _follow(self) -> None:
+        """Let the configured channels be those of the register, and have descriptors for all clients, as far as may be."""
+        self._configs = {config.name: config for config in self._register.channels}
+        self._of_file = frozenset(one.name for one in self._register.of_file)
         self._room.connections = room_for(sum(config.max_clients for config in self._configs.values()))
 
     def stop_listening(self) -> None:
         """Accept no more clients, and read no more from those connected."""
+        self._ended = True
         for channel in self:
             channel.stop_listening()
 
@@ -184,6 +225,10 @@ class Channels:
 def place_of(config: ChannelConfig) -> str:
     """Return where a channel is to listen, for people."""
     return str(config.socket) if config.socket is not None else endpoint(config.address, config.port)
+
+
+def _listens_elsewhere(before: ChannelConfig, after: ChannelConfig) -> bool:
+    return any(getattr(before, key) != getattr(after, key) for key in _LISTENING)
 
 
 async def _end(channel: Channel) -> None:

@@ -30,14 +30,16 @@ from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
 from bridge.service.administration.administration import Administration
+from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer
 from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
-from bridge.service.reload import LIVE, ConfigurationSource, Reload, ReloadRefused
+from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
+from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Bridge:
         admin_port: Callable[[Bridge], AdminPort] | None = None,
     ) -> None:
         """Begin; `admin_port` makes the admin port, if there is to be one."""
-        self.configuration = configuration
+        self._configuration = configuration
         self.state = BridgeState.STARTING
         self.started_at = time.time()
         #: None until all its parts are there
@@ -101,6 +103,11 @@ class Bridge:
         self._started = self._hung_up = False
         self._ended = asyncio.Event()
 
+    @property
+    def configuration(self) -> Configuration:
+        """Return the configuration as it was at the start, or as the last reload has left it."""
+        return self._configuration if self.administration is None else self.administration.parts.configuration
+
     async def start(self) -> None:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
@@ -114,10 +121,10 @@ class Bridge:
                 raise StartError(f"admin: cannot listen on {place}: {error}") from error
         try:
             self.host = host_of(self.configuration, loop)
-            self._authenticators = Authenticators(
+            authenticators = Authenticators(
                 partial(QueueManagerAuthenticator, self.host.check_password, self._passwords)
             )
-            authentication = {one.name: self._authenticators.of_channel(one) for one in self.configuration.channels}
+            authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
@@ -143,64 +150,29 @@ class Bridge:
             file = self.configuration.audit_log.file
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.reload = Reload(self._source, self._take_over)
-        self.channels = Channels(self.service, self.configuration.limits)
-        self.administration = Administration(
-            Parts(
-                configuration=self.configuration,
-                host=self.host,
-                service=self.service,
-                channels=self.channels,
-                mappings=self.mappings,
-                reload=self._reload,
-                started_at=self.started_at,
-            )
+        self.channels = Channels(self.service, self.configuration.limits, self.host.telemetry_channels)
+        parts = Parts(
+            configuration=self._configuration,
+            host=self.host,
+            service=self.service,
+            channels=self.channels,
+            mappings=self.mappings,
+            reload=self._reload,
+            started_at=self.started_at,
         )
+        self.administration = Administration(parts)
+        self.reload = Reload(self._source, Takeover(parts, authenticators))
         try:
-            for line in await self.channels.begin(self.configuration.channels):
+            for line in await self.channels.begin():
                 self.announce(line)
         except ChannelError as error:
             raise StartError(str(error)) from error
+        self.host.telemetry_channels.running = commanded = CommandedChannels(parts, authenticators)
+        commanded.changed()  # what was defined while they began
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()
-
-    async def _take_over(self, before: Configuration, after: Configuration) -> list[str]:
-        """Have a configuration that was read again take the place of the one read before. Raises ReloadRefused."""
-        assert self.host is not None
-        # What the command line says stays where the file is as it was.
-        running, old = ({one.name: one for one in some} for some in (self.channels.configs, before.channels))
-        channels = [
-            running[one.name] if one.name in running and old.get(one.name) == one else one for one in after.channels
-        ]
-        try:
-            authentication = {one.name: self._authenticators.of_channel(one) for one in channels}
-            if after.audit_log != before.audit_log:
-                audit_log.begin(after.audit_log)
-        except (UnknownMethod, UnknownAuthenticator) as error:
-            raise ReloadRefused(str(error)) from error
-        except OSError as error:
-            raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
-        self.service.authentication = authentication
-        self.host.channel_authentication.use_file(after.channel_authentication)
-        for channel in self.channels:
-            if channel.tls is not None:
-                channel.tls.look_again()
-        lines = []
-        if after.log != before.log:
-            configure(after.log)
-            lines.append(f"log: {after.log.level} and above, as {after.log.format}")
-        if after.limits != before.limits:
-            self.service.limits = after.limits
-            lines.append("limits changed, for clients that connect and sessions that begin from now on")
-        lines += await self.channels.apply(channels, after.limits)
-        lines += await self.mappings.apply(after.mappings, after.links)
-        live = {name: getattr(after, name) for name in LIVE} | {"channels": channels}
-        self.configuration = self.configuration.model_copy(update=live)
-        if self.administration is not None:
-            self.administration.parts.configuration = self.configuration
-        return lines
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -280,6 +252,8 @@ class Bridge:
         """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
         if self._control is not None:
             await self._control.stop()
+        assert self.host is not None
+        self.host.telemetry_channels.running = None
         self.channels.stop_listening()
         await self.mappings.stop()
         await self._idle()

@@ -114,6 +114,8 @@ class Units:
         if work.publications:
             work.received_at = now_us()
             client.hold(len(work.publications))
+            session.messages_received += len(work.publications)
+            session.last_received_at = work.received_at
         refused = self.submit(unit, partial(self._committed, session, client, work))
         if refused:
             session.refuse(work, refused)

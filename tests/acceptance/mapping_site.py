@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 from typer.testing import CliRunner
 
 from bridge.administration.control_socket import ask

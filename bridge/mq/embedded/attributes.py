@@ -86,7 +86,21 @@ class Names:
         return ",".join(names)
 
 
-Attribute = Choice | Number | Text | Names
+@dataclass(frozen=True)
+class Words:
+    """Some of a few words, each once, held with commas between them in the order of `words`."""
+
+    words: tuple[str, ...]
+    default: str
+
+    def read(self, keyword: str, text: str) -> Value:
+        given = [word.strip(" ").upper() for word in text.split(",")]
+        if not set(given) <= set(self.words) or len(set(given)) < len(given):
+            raise AttributeRefused(f"{keyword} is one or more of {', '.join(self.words)}, not {text!r}")
+        return ",".join(word for word in self.words if word in given)
+
+
+Attribute = Choice | Number | Text | Names | Words
 
 #: Characters of MQ object names ("Rules for naming IBM MQ objects").
 NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/%")
@@ -217,6 +231,21 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         **_ANY_QUEUE,
     },
     "NAMELIST": {"DESCR": _DESCR, "NAMES": Names()},
+    #: telemetry channels, CHLTYPE(MQTT): there are no others
+    "CHANNEL": {
+        "BACKLOG": Number(1, 65_535, 4_096),
+        "DESCR": _DESCR,
+        "LOCLADDR": Text(48),
+        "MCAUSER": Text(12),
+        "PORT": Number(0, 65_535, 1_883),
+        "PROTOCOL": Words(("MQTTV5", "MQTTV311", "MQTTV3", "HTTP"), "MQTTV5,MQTTV311,MQTTV3"),
+        "SSLCAUTH": Choice(("NEVER", "OPTIONAL", "REQUIRED"), "NEVER"),
+        "SSLCIPH": Text(1_024),
+        "SSLKEYP": Text(256),
+        "SSLKEYR": Text(256),
+        "TRPTYPE": Choice(("TCP",), "TCP"),
+        "USECLTID": Choice(("NO", "YES"), "NO"),
+    },
     "TOPIC": {
         "DESCR": _DESCR,
         "TOPICSTR": Text(10_240),

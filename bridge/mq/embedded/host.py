@@ -7,7 +7,7 @@ import logging
 import shlex
 from pathlib import Path
 
-from bridge.config import Configuration, EmbeddedQueueManagerConfig
+from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import ScriptFailed, prepare, run_script
@@ -49,6 +49,8 @@ class EmbeddedHost:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
         self.channel_authentication = self.queue_manager.channel_authentication
         self.channel_authentication.use_file(configuration.channel_authentication)
+        self.telemetry_channels = self.queue_manager.telemetry_channels
+        self.telemetry_channels.use_file(configuration.channels)
         self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()
@@ -117,6 +119,9 @@ class EmbeddedHost:
 
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
+
+    def use_limits(self, limits: LimitsConfig) -> None:
+        self.backend.retained_bytes = limits.retained_bytes
 
     async def stop(self) -> None:
         await self._server.close()

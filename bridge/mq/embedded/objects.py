@@ -14,6 +14,7 @@ from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError
+from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.wire import cmqc
@@ -52,6 +53,7 @@ class Objects:
         self.topics = TopicTree()
         self.authority_records = AuthorityRecords()
         self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
+        self.telemetry_channels = TelemetryChannelRegister()
         #: None: nobody is asked for authority
         self.authorization: AuthorizationService | None = None
 

@@ -38,9 +38,11 @@ from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.storage.reserve import reserve_path
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.telemetry_channel import restore_channel
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.errors import MQError
+from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
 from bridge.wire import cmqc
 
@@ -139,6 +141,9 @@ class QueueManager(Messages):
             return
         if kind == CHANNEL_AUTHENTICATION_RECORD:
             self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
+            return
+        if kind == TELEMETRY_CHANNEL:
+            restore_channel(self.telemetry_channels, name, attributes)
             return
         attributes = defaults(kind) | attributes
         if kind == "QLOCAL":

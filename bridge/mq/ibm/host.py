@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.config import Configuration, IbmQueueManagerConfig
+from bridge.config import Configuration, IbmQueueManagerConfig, LimitsConfig
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.ibm.backend import IbmBackend
@@ -19,6 +19,7 @@ from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.mqi import Connection
+from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
@@ -33,6 +34,8 @@ class IbmHost:
         self._settings = settings
         self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.channel_authentication.use_file(configuration.channel_authentication)
+        self.telemetry_channels = TelemetryChannelRegister()
+        self.telemetry_channels.use_file(configuration.channels)
         self._requirements = requirements_of(configuration)
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue
@@ -96,6 +99,9 @@ class IbmHost:
 
     async def listen(self) -> list[str]:
         return []
+
+    def use_limits(self, limits: LimitsConfig) -> None:
+        """Do nothing: IBM MQ has limits of its own."""
 
     async def stop(self) -> None:
         return None

@@ -11,9 +11,14 @@ from bridge.wire.mqtt import ReasonCode
 
 
 async def list_channels(parts: Parts, request: ListChannels) -> list[ChannelStatus]:
-    """Return how each channel is, in the order of the configuration."""
+    """Return how each channel is, in the order of the configuration; those that commands have defined come behind."""
+    return statuses_of(parts)
+
+
+def statuses_of(parts: Parts) -> list[ChannelStatus]:
+    """Return how each channel is. Callable on any thread."""
     clients: dict[str, int] = {}
-    for client in parts.service.clients.values():
+    for client in list(parts.service.clients.values()):
         clients[client.channel.name] = clients.get(client.channel.name, 0) + 1
     found = []
     for config in parts.channels.configs:
@@ -30,6 +35,7 @@ async def list_channels(parts: Parts, request: ListChannels) -> list[ChannelStat
                 connections=0 if channel is None else len(channel.connections),
                 clients=clients.get(config.name, 0),
                 max_clients=config.max_clients,
+                defined_by="file" if parts.host.telemetry_channels.is_of_file(config.name) else "command",
                 problem=parts.channels.problems.get(config.name, ""),
             )
         )

@@ -30,7 +30,7 @@ async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]
             and request.connected in (None, session.connected)
             and (request.away_for is None or _away_for(parts, session, now) >= request.away_for)
         ):
-            found.append(_status(parts, session))
+            found.append(status_of(parts, session))
             if len(found) == rows:
                 break
     return found
@@ -45,7 +45,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     outbox = session.outbox
     waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]
     return ClientDetails(
-        status=_status(parts, session),
+        status=status_of(parts, session),
         keep_alive=0 if client is None else client.protocol.keep_alive,
         expiry_interval=session.expiry_interval,
         will_topic=None if client is None or client.will is None else client.will.topic,
@@ -80,7 +80,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
     if request.client_id is not None:
         session = _session(parts, request.client_id)
         if not request.dry_run:
-            _purge(parts, session)
+            purge(parts, session)
         return Done([f"session of client {request.client_id!r} {'would end' if request.dry_run else 'ended'}"])
     if request.channel is None and request.away_for is None:
         raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
@@ -93,11 +93,12 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         ended += 1
         waiting += len(session.outbox.backlog)
         if not request.dry_run:
-            _purge(parts, session)
+            purge(parts, session)
     return Done([f"{ended} sessions {'would end' if request.dry_run else 'ended'}, for which {waiting} messages waited"])
 
 
-def _purge(parts: Parts, session: Session) -> None:
+def purge(parts: Parts, session: Session) -> None:
+    """End a session, its client's connection and its will."""
     client = parts.service.clients.get(session.client_id)
     if client is not None:
         client.will = None  # PURGE CHANNEL: the will is deleted
@@ -134,7 +135,8 @@ def _away_for(parts: Parts, session: Session, now: float) -> float:
     return -1.0 if session.connected else now - (session.since or parts.started_at)
 
 
-def _status(parts: Parts, session: Session) -> ClientStatus:
+def status_of(parts: Parts, session: Session) -> ClientStatus:
+    """Return how a client is, and its session."""
     client = parts.service.clients.get(session.client_id)
     return ClientStatus(
         client_id=session.client_id,

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from bridge.administration.control_socket import NoBridge, ask
-from bridge.administration.requests import Answer, AnyRequest, Reload
-from bridge.config import Configuration, load
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mapping.rules.check import problems
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
-from bridge.service.control import ControlServer
 from bridge.service.mappings import from_link
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
 from bridge.service.mappings.status import State
-from bridge.service.reload import ConfigurationSource, Reload
 from tests.service.mappings.scene import LINK, OWNER, Scene, mapping_config
 from tests.support.patience import happens
 
@@ -230,89 +223,3 @@ def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> N
     scene.broker.send(b"new")
     scene.run(exactly, lambda: scene.broker.quiet and scene.settled())
     assert scene.bodies("OUT") == [b"new"]
-
-
-# The file, and who asks -------------------------------------------------------------------------------------------------
-
-FILE = """\
-mappings:
-  a: {from: {mqtt: "a/#"}, to: {queue: OUT}}
-"""
-WRONG = {
-    "no YAML": ("mappings: [", "bridge.yaml:"),
-    "a queue's name": (FILE.replace("OUT", "'no queue'"), "bridge.yaml:2:"),
-    "a template": (FILE.replace("OUT", "'{unclosed'"), "bridge.yaml:2:"),
-    "a link that is none": (FILE.replace('"a/#"', '"a/#", link: none'), "bridge.yaml:2:"),
-}
-
-
-def source_of(path: Path) -> ConfigurationSource:
-    def read(path: Path) -> Configuration:
-        return load(path, problems)
-
-    return ConfigurationSource(path, read(path), read)
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-async def test_a_bad_file_changes_nothing_and_says_why(scene: Scene, tmp_path: Path, wrong: str) -> None:
-    path = tmp_path / "bridge.yaml"
-    path.write_text(FILE)
-    mappings = Mappings(scene.environment)
-    taken: list[Configuration] = []
-    reload = Reload(source_of(path), mappings, taken.append)
-    await mappings.start(load(path).mappings, {})
-    before = threads(mappings)
-    text, place = WRONG[wrong]
-    path.write_text(text)
-    ok, lines = await reload()
-    assert not ok
-    assert place in lines[0]
-    assert lines[-1] == "nothing has changed"
-    assert threads(mappings) == before
-    assert not taken
-    path.write_text(FILE.replace("  a:", "  b:"))
-    assert await reload() == (True, ["mapping a removed", "mapping b added"])
-    assert [list(one.mappings) for one in taken] == [["b"]]
-    await mappings.stop()
-
-
-async def test_what_takes_a_restart_is_told(scene: Scene, tmp_path: Path) -> None:
-    path = tmp_path / "bridge.yaml"
-    path.write_text(FILE)
-    mappings = Mappings(scene.environment)
-    reload = Reload(source_of(path), mappings, lambda _: None)
-    path.write_text(FILE + "log: {level: debug}\n")
-    ok, lines = await reload()
-    assert ok
-    restart = f"log in {path} has changed, too: that takes a restart of the bridge"
-    assert lines == ["mapping a added", restart]
-    # What runs is still as the file said at the start.
-    assert (await reload())[1] == ["no mapping has changed", restart]
-    path.write_text(FILE)
-    assert (await reload())[1] == ["no mapping has changed"]
-    await mappings.stop()
-    assert await Reload(None, mappings, lambda _: None)() == (
-        False,
-        ["the bridge was started without a configuration file; nothing is reloaded"],
-    )
-
-
-async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
-    path = tmp_path / "control.sock"
-
-    async def handler(request: AnyRequest, user: str) -> Answer:
-        return Answer(ok=isinstance(request, Reload), lines=[user])
-    path.write_text("left by a bridge that was killed")
-    server = ControlServer(path, handler)
-    await server.start()
-    assert path.stat().st_mode & 0o777 == 0o660
-    answer = await asyncio.to_thread(ask, path, Reload())
-    assert (answer.ok, answer.lines) == (True, ["reload"])
-    reader, writer = await asyncio.open_unix_connection(path)
-    writer.write(b'{"command": "format"}\n')
-    assert b'"ok":false' in await reader.readline()
-    writer.close()
-    await server.stop()
-    assert not path.exists()
-    with pytest.raises(NoBridge, match="no bridge answers"):
-        await asyncio.to_thread(ask, path, Reload())

@@ -11,6 +11,12 @@ TEXTS = {
     "AMQ8006I": "Queue {name} created.",
     "AMQ8007I": "Queue {name} deleted.",
     "AMQ8008I": "Queue {name} changed.",
+    "AMQ8014I": "Channel {name} created.{hint}",
+    "AMQ8015I": "Channel {name} deleted.",
+    "AMQ8016I": "Channel {name} changed.",
+    "AMQ8018I": "Start channel {name} accepted.{hint}",
+    #: IBM MQ's number for STOP CHANNEL; PURGE CHANNEL, which stops too, answers with it here
+    "AMQ8019I": "{verb} channel {name} accepted.",
     #: IBM MQ's number for CLEAR QLOCAL; here CLEAR TOPICSTR answers with it too
     "AMQ8022I": "{what} cleared.",
     "AMQ8094I": "Subscription {name} created.",
@@ -27,10 +33,15 @@ TEXTS = {
     "AMQ8405I": "Syntax error at line {line}, column {column}{near}: {detail}.",
     "AMQ8408I": "Display queue manager details.",
     "AMQ8409I": "Display queue details.",
+    "AMQ8414I": "Display Channel details.",
     "AMQ8415I": "Queue manager {name} is running.",
+    "AMQ8417I": "Display Channel Status details.",
+    "AMQ8420I": "Channel Status not found.",
     "AMQ8424E": "Error in the name {name!r}: {detail}.",
     "AMQ8450I": "Display queue status details.",
     "AMQ8469E": "Subscription {name} is in use: {detail}.",
+    "AMQ8492W": "Display Channel Status details: of some clients only. One command looks at {looked_at}, and shows as many "
+    "as MAXDEPTH of SYSTEM.MQSC.REPLY.QUEUE says; `mqbridge client list` has them all.",
     "AMQ8550I": "Display namelist details.",
     "AMQ8551I": "Namelist {name} changed.",
     "AMQ8552I": "Namelist {name} created.",
@@ -49,6 +60,8 @@ TEXTS = {
     "AMQ8878I": "Display channel authentication record details.",
     "AMQ8883E": "Channel authentication record {name} of type {kind} already exists.",
     "AMQ8884E": "Channel authentication record {name} not found.",
+    "AMQ9514E": "Channel {name} is in use: {detail}.",
+    "AMQ9533W": "Channel {name} is not active: {detail}.",
 }
 
 

@@ -84,7 +84,7 @@ class AuthorityRecordCommands:
         return message("AMQ8863I"), unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
-        """Do DISPLAY AUTHREC: return the number of the AMQ message, and the records.
+        """Do DISPLAY AUTHREC: return the AMQ message, and the records.
 
         Raises CommandRefused or MQSCSyntaxError.
         """
@@ -99,7 +99,7 @@ class AuthorityRecordCommands:
         ]
         if not shown:
             raise CommandRefused("AMQ8147E", kind="Authority record", name=_value(command, "PROFILE") or "*")
-        return "AMQ8864I", shown
+        return message("AMQ8864I"), shown
 
     def _wanted(self, command: Command) -> Callable[[Identity], bool]:
         """Return a predicate for the records that a DISPLAY asks for.

@@ -123,7 +123,7 @@ class ChannelAuthenticationCommands:
         return unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
-        """Do DISPLAY CHLAUTH: return the number of the AMQ message, and the records.
+        """Do DISPLAY CHLAUTH: return the AMQ message, and the records.
 
         MATCH(RUNCHECK) says which record would decide for a client. Raises CommandRefused or MQSCSyntaxError.
         """
@@ -148,7 +148,7 @@ class ChannelAuthenticationCommands:
             ]  # fmt: skip
         if not found:
             raise CommandRefused("AMQ8884E", name=profile)
-        return "AMQ8878I", [_shown(one) for one in found]
+        return message("AMQ8878I"), [_shown(one) for one in found]
 
     def _run_check(self, command: Command, channel: str) -> list[ChannelAuthenticationConfig]:
         """Return the record that decides for a client of these properties; none where the channel's rules hold."""

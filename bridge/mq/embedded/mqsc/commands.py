@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bridge.mapping.topic import is_wildcard
+from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.channel_authentication_commands import ChannelAuthenticationCommands
+from bridge.mq.embedded.mqsc.channel_commands import ChannelCommands
+from bridge.mq.embedded.mqsc.channel_display import ChannelDisplay
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
@@ -33,7 +36,13 @@ class Commands:
         subscriptions = Subscriptions(queue_manager)
         self._authority_records = AuthorityRecordCommands(queue_manager)
         self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
-        self._shows = {"AUTHREC": self._authority_records.show, "CHLAUTH": self._channel_authentication.show}
+        channels, channel_display = ChannelCommands(queue_manager), ChannelDisplay(queue_manager)
+        self._shows: dict[str, Callable[[Command], tuple[str, list[dict[str, Value]]]]] = {
+            "AUTHREC": self._authority_records.show,
+            "CHANNEL": channel_display.show,
+            "CHLAUTH": self._channel_authentication.show,
+            "CHSTATUS": channel_display.show_status,
+        }
         self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
             ("ALTER", "QMGR"): definitions.alter_queue_manager,
             ("CLEAR", "QLOCAL"): definitions.clear,
@@ -46,6 +55,12 @@ class Commands:
             ("DEFINE", "SUB"): subscriptions.define,
             ("ALTER", "SUB"): subscriptions.alter,
             ("DELETE", "SUB"): subscriptions.delete,
+            ("DEFINE", "CHANNEL"): channels.define,
+            ("ALTER", "CHANNEL"): channels.alter,
+            ("DELETE", "CHANNEL"): channels.delete,
+            ("START", "CHANNEL"): channels.start,
+            ("STOP", "CHANNEL"): channels.stop,
+            ("PURGE", "CHANNEL"): channels.purge,
         }
         for noun in (*QUEUE_KINDS, "NAMELIST", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
@@ -72,9 +87,7 @@ class Commands:
                 raise command.problem
             if command.verb == "DISPLAY" and (command.noun in self._shows or self._display.knows(command.noun)):
                 show = self._shows.get(command.noun, self._display.show)
-                number, shown = show(command)
-                response.message = message(number)
-                response.objects = shown
+                response.message, response.objects = show(command)
             else:
                 response.message, unit = self.execute(command)
         except MQSCSyntaxError as error:

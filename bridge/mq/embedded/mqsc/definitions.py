@@ -22,6 +22,7 @@ from bridge.mq.embedded.attributes import (
     AttributeRefused,
     Names,
     Value,
+    Words,
     defaults,
     invalid_name_character,
     read,
@@ -73,7 +74,7 @@ def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
         if parameter.values is not None:
             raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, parameter.keyword)
         return FLAGS[keyword]
-    if isinstance(ATTRIBUTES[kind].get(keyword), Names):
+    if isinstance(ATTRIBUTES[kind].get(keyword), Names | Words):
         return keyword, ",".join(str(name) for name in parameter.values or ())
     if parameter.value is None and keyword in defaults(kind):
         raise MQSCSyntaxError(f"{keyword} takes one value in parentheses", parameter.where, parameter.keyword)

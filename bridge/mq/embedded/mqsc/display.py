@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from bridge.mapping.topic import matches
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
-from bridge.mq.embedded.mqsc.amq import CommandRefused
+from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.filter import Filter, is_named
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
 from bridge.mq.embedded.mqsc.printed import render as render
@@ -112,7 +112,7 @@ class Display:
         return self._sources[noun](name)
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Do a DISPLAY: return the number of the AMQ message, and the objects.
+        """Do a DISPLAY: return the AMQ message, and the objects.
 
         Raises CommandRefused or MQSCSyntaxError.
         """
@@ -133,7 +133,7 @@ class Display:
                 shown.append(_ordered(one, noun) if whole else _only(one, head, wanted))
         if not shown:
             raise CommandRefused("AMQ8147E", kind=kind, name=name)
-        return number, shown
+        return message(number), shown
 
     def _queue_managers(self, _name: str) -> Iterator[Shown]:
         queue_manager = self._queue_manager

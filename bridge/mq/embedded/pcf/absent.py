@@ -1,7 +1,7 @@
 """Kinds of objects that this queue manager has none of, or only those that every queue manager has.
 
-It has no channels, listeners, services and processes: whoever asks for them is told so with the reasons of IBM MQ, not
-that the command is unknown.
+It has no channels but telemetry channels (`bridge.mq.embedded.pcf.channels`), and no listeners, services and processes:
+whoever asks for them is told so with the reasons of IBM MQ, not that the command is unknown.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.pcf.absent import AbsentCommands
 from bridge.mq.embedded.pcf.authorities import AuthorityCommands
+from bridge.mq.embedded.pcf.channels import TelemetryChannelCommands
 from bridge.mq.embedded.pcf.namelists import NamelistCommands
 from bridge.mq.embedded.pcf.queue_manager import QueueManagerCommands
 from bridge.mq.embedded.pcf.queues import QueueCommands
@@ -67,7 +68,8 @@ class CommandServer:
             **SubscriptionCommands(queue_manager, commands).commands,
             **StatusCommands(queue_manager).commands,
             **AuthorityCommands(queue_manager).commands,
-            **AbsentCommands(queue_manager).commands,
+            **(absent := AbsentCommands(queue_manager).commands),
+            **TelemetryChannelCommands(queue_manager, commands, absent).commands,
         }
         self._busy = False
         self._started = False

@@ -85,7 +85,7 @@ class Admission:
         presented = Presented("", user or None, password or None, certificate, address, channel or "")
         attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
         if attempt is None:
-            log.warning("MQB3310W an application at %s is refused: too many of its address wait to be judged", address or "?")
+            log.warning("MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?")
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
         succeeded = False
         try:

@@ -102,7 +102,6 @@ def test_refresh_security(manager: Manager) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "DEFINE CHANNEL(C) CHLTYPE(SVRCONN)",
         "DEFINE LISTENER(L) TRPTYPE(TCP)",
         "DEFINE SERVICE(S)",
         "START LISTENER(L)",

@@ -194,7 +194,7 @@ def test_subscription_status_shows_status_only(connection: EmbeddedConnection) -
         ("DISPLAY QLOCAL(*) WHERE(MAXDEPTH EQ)", "attribute operator value"),
         ("DISPLAY QLOCAL(*) WHERE", "attribute operator value"),
         ("DISPLAY QLOCAL(*) WHERE(DESCR LK in)", "generic"),
-        ("DISPLAY CHANNEL(*)", "DISPLAY CHANNEL"),
+        ("DISPLAY LISTENER(*)", "DISPLAY LISTENER"),
     ],
 )
 def test_a_display_that_cannot_be(connection: EmbeddedConnection, command: str, says: str) -> None:

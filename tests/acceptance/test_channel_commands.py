@@ -1,0 +1,230 @@
+"""An administrator of MQ defines, starts, stops and purges telemetry channels by MQSC, with clients connected."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.wire.mqtt import Disconnect, ReasonCode, Will
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.certificate_authority import Authority
+from tests.support.mosquitto import Subscriber, publish
+from tests.support.patience import PATIENCE, eventually, until
+from tests.support.raw_client import RawClient
+
+NewBridge = Callable[..., BridgeProcess]
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+def channels(bridge: BridgeProcess) -> dict[str, dict[str, Any]]:
+    """The channels, as `mqbridge channel list` has them, by name."""
+    command = [MQBRIDGE, "channel", "list", "--json", *bridge.data_options()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=bridge.env)
+    assert done.returncode == 0, done.stderr
+    return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+
+def display(bridge: BridgeProcess, *words: str) -> list[Any]:
+    """What DISPLAY shows; nothing where it finds nothing."""
+    done = bridge.run_mq("display", *words, "--json")
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+def states(bridge: BridgeProcess) -> dict[str, str]:
+    return {one["CHANNEL"]: one["STATUS"] for one in display(bridge, "CHSTATUS(*)", "CHLTYPE(MQTT)")}
+
+
+def started(bridge: BridgeProcess, name: str) -> int:
+    """START CHANNEL; returns the port where it listens, once it does."""
+    bridge.mqsc(f"START CHANNEL('{name}') CHLTYPE(MQTT)")
+    return port_of(bridge, name)
+
+
+def port_of(bridge: BridgeProcess, name: str) -> int:
+    until(lambda: states(bridge)[name] == "RUNNING", lambda: bridge.log)
+    return int(channels(bridge)[name]["endpoint"].rpartition(":")[2])
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Any:
+    process = BridgeProcess(tmp_path / "data", config="channels: [{name: FILE, port: 0}]\n").start()
+    yield process
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeProcess) -> None:
+    """A newly defined channel is stopped; started, it serves mosquitto's clients; it starts with the bridge from then on."""
+    bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0) MCAUSER('plant')")
+    eventually(lambda: states(bridge), {"FILE": "RUNNING", "PLANT": "STOPPED"})
+    port = started(bridge, "PLANT")
+    listed = channels(bridge)
+    assert [(name, one["defined_by"]) for name, one in listed.items()] == [("FILE", "file"), ("PLANT", "command")]
+    subscriber = Subscriber(port, "pumps/#", qos=1, options=("-i", "watch", "-u", "carol", "-P", "x", "-k", "77"))
+    publish(port, "pumps/1", "on", "-i", "pump-1", qos=2)
+    assert subscriber.message()["payload"] == "on"
+    assert display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)")[0]["CONNECTIONS"] == 1
+    eventually(
+        lambda: [
+            {key: one[key] for key in ("CLIENTID", "STATUS", "CLNTUSER", "MCAUSER", "KAINT", "PROTOCOL", "MSGSNT", "MSGRCVD")}
+            for one in display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)", "CLIENTID('watch')", "ALL")
+        ],
+        [
+            {
+                "CLIENTID": "watch", "STATUS": "RUNNING", "CLNTUSER": "carol", "MCAUSER": "plant", "KAINT": 77,
+                "PROTOCOL": "MQTTV311", "MSGSNT": 1, "MSGRCVD": 0,
+            }
+        ],
+    )  # fmt: skip
+    subscriber.stop()
+    bridge.restart()
+    assert bridge.ports.keys() == {"FILE", "PLANT"}
+    with RawClient.connected(port_of(bridge, "PLANT"), "after") as client:
+        client.ping()
+
+
+def test_one_client_is_stopped(bridge: BridgeProcess) -> None:
+    """STOP CHANNEL with CLIENTID disconnects that client; the others, and the channel, go on."""
+    bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
+    port = started(bridge, "PLANT")
+    other = RawClient.connected(port, "other")
+    client = RawClient.connected(port, "pump-1", level=5)
+    bridge.mqsc("STOP CHANNEL(PLANT) CHLTYPE(MQTT) CLIENTID('pump-1')")
+    assert client.expect(Disconnect).reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+    client.expect_closed()
+    other.ping()
+    with RawClient.connected(port, "pump-1"):
+        pass
+
+
+def test_one_client_is_purged(bridge: BridgeProcess) -> None:
+    """PURGE CHANNEL with CLIENTID: what waits for a client that is away is gone, and so is its session."""
+    bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
+    port = started(bridge, "PLANT")
+    for name in ("pump-1", "pump-2"):
+        with RawClient.connected(port, name, clean=False) as client:
+            client.subscribe((f"to/{name}", 1))
+            client.disconnect()
+        bridge.mq("pub", f"to/{name}", "wait for me", "--persistent")
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 2)
+    away = display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)", "CLIENTID('pump-*')", "PENDING")
+    assert [(one["CLIENTID"], one["STATUS"], one["PENDING"]) for one in away] == [
+        ("pump-1", "DISCONNECTED", 1),
+        ("pump-2", "DISCONNECTED", 1),
+    ]
+    bridge.mqsc("PURGE CHANNEL(PLANT) CHLTYPE(MQTT) CLIENTID('pump-1')")
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 1)
+    client = RawClient(port, "pump-1", clean=False)
+    assert not client.connect().session_present
+    with RawClient.connected(port, "pump-2", clean=False) as client:
+        assert client.take().payload == b"wait for me"
+
+
+def test_a_channel_is_purged(bridge: BridgeProcess) -> None:
+    """PURGE CHANNEL: sessions of the channel's clients end without their wills, and it stops; other channels go on."""
+    bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
+    port = started(bridge, "PLANT")
+    other = RawClient.connected(bridge.ports["FILE"], "other")
+    other.subscribe(("wills/#", 1))
+    client = RawClient.connected(port, "pump-1", clean=False, level=5, will=Will("wills/pump-1", b"gone", 1, False))
+    client.subscribe(("to/pump-1", 1))
+    bridge.mqsc("PURGE CHANNEL(PLANT) CHLTYPE(MQTT)")
+    assert client.expect(Disconnect).reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+    client.expect_closed()
+    eventually(lambda: states(bridge), {"FILE": "RUNNING", "PLANT": "STOPPED"})
+    other.ping()
+    assert not other.inbox
+    assert display(bridge, "SUB('pump-1:*')") == []
+    port = started(bridge, "PLANT")
+    again = RawClient(port, "pump-1", clean=False)
+    assert not again.connect().session_present
+
+
+def test_stopped_and_started_in_one_script(bridge: BridgeProcess) -> None:
+    """Clients of the channel are disconnected; it listens again behind that, as altered meanwhile."""
+    bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
+    client = RawClient.connected(started(bridge, "PLANT"), "pump-1")
+    bridge.mqsc(
+        "STOP CHANNEL(PLANT) CHLTYPE(MQTT)\nALTER CHANNEL(PLANT) CHLTYPE(MQTT) PROTOCOL(MQTTV3)\n"
+        "START CHANNEL(PLANT) CHLTYPE(MQTT)\n"
+    )
+    client.expect_closed()
+    port = port_of(bridge, "PLANT")
+    assert RawClient(port, "pump-1", level=4).connect().return_code == 1
+    with RawClient.connected(port, "pump-1", level=3):
+        pass
+
+
+def test_a_channel_of_the_file_is_started_and_stopped_and_altered_there_only(bridge: BridgeProcess) -> None:
+    bridge.mqsc("STOP CHANNEL(FILE) CHLTYPE(MQTT)")
+    eventually(lambda: states(bridge), {"FILE": "STOPPED"})
+    done = bridge.run_mq("run", "-", stdin=b"ALTER CHANNEL(FILE) CHLTYPE(MQTT) PORT(1)\nDELETE CHANNEL(FILE) CHLTYPE(MQTT)\n")
+    assert done.returncode == 1
+    assert done.stderr.count(b"the bridge's configuration file has channel FILE; change it there") == 2
+    with RawClient.connected(started(bridge, "FILE"), "pump-1"):
+        pass
+
+
+def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> None:
+    """It neither removes nor starts them; where the file gets one of the same name, the file's holds."""
+    assert bridge.config is not None
+    bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)\nDEFINE CHANNEL(REST) CHLTYPE(MQTT) PORT(0)\n")
+    port = started(bridge, "PLANT")
+    client = RawClient.connected(port, "pump-1")
+    bridge.config.write_text("channels: [{name: FILE, port: 0}, {name: MORE, port: 0}]\n")
+    assert reload(bridge) == 0
+    assert states(bridge) == {"FILE": "RUNNING", "MORE": "RUNNING", "PLANT": "RUNNING", "REST": "STOPPED"}
+    client.ping()
+    bridge.config.write_text("channels: [{name: FILE, port: 0}, {name: PLANT, port: 0, protocols: [MQTTV3]}]\n")
+    assert reload(bridge) == 0
+    client.ping()
+    assert "channel PLANT is in the configuration file, and defined by a command, too: the file's holds" in bridge.log
+    assert channels(bridge)["PLANT"]["defined_by"] == "file"
+    assert RawClient(port, "pump-2", level=4).connect().return_code == 1
+    bridge.config.write_text("channels: [{name: FILE, port: 0}]\n")
+    assert reload(bridge) == 0
+    client.ping()
+    with RawClient.connected(port, "pump-2", level=4):
+        pass
+
+
+def test_a_channel_that_cannot_listen_is_told_and_deleted(bridge: BridgeProcess) -> None:
+    port = bridge.ports["FILE"]
+    bridge.mqsc(f"DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT({port})\nSTART CHANNEL(PLANT) CHLTYPE(MQTT)\n")
+    eventually(lambda: states(bridge)["PLANT"], "STOPPED")
+    until(lambda: "channel PLANT cannot listen on 127.0.0.1" in channels(bridge)["PLANT"]["problem"], lambda: bridge.log)
+    bridge.restart()
+    assert bridge.ports.keys() == {"FILE"}
+    assert "channel PLANT cannot listen on" in bridge.log
+    bridge.mqsc("DELETE CHANNEL(PLANT) CHLTYPE(MQTT)")
+    eventually(lambda: list(channels(bridge)), ["FILE"])
+
+
+def test_tls_and_certificates(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """SSLKEYR is one PEM file with certificate and key; beside it lie the authorities that clients' certificates are of."""
+    authority = Authority(tmp_path)
+    authority.issue("server")
+    authority.client("pump-7")
+    repository = tmp_path / "channel.pem"
+    repository.write_bytes((tmp_path / "server.pem").read_bytes() + (tmp_path / "server.key").read_bytes())
+    (tmp_path / "channel.ca.pem").write_bytes((tmp_path / "ca.pem").read_bytes())
+    bridge.mqsc(
+        f"DEFINE CHANNEL(TLS) CHLTYPE(MQTT) PORT(0) SSLKEYR('{repository}') SSLCAUTH(REQUIRED) SSLCIPH(ANY_TLS12_OR_HIGHER)"
+    )
+    port = started(bridge, "TLS")
+    own = ("--cert", f"{tmp_path}/pump-7.pem", "--key", f"{tmp_path}/pump-7.key")
+    bridge.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said') DEST(SAID)\n")
+    publish(port, "said", "hello", "-h", "localhost", "--cafile", f"{tmp_path}/ca.pem", *own, "-i", "x", qos=1)
+    bridge.wait_for_depth("SAID", 1)
+    with pytest.raises(AssertionError):
+        publish(port, "said", "hello", "-h", "localhost", "--cafile", f"{tmp_path}/ca.pem", "-i", "x", qos=1)
+
+
+def reload(bridge: BridgeProcess) -> int:
+    command = [MQBRIDGE, "reload", bridge.config, *bridge.data_options()]
+    return subprocess.run(command, timeout=PATIENCE, env=bridge.env).returncode  # type: ignore[arg-type]

@@ -1,0 +1,380 @@
+"""A running bridge takes over its configuration again, with clients connected: channels, certificates, limits, the log."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.administration.control_socket import ask
+from bridge.administration.requests import Reload
+from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, ReasonCode, encode
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.certificate_authority import Authority
+from tests.support.mosquitto import free_port, publish
+from tests.support.patience import PATIENCE, eventually, until
+from tests.support.raw_client import RawClient
+
+#: Reloads while messages flow, and messages of each QoS from one to the next.
+RELOADS, BETWEEN = 20, 15
+
+Make = Callable[[str], BridgeProcess]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes a bridge that runs by a file."""
+    made: list[BridgeProcess] = []
+
+    def start(config: str, *arguments: str) -> BridgeProcess:
+        process = BridgeProcess(tmp_path / f"data-{len(made)}", config=config, arguments=arguments)
+        made.append(process)
+        return process.start()
+
+    yield start
+    for process in made:
+        process.discard()
+        assert "Traceback" not in process.log, process.log
+
+
+def run(bridge: BridgeProcess, *words: Any) -> subprocess.CompletedProcess[str]:
+    command = [MQBRIDGE, *words, *bridge.data_options()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=bridge.env)
+
+
+def write(bridge: BridgeProcess, config: str) -> None:
+    assert bridge.config is not None
+    bridge.config.write_text(config)
+
+
+def reload(bridge: BridgeProcess, config: str) -> list[str]:
+    """Have the bridge take over a file; returns the lines that say what has changed, but for that about mappings."""
+    write(bridge, config)
+    done = run(bridge, "reload", bridge.config)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return [line for line in done.stdout.splitlines() if line != "no mapping has changed"]
+
+
+def port_of(line: str) -> int:
+    """The port of a line that says that a channel listens."""
+    return int(line.split(" on ")[1].split(" ")[0].rpartition(":")[2])
+
+
+def expect_told(client: RawClient) -> None:
+    """A client of MQTT 5 is told that an administrator has disconnected it."""
+    assert client.expect(Disconnect).reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+    client.expect_closed()
+
+
+def channels(*lines: str, more: str = "") -> str:
+    return "".join(["channels:\n", *(f"  - {{{line}}}\n" for line in lines), more])
+
+
+A, B = "name: A, port: 0", "name: B, port: 0"
+
+
+def test_channels_are_added_altered_and_removed(make: Make) -> None:
+    """Clients of the others go on; who is disconnected is told so."""
+    bridge = make(channels(A))
+    stays = RawClient.connected(bridge.ports["A"], "stays", level=5)
+    (line,) = reload(bridge, channels(A, B))
+    publish(port_of(line), "t", "x", "-i", "by-mosquitto", qos=2)
+    goes = RawClient.connected(port_of(line), "goes", level=5)
+
+    # One more client than there is room for now is refused; who is there stays.
+    assert reload(bridge, channels(A, f"{B}, max_clients: 1")) == [
+        "channel B changed, for clients that connect from now on"
+    ]
+    goes.ping()
+    assert RawClient(port_of(line), "second").connect().return_code == 3
+
+    # A protocol that it does not speak any more is refused; who speaks it stays.
+    reload(bridge, channels(A, f"{B}, protocols: [MQTTV3]"))
+    goes.ping()
+    assert RawClient(port_of(line), "second", level=4).connect().return_code == 1
+
+    # Another port.
+    port = free_port()
+    assert reload(bridge, channels(A, f"name: B, port: {port}")) == [
+        f"channel B listens for MQTT clients on 127.0.0.1:{port} (changed)"
+    ]
+    expect_told(goes)
+    with pytest.raises(ConnectionRefusedError):
+        RawClient(port_of(line), "second")
+
+    # Removed, by SIGHUP.
+    goes = RawClient.connected(port, "goes", level=5)
+    write(bridge, channels(A))
+    assert bridge.process is not None
+    bridge.process.send_signal(signal.SIGHUP)
+    expect_told(goes)
+    until(lambda: "reload: channel B removed" in bridge.log, lambda: bridge.log)
+    stays.ping()
+
+
+def test_a_port_becomes_a_unix_socket(make: Make, tmp_path: Path) -> None:
+    bridge = make(channels(A, B))
+    path = tmp_path / "mqtt.sock"
+    client = RawClient.connected(bridge.ports["B"], "c", level=5)
+    assert reload(bridge, channels(A, f"name: B, socket: {path}")) == [
+        f"channel B listens for MQTT clients on {path} (changed)"
+    ]
+    expect_told(client)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        connection.connect(str(path))
+        connection.sendall(encode(Connect("c")))
+        assert connection.recv(4) == encode(Connack(0))
+
+
+def test_tls_begins_for_clients_that_come(make: Make, tmp_path: Path) -> None:
+    """A client without it stays until it leaves; a certificate that is exchanged is the one that the next client sees."""
+    authority = Authority(tmp_path)
+    serials = [authority.issue(name).serial_number for name in ("first", "second")]
+    files = "certificate_file: {0}/{1}.pem, key_file: {0}/{1}.key"
+    bridge = make(channels(A, B))
+    port = bridge.ports["B"]
+    plain = RawClient.connected(port, "plain")
+    for name, serial in zip(("first", "second"), serials, strict=True):
+        lines = reload(bridge, channels(A, f"{B}, tls: {{{files.format(tmp_path, name)}}}"))
+        assert lines == ["channel B changed, for clients that connect from now on"]
+        assert serial_of(port, authority.file) == serial
+    plain.ping()
+    publish(port, "t", "x", "-h", "localhost", "--cafile", str(authority.file), qos=1)
+
+
+def serial_of(port: int, authority: Path) -> int:
+    context = ssl.create_default_context(cafile=str(authority))
+    plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    with context.wrap_socket(plain, server_hostname="localhost") as connection:
+        certificate = connection.getpeercert()
+    assert certificate is not None
+    return int(str(certificate["serialNumber"]), 16)
+
+
+def test_who_a_client_has_to_be(make: Make, tmp_path: Path) -> None:
+    """Methods of authentication, and the files that they name, are those of the new file for clients that connect."""
+    for name, word in (("old", b"pa55"), ("new", b"w0rd")):
+        done = subprocess.run([MQBRIDGE, "passwd", tmp_path / name, "carol", "--stdin"], input=word, timeout=PATIENCE)
+        assert done.returncode == 0
+    bridge = make(channels(A, B))
+    port = bridge.ports["B"]
+    there = RawClient.connected(port, "there")
+
+    def code(password: bytes | None) -> int:
+        user = None if password is None else "carol"
+        with RawClient(port, "c", user_name=user, password=password) as client:
+            return client.connect().return_code
+
+    assert [code(one) for one in (None, b"pa55", b"w0rd")] == [0, 0, 0]
+    for name, expected in (("old", [5, 0, 4]), ("new", [5, 4, 0])):
+        reload(bridge, channels(A, f"{B}, authentication: [{{method: password, file: {tmp_path}/{name}}}]"))
+        assert [code(one) for one in (None, b"pa55", b"w0rd")] == expected
+    reload(bridge, channels(A, B, more="channel_authentication:\n  - {type: BLOCKADDR, address_list: ['127.0.0.1']}\n"))
+    assert code(b"w0rd") == 5
+    there.ping()
+
+
+def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
+    """A publisher and a durable subscriber with QoS 1 and 2, through many reloads: nothing lost, doubled or out of order."""
+    variants = [
+        channels(A, f"{B}, max_clients: 7"),
+        channels(A, more="limits: {retry_interval: 19}\n"),
+        channels(A, B, "name: C, port: 0", more="log: {level: debug}\n"),
+        channels(A, B),
+    ]
+    bridge = make(variants[-1])
+    subscriber = RawClient.connected(bridge.ports["A"], "sub", clean=False)
+    subscriber.subscribe(("load/1", 1), ("load/2", 2))
+    sender = RawClient.connected(bridge.ports["A"], "pub")
+    received: dict[str, list[bytes]] = {"load/1": [], "load/2": []}
+    sent, doubled = threading.Event(), []
+
+    def send() -> None:
+        while not reloaded.is_set():
+            sender.publish("load/1", b"%d" % number(), 1)
+            sender.publish("load/2", b"%d" % number(), 2)
+            count.append(0)
+        sent.set()
+
+    def number() -> int:
+        return len(count)
+
+    def receive() -> None:
+        while not sent.is_set() or any(len(one) < number() for one in received.values()):
+            publication = subscriber.wait_for(Publish)
+            doubled.extend([publication] * publication.dup)
+            received[publication.topic].append(publication.payload)
+            subscriber.acknowledge(publication)
+
+    count: list[int] = []
+    reloaded = threading.Event()
+    threads = [threading.Thread(target=target, daemon=True) for target in (send, receive)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(RELOADS):
+            until(lambda turn=turn: number() >= turn * BETWEEN, lambda: bridge.log)
+            write(bridge, variants[turn % len(variants)])
+            answer = ask(bridge.data_directory / "control.sock", Reload())
+            assert answer.ok and answer.lines, answer
+    finally:
+        reloaded.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    expected = [b"%d" % one for one in range(number())]
+    assert received == {"load/1": expected, "load/2": expected}
+    assert not doubled
+    subscriber.ping()
+    assert not subscriber.inbox
+
+
+def test_a_port_in_use_is_told_and_mended_by_the_next_reload(make: Make) -> None:
+    """The rest is taken over; `mqbridge status` and /readyz say what is wrong as long as it is."""
+    admin = "admin: {port: 0}\n"
+    bridge = make(channels(A, more=admin))
+    console = next(line for line in bridge.printed if line.startswith("console")).split(" at ")[1]
+    assert ready(console) == (200, "ok")
+    client = RawClient.connected(bridge.ports["A"], "c")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        wanted = f"name: C, port: {taken.getsockname()[1]}"
+        lines = reload(bridge, channels(A, B, wanted, more=admin + "limits: {in_flight: 7}\n"))
+        assert [line.split(" ")[0] for line in lines] == ["limits", "channel", "channel"]
+        assert lines[2].startswith("channel C added, but does not listen: channel C cannot listen on 127.0.0.1")
+        RawClient.connected(port_of(lines[1]), "d").disconnect()
+        assert ready(console)[0] == 503
+        assert "channel C cannot listen on 127.0.0.1" in ready(console)[1]
+        status = run(bridge, "status")
+        assert status.returncode == 1
+        assert "2 of 3 channels listen" in status.stdout
+        assert "PROBLEM: channel C cannot listen on 127.0.0.1" in status.stdout
+    (line,) = reload(bridge, channels(A, B, wanted, more=admin + "limits: {in_flight: 7}\n"))
+    assert line.endswith("(tried again)")
+    assert ready(console) == (200, "ok")
+    RawClient.connected(port_of(line), "e").disconnect()
+    client.ping()
+
+
+def ready(console: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"{console}readyz", timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+#: A mistake that the file has beside changes that would be right, and what is said of it.
+MISTAKES = {
+    "YAML": ("limits: {", "expected"),
+    "a value": ("limits: {in_flight: 0}\n", "in_flight"),
+    "a key": ("limts: {in_flight: 7}\n", "limts"),
+    "a mapping": ('mappings: {m: {from: {mqtt: "a/#/b"}, to: {queue: Q}}}\n', "a/#/b"),
+    "a link that is not there": ('mappings: {m: {from: {mqtt: "a", link: none}, to: {queue: Q}}}\n', "none"),
+    "no certificate": (
+        "  - {name: T, port: 0, tls: {certificate_file: /nowhere/server.pem}}\n",
+        "channel T cannot speak TLS: tls.certificate_file /nowhere/server.pem cannot be used: No such file or directory",
+    ),
+    "no authenticator": (
+        "  - {name: T, port: 0, authentication: [{method: plugin, name: none}]}\n",
+        "authenticator 'none' is not installed",
+    ),
+    "no method": ("  - {name: T, port: 0, authentication_methods: [NONE]}\n", "NONE"),
+    "no audit log": ("audit_log: {file: /nowhere/audit.log}\n", "audit_log.file /nowhere/audit.log: No such file"),
+}
+
+
+def test_a_file_with_a_mistake_changes_nothing(make: Make, tmp_path: Path) -> None:
+    """Wherever it is, and however much else has changed: all goes on as before, the audit log too."""
+    audit = tmp_path / "audit.log"
+    before = channels(A, B, more=f"audit_log: {{file: {audit}}}\n")
+    bridge = make(before)
+    client = RawClient.connected(bridge.ports["B"], "c", level=5)
+    for mistake, says in MISTAKES.values():
+        write(bridge, channels("name: A, port: 0, protocols: [MQTTV3]", more=mistake + "log: {level: debug}\n"))
+        done = run(bridge, "reload")
+        assert (done.returncode, done.stdout) == (1, ""), mistake
+        assert says in done.stderr, (mistake, done.stderr)
+        assert done.stderr.splitlines()[-1] == "nothing has changed"
+        client.ping()
+        RawClient.connected(bridge.ports["A"], "d").disconnect()
+    assert audit.read_text().count('"event":"reload refused"') == len(MISTAKES)
+    assert reload(bridge, before) == []
+    assert not bridge.log.count("DEBUG")
+
+
+def test_reloads_at_the_same_time(make: Make) -> None:
+    """Each waits for those before it; all see the file, and the bridge ends up as it says."""
+    bridge = make(channels(A))
+    client = RawClient.connected(bridge.ports["A"], "c")
+    write(bridge, channels(A, B))
+    command = [MQBRIDGE, "reload", bridge.config, *bridge.data_options()]
+    under_way = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=bridge.env)  # type: ignore[arg-type]
+        for _ in range(3)
+    ]
+    assert bridge.process is not None
+    bridge.process.send_signal(signal.SIGHUP)
+    answers = [one.communicate(timeout=PATIENCE) for one in under_way]
+    assert [one.returncode for one in under_way] == [0, 0, 0]
+    eventually(lambda: bridge.log.count("reload: channel B listens"), 1)
+    assert sum("channel B listens" in out for out, _ in answers) <= 1
+    client.ping()
+
+
+def test_what_the_command_line_says_stays(make: Make) -> None:
+    """--port and --log-level hold where the file has not changed in that, though it has in the same section."""
+    bridge = make(channels("name: A, port: 1883"), "--log-level", "warning")
+    client = RawClient.connected(bridge.port, "c")
+    lines = reload(bridge, channels("name: A, port: 1883, max_clients: 9", more="log: {format: json}\n"))
+    assert lines == ["log: warning and above, as json", "channel A changed, for clients that connect from now on"]
+    client.ping()
+    RawClient.connected(bridge.port, "d").disconnect()
+    assert "client d" not in bridge.log
+    port = free_port()
+    lines = reload(bridge, channels(f"name: A, port: {port}", more="log: {level: info}\n"))
+    assert lines[0] == "log: warning and above, as text"  # the file says what it said by default
+    assert port_of(lines[1]) == port
+
+
+def test_limits_hold_for_sessions_that_begin(make: Make) -> None:
+    """The window of a session is the one that it began with; what is retained is limited at once."""
+    bridge = make(channels(A))
+    clients = {}
+    for window, name in ((20, "old"), (2, "new")):
+        if name == "new":
+            lines = reload(bridge, channels(A, more="limits: {in_flight: 2, retained_bytes: 2048}\n"))
+            assert lines == ["limits changed, for clients that connect and sessions that begin from now on"]
+        clients[name] = RawClient.connected(bridge.port, name, clean=False)
+        clients[name].subscribe((f"to/{name}", 1))
+        with RawClient.connected(bridge.port, "pub") as sender:
+            for _ in range(5):
+                sender.publish(f"to/{name}", b"x", 1)
+        for _ in range(min(window, 5)):
+            clients[name].wait_for(Publish)
+        clients[name].ping()
+        assert not clients[name].inbox
+    with RawClient.connected(bridge.port, "pub", level=5) as sender:
+        sender.send(Publish("kept", bytes(3_000), 1, True, False, 1))
+        assert sender.expect(Puback).reason_code == ReasonCode.QUOTA_EXCEEDED
+
+
+def test_what_takes_a_restart_is_named_and_left(make: Make) -> None:
+    bridge = make(channels(A))
+    lines = reload(bridge, channels(A, more=f"queue_manager: {{listener: {{port: {free_port()}}}}}\nadmin: {{port: 0}}\n"))
+    assert lines == [
+        f"{section} in {bridge.config} has changed, too: that takes a restart of the bridge"
+        for section in ("queue_manager", "admin")
+    ]

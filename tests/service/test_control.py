@@ -1,0 +1,34 @@
+"""The control socket: who may use it, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bridge.administration.control_socket import NoBridge, ask
+from bridge.administration.requests import Answer, AnyRequest, Reload
+from bridge.service.control import ControlServer
+
+
+async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+
+    async def handler(request: AnyRequest, user: str) -> Answer:
+        return Answer(ok=isinstance(request, Reload), lines=["reloaded"])
+
+    path.write_text("left by a bridge that was killed")
+    server = ControlServer(path, handler)
+    await server.start()
+    assert path.stat().st_mode & 0o777 == 0o660
+    answer = await asyncio.to_thread(ask, path, Reload())
+    assert (answer.ok, answer.lines) == (True, ["reloaded"])
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b'{"command": "format"}\n')
+    assert b'"ok":false' in await reader.readline()
+    writer.close()
+    await server.stop()
+    assert not path.exists()
+    with pytest.raises(NoBridge, match="no bridge answers"):
+        await asyncio.to_thread(ask, path, Reload())

@@ -1,0 +1,125 @@
+"""Reading the configuration file again: what is handed on to be taken over, what is refused, what takes a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Configuration, load
+from bridge.mapping.rules.check import problems
+from bridge.service.reload import ConfigurationSource, Reload, ReloadRefused
+
+FILE = """\
+channels: [{name: A, port: 0}]
+mappings:
+  a: {from: {mqtt: "a/#"}, to: {queue: OUT}}
+"""
+WRONG = {
+    "no YAML": ("mappings: [", "bridge.yaml:"),
+    "a queue's name": (FILE.replace("OUT", "'no queue'"), "bridge.yaml:3:"),
+    "a template": (FILE.replace("OUT", "'{unclosed'"), "bridge.yaml:3:"),
+    "a link that is none": (FILE.replace('"a/#"', '"a/#", link: none'), "bridge.yaml:3:"),
+    "a port": (FILE.replace("port: 0", "port: 70000"), "bridge.yaml:1:"),
+    "a channel twice": (FILE.replace("port: 0}", "port: 0}, {name: A, port: 0}"), "bridge.yaml:1:"),
+    "a section": (FILE + "lmits: {}\n", "bridge.yaml:4:"),
+}
+#: Sections that a running bridge does not take over, each with a change.
+RESTART = {
+    "queue_manager": "queue_manager: {listener: {port: 1414}}\n",
+    "transmission_queue": "transmission_queue: OTHER\n",
+    "control_socket": "control_socket: /tmp/other.sock\n",
+    "admin": "admin: {port: 8080}\n",
+    "archive": "archive: {directory: /tmp/archive}\n",
+}
+
+
+class Taken:
+    """What a bridge does that takes each configuration over, or refuses it; it notes them."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Configuration, Configuration]] = []
+        self.refusal = ""
+        #: how many are being taken over now, and have been at a time, at most
+        self.under_way = self.most = 0
+
+    async def __call__(self, before: Configuration, after: Configuration) -> list[str]:
+        if self.refusal:
+            raise ReloadRefused(self.refusal)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        self.pairs.append((before, after))
+        return ["taken"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def source_of(path: Path) -> ConfigurationSource:
+    def read(path: Path) -> Configuration:
+        return load(path, problems)
+
+    return ConfigurationSource(path, read(path), read)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_a_bad_file_changes_nothing_and_says_why(path: Path, wrong: str) -> None:
+    taken = Taken()
+    reload = Reload(source_of(path), taken)
+    text, place = WRONG[wrong]
+    write(path, text)
+    ok, lines = await reload()
+    assert not ok
+    assert place in lines[0]
+    assert lines[-1] == "nothing has changed"
+    assert not taken.pairs
+
+
+async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(path: Path) -> None:
+    taken = Taken()
+    reload = Reload(source_of(path), taken)
+    taken.refusal = "no such certificate"
+    write(path, FILE.replace("a:", "b:"))
+    assert await reload() == (False, ["no such certificate", "nothing has changed"])
+    taken.refusal = ""
+    assert await reload() == (True, ["taken"])
+    assert await reload() == (True, ["taken"])
+    assert [(list(before.mappings), list(after.mappings)) for before, after in taken.pairs] == [
+        (["a"], ["b"]),
+        (["b"], ["b"]),
+    ]
+
+
+@pytest.mark.parametrize("section", RESTART)
+async def test_what_takes_a_restart_is_told_until_the_file_is_as_at_the_start(path: Path, section: str) -> None:
+    reload = Reload(source_of(path), Taken())
+    write(path, FILE + RESTART[section])
+    restart = f"{section} in {path} has changed, too: that takes a restart of the bridge"
+    assert await reload() == (True, ["taken", restart])
+    assert await reload() == (True, ["taken", restart])
+    write(path, FILE)
+    assert await reload() == (True, ["taken"])
+
+
+async def test_reloads_wait_for_each_other(path: Path) -> None:
+    taken = Taken()
+    reload = Reload(source_of(path), taken)
+    answers = await asyncio.gather(*(reload() for _ in range(5)))
+    assert answers == [(True, ["taken"])] * 5
+    assert taken.most == 1
+
+
+async def test_without_a_file_nothing_is_reloaded() -> None:
+    ok, lines = await Reload(None, Taken())()
+    assert (ok, lines) == (False, ["the bridge was started without a configuration file; nothing is reloaded"])
