@@ -42,6 +42,7 @@ class BridgeCommands(Commands):
         "mappings": "bridge.cli.running:mappings",
         "check": "bridge.cli.check:check",
         "passwd": "bridge.cli.passwd:passwd",
+        "install-service": "bridge.cli.install_service:install_service",
         "try": "bridge.cli.trial:try_mapping",
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",
