@@ -1,0 +1,159 @@
+"""The Debian package: built, then installed, upgraded, removed and purged in a Debian of its own (a chroot)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.line_process import LineProcess
+from tests.support.mosquitto import Subscriber, publish
+
+ROOT = Path(__file__).parents[2]
+MIRROR = "http://deb.debian.org/debian"
+#: Seconds for what the network and a package manager do.
+LONG = 900
+#: The chroot that tests begin with, kept for the next run; it is of the Debian that the tests run on, as the package is.
+BASE = ROOT / "build" / "chroot.tar"
+#: What Debian has of the package's dependencies, and setpriv.
+PACKAGES = "python3,systemd,util-linux"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3 * LONG),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("debootstrap") is None or shutil.which("dpkg-buildpackage") is None,
+        reason="only root makes a chroot, and only with debootstrap; the package is of Debian's tools",
+    ),
+]
+
+
+def run(*words: str | Path, **options: Any) -> str:
+    """What a command prints, when it has succeeded."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONG, check=False, **options)
+    assert done.returncode == 0, f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+class Debian:
+    """A Debian in a directory. No systemd runs in it: `policy-rc.d` says so to the scripts of packages."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def command(self, *words: str, user: str | None = None) -> list[str]:
+        """A command in it, with a /proc that goes when it ends."""
+        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
+        inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+        return ["unshare", "--mount", "sh", "-c", inside, str(self.directory), *as_user, *words]
+
+    def run(self, *words: str) -> str:
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+        return run(*self.command(*words), env=environment, stdin=subprocess.DEVNULL)
+
+    def install(self, package: Path) -> str:
+        shutil.copy(package, self.directory / package.name)
+        return self.run("apt-get", "install", "--yes", "--no-install-recommends", "--no-download", f"/{package.name}")
+
+    def owner(self, path: str) -> str:
+        """Mode, user and group of a file, as its passwd names them."""
+        return self.run("stat", "-c", "%a %U:%G", path).strip()
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self.directory / path.lstrip("/"))
+
+    def service(self) -> LineProcess:
+        """The bridge as its unit starts it, at a port that is free: the network is that of this machine."""
+        unit = (self.directory / "lib/systemd/system/mqbridge.service").read_text()
+        found = re.search("^ExecStart=(.*)$", unit, re.M)
+        assert found and "\nUser=mqbridge\n" in unit
+        return LineProcess(self.command(*found[1].split(), "--port", "0", user="mqbridge"))
+
+
+def port_of(bridge: LineProcess) -> int:
+    return int(bridge.line_where(lambda line: "listens for MQTT clients" in line).rpartition(":")[2])
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Iterator[Debian]:
+    directory = tmp_path / "debian"
+    if not BASE.is_file():
+        codename = re.search("^VERSION_CODENAME=(.*)$", Path("/etc/os-release").read_text(), re.M)
+        assert codename
+        made = tmp_path / "base"
+        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename[1], made, MIRROR)
+        BASE.parent.mkdir(exist_ok=True)
+        run("tar", "-C", made, "-cf", BASE.with_suffix(".part"), ".")
+        BASE.with_suffix(".part").rename(BASE)
+        shutil.rmtree(made)
+    directory.mkdir()
+    run("tar", "-C", directory, "-xf", BASE)
+    policy = directory / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    yield Debian(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Callable[[str], Path]:
+    """Build the package of the working tree as another version: `package("0.1.1")`. lintian finds no error in it."""
+
+    def build(version: str) -> Path:
+        source = tmp_path / version
+        skip = shutil.ignore_patterns("__pycache__", "compiled")
+        for name in ("bridge", "deploy", "mappings"):
+            shutil.copytree(ROOT / name, source / name, ignore=skip)
+        for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):
+            shutil.copy(ROOT / name, source)
+        for file, begin in (("pyproject.toml", "version = "), ("bridge/__init__.py", "__version__ = ")):
+            text, count = re.subn(f'^{begin}".*"$', f'{begin}"{version}"', (source / file).read_text(), flags=re.M)
+            assert count == 1
+            (source / file).write_text(text)
+        run("make", "deb", cwd=source)
+        (made,) = (source / "build").glob(f"mqbridge_{version}_*.deb")
+        return made
+
+    return build
+
+
+def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
+    """An edited configuration and the data outlive all but the purge."""
+    debian.install(package("0.0.1"))
+    assert debian.run("mqbridge", "--version").startswith("mqbridge 0.0.1 ")
+    assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
+    assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
+    assert debian.exists("/etc/systemd/system/multi-user.target.wants/mqbridge.service")
+    debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
+
+    with debian.service() as bridge:
+        publish(port_of(bridge), "plant/state", "running", "-r", qos=1)
+        assert bridge.terminate() == 0
+    assert debian.owner("/var/lib/mqbridge/queuemanager.db").endswith(" mqbridge:mqbridge")
+
+    configuration = debian.directory / "etc/mqbridge/bridge.yaml"
+    edited = f"{configuration.read_text()}\nlog: {{level: debug}}\n"
+    configuration.write_text(edited)
+    debian.install(package("0.0.2"))
+    assert debian.run("mqbridge", "--version").startswith("mqbridge 0.0.2 ")
+    assert configuration.read_text() == edited
+    with debian.service() as bridge, Subscriber(port_of(bridge), "plant/#", qos=1) as subscriber:
+        assert subscriber.message() == {"topic": "plant/state", "payload": "running", "qos": 1, "retain": 1}
+        assert bridge.terminate() == 0
+
+    debian.run("apt-get", "remove", "--yes", "mqbridge")
+    assert [path for path in ("/usr/bin/mqbridge", "/usr/lib/mqbridge") if debian.exists(path)] == []
+    assert configuration.read_text() == edited
+    assert debian.exists("/var/lib/mqbridge/queuemanager.db")
+
+    debian.run("apt-get", "purge", "--yes", "mqbridge")
+    left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
+    # The archives of apt, which are this test's own doing; the lines of apt's log; who owned what is gone keeps his number.
+    assert left == []
+    assert "mqbridge" in (debian.directory / "etc/passwd").read_text()
