@@ -59,7 +59,7 @@ class Debian:
 
     def install(self, package: Path) -> str:
         shutil.copy(package, self.directory / package.name)
-        return self.run("apt-get", "install", "--yes", "--no-install-recommends", "--no-download", f"/{package.name}")
+        return self.run("apt-get", "install", "--yes", "--no-install-recommends", f"/{package.name}")
 
     def owner(self, path: str) -> str:
         """Mode, user and group of a file, as its passwd names them."""
