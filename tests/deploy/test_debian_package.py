@@ -24,6 +24,14 @@ BASE = ROOT / "build" / "chroot.tar"
 #: What Debian has of the package's dependencies, and setpriv.
 PACKAGES = "python3,systemd,util-linux"
 
+#: What a shell makes of `mqbridge inst` and the Tab key.
+COMPLETE = """
+. /usr/share/bash-completion/completions/mqbridge
+COMP_WORDS=(mqbridge inst) COMP_CWORD=1
+_mqbridge_completion mqbridge
+echo "${COMPREPLY[@]}"
+"""
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3 * LONG),
@@ -58,8 +66,9 @@ class Debian:
         return run(*self.command(*words), env=environment, stdin=subprocess.DEVNULL)
 
     def install(self, package: Path) -> str:
-        shutil.copy(package, self.directory / package.name)
-        return self.run("apt-get", "install", "--yes", "--no-install-recommends", f"/{package.name}")
+        name = re.sub("_[^_]*$", ".deb", package.name)
+        shutil.copy(package, self.directory / name)
+        return self.run("apt-get", "install", "--yes", "--no-install-recommends", f"/{name}")
 
     def owner(self, path: str) -> str:
         """Mode, user and group of a file, as its passwd names them."""
@@ -131,6 +140,9 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
     assert debian.exists("/etc/systemd/system/multi-user.target.wants/mqbridge.service")
     debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
+    assert debian.run("bash", "-c", COMPLETE).strip() == "install-service"
+    # Nor has root written any bytecode: that of the package is in use.
+    assert debian.run("find", "/usr/lib/mqbridge", "-newer", "/mqbridge_0.0.1.deb") == ""
 
     with debian.service() as bridge:
         publish(port_of(bridge), "plant/state", "running", "-r", qos=1)
@@ -154,6 +166,6 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
 
     debian.run("apt-get", "purge", "--yes", "mqbridge")
     left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
-    # The archives of apt, which are this test's own doing; the lines of apt's log; who owned what is gone keeps his number.
     assert left == []
+    # His number is nobody else's: files of his may be in a backup.
     assert "mqbridge" in (debian.directory / "etc/passwd").read_text()

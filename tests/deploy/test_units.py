@@ -128,20 +128,25 @@ def test_the_unit_is_exposed_less_than_2(unit: Path) -> None:
 
 
 def test_the_configuration_names_credentials_by_their_place(tmp_path: Path) -> None:
-    """Each credential of the example stands in the lines of a configuration file above it, and these are such as it takes."""
+    """Those of the example, in the lines that stand above it, and in the README's."""
     text = CREDENTIALS.read_text(encoding="utf-8")
     names = set(re.findall(r"^LoadCredential=([^:]+):", text, re.M))
     tls, settings = re.findall(r"^#   (?:tls|queue_manager): (\{.*\})$", text, re.M)
     settings = settings.replace("...", "name: QM1, channel: C, connections: h(1414), user: u")
     tls = tls.replace("...", "certificate_file: /etc/mqbridge/server.pem")
+    readme = (DEPLOY.parent / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", readme, re.M | re.S)
+    written = [block for block in blocks if "/run/credentials" in block]
     file = tmp_path / "bridge.yaml"
-    file.write_text(f"queue_manager: {settings}\nchannels: [{{tls: {tls}}}]\n", encoding="utf-8")
-    configuration = load(file)
-    queue_manager, server = configuration.queue_manager, configuration.channels[0].tls
-    assert isinstance(queue_manager, IbmQueueManagerConfig) and server is not None and server.key_file is not None
-    files = (queue_manager.password_file, server.key_file)
-    assert {str(one.parent) for one in files if one} == {f"/run/credentials/{UNIT.name}"}
-    assert {one.name for one in files if one} | {server.key_password_credential} == names
+    for lines in (f"queue_manager: {settings}\nchannels: [{{tls: {tls}}}]\n", *written):
+        file.write_text(lines, encoding="utf-8")
+        configuration = load(file)
+        queue_manager, server = configuration.queue_manager, configuration.channels[0].tls
+        assert isinstance(queue_manager, IbmQueueManagerConfig) and server is not None
+        files = [one for one in (queue_manager.password_file, server.key_file) if one is not None]
+        assert {str(one.parent) for one in files} == {f"/run/credentials/{UNIT.name}"}
+        assert {one.name for one in files} | {server.key_password_credential} == names
+    assert len(written) == 1
 
 
 needs_sysusers = pytest.mark.skipif(
