@@ -194,11 +194,12 @@ def members_of(name: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("strace") and shutil.which("systemd-analyze")), reason="needs strace and systemd")
 def test_the_bridge_asks_nothing_of_the_kernel_that_the_unit_refuses(tmp_path: Path) -> None:
-    """From its start, over publications of each QoS, to its end."""
-    calls = tmp_path / "calls"
+    """From its start, over publications of each QoS, to its end, with an archive."""
+    calls, config = tmp_path / "calls", tmp_path / "bridge.yaml"
+    config.write_text(f"archive: {{directory: {tmp_path}/archive}}\n")
     # -D: the bridge is the child that gets the signals, and strace looks on.
     trace = ["strace", "-D", "-f", "-qq", "-o", str(calls)]
-    arguments = [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    arguments = [str(MQBRIDGE), "run", str(config), "--data-dir", str(tmp_path / "data"), "--port", "0"]
     with LineProcess([*trace, *arguments]) as bridge:
         port = int(bridge.line_where(lambda line: "listens for MQTT" in line).rpartition(":")[2])
         with Subscriber(port, "a/#", qos=2) as subscriber:
@@ -207,6 +208,6 @@ def test_the_bridge_asks_nothing_of_the_kernel_that_the_unit_refuses(tmp_path: P
                 assert subscriber.message()["topic"] == f"a/{qos}"
         assert bridge.terminate() == 0
     used = set(re.findall(r"^\d+ +(\w+)\(", calls.read_text(), re.M))
-    assert used >= {"bind", "fdatasync", "openat"}
+    assert used >= {"bind", "fdatasync", "openat", "setpriority"}
     # SQLite gives the files beside a database to the owner of that, and only as root.
     assert used - allowed(UNIT) <= ({"fchown"} if os.geteuid() == 0 else set())
