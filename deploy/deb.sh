@@ -3,8 +3,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-missing=
-for package in build-essential debhelper fakeroot lintian python3-venv; do
+missing= compiler=
+[ "${MQBRIDGE_COMPILE:-0}" = 0 ] || compiler=python3-dev
+for package in build-essential debhelper fakeroot lintian python3-venv $compiler; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
 done
 [ -z "$missing" ] || deploy/packages.sh $missing

@@ -62,7 +62,6 @@ class Service:
         return _OF_USER.sub(lambda line: re.sub(rf"(?<=[ =]){USER}(?= |$)", self.user, line[0]), text)
 
 
-
 def install_service(
     user: Annotated[str, typer.Option(metavar="NAME", help="The user that the service runs as, and its group.")] = USER,
     config: Annotated[
@@ -79,7 +78,8 @@ def install_service(
         bool, typer.Option("--remove", help="Stop the service and remove its files, but for configuration and data.")
     ] = False,
     mq: Annotated[
-        bool, typer.Option("--mq", help="Print MQSC that makes it a service of a queue manager of IBM MQ; nothing else.")
+        bool,
+        typer.Option("--mq", help="Print MQSC that makes it a service of a queue manager of IBM MQ; nothing else."),
     ] = False,
 ) -> None:
     """Install the bridge as a service of systemd, and say each thing that is done.

@@ -113,9 +113,7 @@ def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp
         (["--config", "/etc/../bridge.yaml"], "--config /etc/../bridge.yaml: expected an absolute path"),
     ],
 )
-def test_what_systemd_would_misread_is_refused(
-    arguments: list[str], said: str, invoke: Invoke, tmp_path: Path
-) -> None:
+def test_what_systemd_would_misread_is_refused(arguments: list[str], said: str, invoke: Invoke, tmp_path: Path) -> None:
     done = invoke("install-service", "--root", tmp_path, *arguments)
     assert (done.exit_code, files(tmp_path)) == (2, {})
     assert said in done.output

@@ -36,7 +36,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3 * LONG),
     pytest.mark.skipif(
-        os.geteuid() != 0 or shutil.which("debootstrap") is None, reason="only root makes a chroot, and only with debootstrap"
+        os.geteuid() != 0 or shutil.which("debootstrap") is None,
+        reason="only root makes a chroot, and only with debootstrap",
     ),
 ]
 
@@ -61,7 +62,11 @@ class Debian:
         return ["unshare", "--mount", "sh", "-c", inside, str(self.directory), *as_user, *words]
 
     def run(self, *words: str) -> str:
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND": "noninteractive",
+            "LC_ALL": "C.UTF-8",
+        }
         return run(*self.command(*words), env=environment, stdin=subprocess.DEVNULL)
 
     def install(self, package: Path) -> str:

@@ -24,7 +24,9 @@ MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
 VERSIONS = ("1.29", kubernetes_validate.latest_version())
 
 documents = [
-    document for file in sorted(MANIFESTS.glob("*.yaml")) for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    document
+    for file in sorted(MANIFESTS.glob("*.yaml"))
+    for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
 ]
 objects = {(one["kind"], one["metadata"]["name"]): one for one in documents if "metadata" in one}
 
@@ -156,7 +158,9 @@ def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
         one.stop()
 
 
-def test_clients_and_probes_of_a_bridge_that_is_configured_so(bridge: BridgeProcess, container: Any, tmp_path: Path) -> None:
+def test_clients_and_probes_of_a_bridge_that_is_configured_so(
+    bridge: BridgeProcess, container: Any, tmp_path: Path
+) -> None:
     assert bridge.config is not None
     port = load(bridge.config).admin.port
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):

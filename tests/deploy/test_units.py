@@ -159,7 +159,10 @@ needs_sysusers = pytest.mark.skipif(
 def test_user_and_directories_of_the_service(tmp_path: Path) -> None:
     """They are made, the data for the service alone, and its configuration for it to read."""
     (tmp_path / "etc").mkdir()
-    for words in (["systemd-sysusers", DEPLOY / "sysusers.conf"], ["systemd-tmpfiles", "--create", DEPLOY / "tmpfiles.conf"]):
+    for words in (
+        ["systemd-sysusers", DEPLOY / "sysusers.conf"],
+        ["systemd-tmpfiles", "--create", DEPLOY / "tmpfiles.conf"],
+    ):
         subprocess.run([*words, f"--root={tmp_path}"], check=True, timeout=PATIENCE, capture_output=True)
     name, _, user, group, _, home, shell = (tmp_path / "etc/passwd").read_text().strip().split(":")
     assert (name, home, shell) == ("mqbridge", "/var/lib/mqbridge", "/usr/sbin/nologin")
