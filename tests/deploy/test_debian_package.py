@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ COMP_WORDS=(mqbridge inst) COMP_CWORD=1
 _mqbridge_completion mqbridge
 echo "${COMPREPLY[@]}"
 """
+
+#: Where the unit is.
+PACKAGED, INSTALLED = "lib/systemd/system", "etc/systemd/system"
 
 pytestmark = [
     pytest.mark.slow,
@@ -81,9 +85,9 @@ class Debian:
     def exists(self, path: str) -> bool:
         return os.path.lexists(self.directory / path.lstrip("/"))
 
-    def service(self) -> LineProcess:
-        """The bridge as its unit starts it, at a port that is free: the network is that of this machine."""
-        unit = (self.directory / "lib/systemd/system/mqbridge.service").read_text()
+    def service(self, directory: str) -> LineProcess:
+        """The bridge as the unit there starts it, at a port that is free: the network is that of this machine."""
+        unit = (self.directory / directory / "mqbridge.service").read_text()
         found = re.search("^ExecStart=(.*)$", unit, re.M)
         assert found and "\nUser=mqbridge\n" in unit
         return LineProcess(self.command(*found[1].split(), "--port", "0", user="mqbridge"))
@@ -114,12 +118,13 @@ def debian(tmp_path: Path) -> Iterator[Debian]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Callable[[str], Path]:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Build the package of the working tree as another version: `package("0.1.1")`. lintian finds no error in it."""
 
+    @cache
     def build(version: str) -> Path:
-        source = tmp_path / version
+        source = tmp_path_factory.mktemp(version) / "source"
         skip = shutil.ignore_patterns("__pycache__", "compiled")
         for name in ("bridge", "deploy", "mappings"):
             shutil.copytree(ROOT / name, source / name, ignore=skip)
@@ -147,8 +152,17 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     assert debian.run("bash", "-c", COMPLETE).strip() == "install-service"
     # Nor has root written any bytecode: that of the package is in use.
     assert debian.run("find", "/usr/lib/mqbridge", "-type", "f", "-newer", "/mqbridge_0.0.1.deb") == ""
+    # What an administrator adds of Python is found.
+    (debian.directory / "usr/local/lib/mqbridge").mkdir()
+    (debian.directory / "usr/local/lib/mqbridge/plant.py").write_text("print('found')")
+    assert debian.run("/usr/lib/mqbridge/bin/python3", "-c", "import plant") == "found\n"
+    refused = subprocess.run(
+        debian.command("mqbridge", "install-service"), capture_output=True, text=True, timeout=LONG
+    )
+    assert refused.returncode == 1
+    assert "a package has installed the service already (/usr/lib/systemd/system/mqbridge.service)" in refused.stderr
 
-    with debian.service() as bridge:
+    with debian.service(PACKAGED) as bridge:
         publish(port_of(bridge), "plant/state", "running", "-r", qos=1)
         assert bridge.terminate() == 0
     assert debian.owner("/var/lib/mqbridge/queuemanager.db").endswith(" mqbridge:mqbridge")
@@ -159,7 +173,7 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     debian.install(package("0.0.2"))
     assert debian.run("mqbridge", "--version").startswith("mqbridge 0.0.2 ")
     assert configuration.read_text() == edited
-    with debian.service() as bridge, Subscriber(port_of(bridge), "plant/#", qos=1) as subscriber:
+    with debian.service(PACKAGED) as bridge, Subscriber(port_of(bridge), "plant/#", qos=1) as subscriber:
         assert subscriber.message() == {"topic": "plant/state", "payload": "running", "qos": 1, "retain": 1}
         assert bridge.terminate() == 0
 
@@ -169,7 +183,41 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     assert debian.exists("/var/lib/mqbridge/queuemanager.db")
 
     debian.run("apt-get", "purge", "--yes", "mqbridge")
+    shutil.rmtree(debian.directory / "usr/local/lib/mqbridge")
     left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
     assert left == []
     # His number is nobody else's: files of his may be in a backup.
     assert "mqbridge" in (debian.directory / "etc/passwd").read_text()
+
+
+def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]) -> None:
+    """Of an environment in /opt, where pip would have put it: user, directories and units, and a bridge that runs so."""
+    debian.install(package("0.0.1"))
+    debian.run("cp", "-a", "/usr/lib/mqbridge", "/opt/mqbridge")
+    debian.run("sed", "-i", "1s|/usr/lib/|/opt/|", "/opt/mqbridge/bin/mqbridge")
+    debian.run("apt-get", "purge", "--yes", "mqbridge")
+    debian.run("userdel", "mqbridge")
+
+    said = debian.run("/opt/mqbridge/bin/mqbridge", "install-service").splitlines()
+    assert said == [
+        "/etc/systemd/system/mqbridge.service: written",
+        "/etc/systemd/system/mqbridge-pipeline@.service: written",
+        "/etc/sysusers.d/mqbridge.conf: written",
+        "/etc/tmpfiles.d/mqbridge.conf: written",
+        "run: systemd-sysusers /etc/sysusers.d/mqbridge.conf",
+        "run: systemd-tmpfiles --create /etc/tmpfiles.d/mqbridge.conf",
+        "/etc/mqbridge/bridge.yaml: written",
+        "not run, for systemd does not run here: systemctl daemon-reload",
+        "it is not started: systemctl enable --now mqbridge (one that runs: systemctl restart mqbridge)",
+    ]
+    assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
+    assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
+    debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
+    with debian.service(INSTALLED) as bridge:
+        publish(port_of(bridge), "plant/state", "running", qos=1)
+        assert bridge.terminate() == 0
+
+    assert debian.run("/opt/mqbridge/bin/mqbridge", "install-service").endswith("nothing had to be changed\n")
+    debian.run("/opt/mqbridge/bin/mqbridge", "install-service", "--remove")
+    assert not debian.exists("/etc/systemd/system/mqbridge.service")
+    assert debian.exists("/var/lib/mqbridge/queuemanager.db") and debian.exists("/etc/mqbridge/bridge.yaml")
