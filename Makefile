@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-remote bench-pipeline clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -98,6 +98,10 @@ audit:
 	@for lock in requirements requirements-test requirements-compile; do \
 	    $(VENV)-audit/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip -r deploy/$$lock.txt || exit 1; \
 	done
+
+# The Debian package of this version, in build/.
+deb:
+	@sh deploy/deb.sh
 
 # What is measured: the bridge beside other brokers, with and without an archive, then the pipeline. With AGAINST=COMMIT:
 # the working tree beside that commit and mosquitto; with AGAINST=compiled compiled beside pure.

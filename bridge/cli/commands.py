@@ -51,5 +51,8 @@ class Commands(typer.core.TyperGroup):
 def _command(name: str, place: str, end: str) -> Any:
     module, function = place.split(":")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, epilog=end)(getattr(import_module(module), function))
+    called = getattr(import_module(module), function)
+    # The whole first sentence, on two lines where it is long: without this, the list of commands has its beginning only.
+    sentence = (called.__doc__ or "").partition("\n")[0]
+    alone.command(name, epilog=end, short_help=sentence)(called)
     return typer.main.get_command(alone)

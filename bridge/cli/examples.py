@@ -19,6 +19,11 @@ EXAMPLES = {
     "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
     "passwd": ("mqbridge passwd clients.passwd pump-7", "mqbridge passwd clients.passwd pump-7 --delete"),
     "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
+    "install-service": (
+        "mqbridge install-service --dry-run",
+        "mqbridge install-service",
+        "mqbridge install-service --mq --config /etc/mqbridge/QM1.yaml",
+    ),
     "try": (
         "mqbridge try orders --config bridge.yaml --topic shop/7/orders --payload '{\"id\": 1}' --qos 1",
         "mqbridge mq get ORDERS --browse --json | mqbridge try answers --config bridge.yaml --message -",

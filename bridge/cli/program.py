@@ -43,6 +43,7 @@ class BridgeCommands(Commands):
         "check": "bridge.cli.check:check",
         "passwd": "bridge.cli.passwd:passwd",
         "explain": "bridge.cli.explain:explain",
+        "install-service": "bridge.cli.install_service:install_service",
         "try": "bridge.cli.trial:try_mapping",
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",

@@ -1,13 +1,12 @@
 """The standard profile of the integration tables: what a mapping's attributes are where it does not say."""
 
-from pathlib import Path
-
 from pydantic import Field, ValidationError
 
 from bridge.config.mapping import MessageAttributes, PublicationAttributes
 from bridge.config.problems import ConfigurationError
 from bridge.config.section import Section
 from bridge.config.source import Source
+from bridge.shipped import shipped_file
 
 _NAME = "mappings/standard.yaml"
 
@@ -43,12 +42,3 @@ def is_standard(stated: object) -> bool:
         return StandardProfile.model_validate(stated) == StandardProfile()
     except ValidationError:
         return False
-
-
-def shipped_file(name: str) -> Path:
-    """Return the file that the bridge ships as `name`: of the installed package, else of the checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for directory in (package, package.parent):
-        if (directory / name).is_file():
-            return directory / name
-    raise FileNotFoundError(f"{name} is neither in {package} nor in {package.parent}: the installation is incomplete")

@@ -102,7 +102,9 @@ class TelemetryChannelRegister:
         self.of_file = channels
         for name in self.defined:
             if self.is_of_file(name):
-                log.warning("MQB1013W channel %s is in the configuration file, and defined by a command, too: the file's holds", name)
+                log.warning(
+                    "MQB1013W channel %s is in the configuration file, and defined by a command, too: the file's holds", name
+                )
 
     def set(self, name: str, definition: Definition) -> None:
         """Let the definition of a command hold."""

@@ -227,7 +227,7 @@ def test_a_connection_ends_when_its_token_does(bridge: BridgeProcess, key: ec.El
 
 
 def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None:
-    """After two failures the next attempts wait, right or wrong, so that nobody can tell by waiting; another user does not."""
+    """After two failures the next attempts wait, right or wrong: nobody can tell by waiting. Another user does not wait."""
     for _ in range(2):
         with client_of(bridge, "SLOW", "dev", "wrong") as client:
             assert client.connect().return_code == 4

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from pathlib import Path
 
 from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.language import Command
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import CommandResponse
+from bridge.shipped import shipped_file
 from bridge.wire import cmqc
 
 _NAME = "deploy/mq/bridge.mqsc"
@@ -22,16 +22,8 @@ class ScriptFailed(Exception):
 
 
 def bridge_script() -> str:
-    """Return the MQSC script that defines the objects of the bridge.
-
-    It comes from the installed package, else from the checkout.
-    """
-    package = Path(__file__).resolve().parents[3]
-    for directory in (package, package.parent):
-        path = directory / _NAME
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise FileNotFoundError(f"{_NAME} is neither in {package} nor in {package.parent}: the installation is incomplete")
+    """Return the MQSC script that defines the objects of the bridge."""
+    return shipped_file(_NAME).read_text(encoding="utf-8")
 
 
 def prepare(queue_manager: QueueManager) -> None:
