@@ -106,6 +106,20 @@ class LogCommands(Commands):
     }
 
 
+class DeadLetterCommands(Commands):
+    """`mqbridge dlq`."""
+
+    PREFIX: ClassVar[str] = "dlq "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.dlq:list_",
+        "show": "bridge.cli.dlq:show",
+        "retry": "bridge.cli.dlq:retry",
+        "export": "bridge.cli.dlq:export",
+        "delete": "bridge.cli.dlq:delete",
+    }
+
+
 class PipelineCommands(Commands):
     """`mqbridge pipeline`."""
 
@@ -172,6 +186,7 @@ GROUPS: Mapping[str, type[Commands]] = {
     "channel": ChannelCommands,
     "client": ClientCommands,
     "mapping": MappingCommands,
+    "dlq": DeadLetterCommands,
     "log": LogCommands,
     "mq": MqCommands,
     "pipeline": PipelineCommands,
@@ -180,6 +195,7 @@ GROUPS: Mapping[str, type[Commands]] = {
 program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
 program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
 program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")
+program.add_typer(_group(DeadLetterCommands, "Letters on the dead-letter queue, as an MQ application."), name="dlq")
 program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")
 program.add_typer(pipeline, name="pipeline")

@@ -98,6 +98,10 @@ class DeadLetterQueue:
             if got is not None:
                 yield read_letter(got.md, got.data, len(got.data)), got.md, got.data
 
+    def commit(self) -> None:
+        """Commit what was taken. Raises MQError."""
+        self._connection.commit()
+
     def delete(self, selection: Selection, *, count: int | None = None) -> Iterator[Letter]:
         """Delete letters, each in a unit of work of its own; yield them as they are gone. Raises MQError."""
         for letter, _, _ in self.take(selection, count=count):

@@ -9,6 +9,7 @@ import time
 from calendar import timegm
 from collections.abc import Collection
 from fnmatch import fnmatchcase
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, MalformedHeader, byte_order_of, decode_chain, decode_mqdlh
 from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
 
+_PUT_APPL_NAME_LENGTH = 28
 #: Length of an MQDLH in bytes.
 HEADER_LENGTH = MQDLH_LAYOUT.length
 
@@ -122,7 +124,8 @@ def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
     """Return the letter that a message is; `data` may be cut behind the headers, `length` is that of the whole."""
     header = header_of(md, data)
     put_time = seconds_of(md.PutDate, md.PutTime)
-    described, rest, facts = md, data, {}
+    described, rest = md, data
+    facts: dict[str, Any] = {}
     if header is not None:
         described = original_descriptor(md, header)
         rest = data[HEADER_LENGTH:]
@@ -155,10 +158,10 @@ def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
     )
 
 
-def _publication(md: MQMD, data: bytes) -> dict[str, object]:
+def _publication(md: MQMD, data: bytes) -> dict[str, Any]:
     """Return what the first RFH2 says of a publication; nothing of what cannot be read."""
     chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
-    facts: dict[str, object] = {}
+    facts: dict[str, Any] = {}
     for header in chain.headers:
         if not isinstance(header, RFH2):
             continue
@@ -227,6 +230,11 @@ def transmitted(message: Message) -> tuple[MQXQH, Message] | None:
 def characters(field: bytes) -> str:
     """Return an MQCHAR field without its padding; a NUL ends it."""
     return field.partition(b"\0")[0].decode(errors="replace").rstrip()
+
+
+def put_application(name: str) -> str:
+    """Return the name of an application or mapping as `Letter.put_by` has it: as much as PutApplName holds."""
+    return characters(name.encode()[:_PUT_APPL_NAME_LENGTH])
 
 
 def seconds_of(date: bytes, clock: bytes) -> float:

@@ -106,15 +106,18 @@ class Destinations:
             return None
         if source := self._sources.get(mapping):
             return source
-        if not letter.topic:
-            if mapping in self._sources:
-                raise NoDestination(f"mapping {mapping} took it from a link, which takes no messages back: use --to")
+        if not letter.topic and mapping not in self._sources:
             return None
         if mapping not in self._subscribed:
             if len(self._subscribed) >= _REMEMBERED:
                 self._subscribed.clear()
             self._subscribed[mapping] = self._subscription_queue(mapping)
-        return self._subscribed[mapping] or None
+        queue = self._subscribed[mapping]
+        if not queue and mapping in self._sources:
+            raise NoDestination(
+                f"mapping {mapping} took it from a link, or has no subscription now: name a queue by --to"
+            )
+        return queue or None
 
     def _subscription_queue(self, mapping: str) -> str:
         """Return the queue of the subscription of a mapping, "" where it has none."""
