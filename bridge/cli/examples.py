@@ -35,6 +35,8 @@ EXAMPLES = {
     "replay": (
         "mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",
     ),
+    "backup": ("mqbridge backup /backup/mqbridge.db", "mqbridge backup /backup/bridge.db --force --data-dir /data"),
+    "restore": ("mqbridge restore /backup/mqbridge.db --data-dir /var/lib/mqbridge",),
     "schema": ("mqbridge schema > mqbridge.schema.json",),
     "version": ("mqbridge version",),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),

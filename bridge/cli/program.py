@@ -46,6 +46,8 @@ class BridgeCommands(Commands):
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",
         "replay": "bridge.cli.archive:replay",
+        "backup": "bridge.cli.backup:backup",
+        "restore": "bridge.cli.backup:restore",
         "schema": "bridge.cli.service:schema",
         "version": "bridge.cli.service:version",
     }
