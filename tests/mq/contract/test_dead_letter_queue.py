@@ -7,10 +7,12 @@ import pytest
 from bridge.mapping.publication import Destination
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Selection
 from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
+from bridge.mq.errors import MQError
 from bridge.mq.letter import HEADER_LENGTH
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, decode_chain, encode_rfh2
+from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2
 
 BODY = bytes(range(256))
 ALL = Selection()
@@ -141,23 +143,15 @@ def test_a_publication_that_was_refused_is_published_to_its_whole_topic(mq, dlq,
     send(topic, "", published(topic, b"payload", **mqps), **PUBLICATION)
     (retried,) = dlq.retry(ALL)
     assert (retried.failure, retried.place) == ("", f"topic {topic!r}")
-    got = other.get(subscription[1], forced())
+    got = other.get(subscription[1], GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
     header = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
     assert header.body == b"payload"
     folders = {folder.name: dict(folder.content) for one in header.headers for folder in one.folders}
     assert (folders["mqtt"]["clientId"], folders["mqps"]["Top"], folders["usr"]["site"]) == ("dev", topic, "north")
-    late = mq.application().subscribe(topic)
-    assert bool(late[0])
-    again = mq.application()
-    _, queue = again.subscribe(topic)
-    assert len(again.drain(queue)) == retain
+    late = mq.application()
+    _, queue = late.subscribe(topic)
+    assert len(late.drain(queue)) == retain
     mq.at_end(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
-
-
-def forced():
-    from bridge.mq.mqi import GetOptions
-
-    return GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
 
 
 def test_what_a_subscription_was_to_get_goes_to_its_queue_alone(mq, dlq, send, other, root):
@@ -230,8 +224,6 @@ def test_what_is_not_committed_is_there_as_before(mq, send, dlq, other, letters)
 
 
 def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(mq, dlq, send, other):
-    from bridge.wire.mq import MQXQH, encode_mqxqh
-
     queue = mq.queue()
     embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
     header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
@@ -240,3 +232,61 @@ def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(mq, 
     assert retried.failure == ""
     got = other.take(queue)
     assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
+
+
+def test_a_copy_that_the_queue_of_a_subscription_did_not_take_goes_to_that_queue_alone(mq, app, other, letters, root):
+    """USEDLQ(YES), and a full queue; the other subscription has had its copy."""
+    mq.topic_object(root, "USEDLQ(YES)")
+    full = mq.queue("MAXDEPTH(1)")
+    other.put(full, b"first")
+    handle = other.open_queue(full)
+    other.subscribe(f"{root}/a", handle=handle)
+    _, elsewhere = other.subscribe(f"{root}/a")
+    app.publish(f"{root}/a", BODY, Format=b"MYFMT")
+    assert other.drain(elsewhere) == [BODY]
+    assert other.all(full) == [b"first"]
+    (retried,) = DeadLetterQueue(app.connection).retry(ALL)
+    assert (retried.failure, retried.place) == ("", f"queue {full}")
+    assert other.drain(elsewhere) == []
+    got = other.take(full, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
+
+
+def test_a_report_that_its_queue_did_not_take_goes_to_that_queue(mq, app, other, letters):
+    queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")
+    app.put(queue, b"asked", ReplyToQ=answers.encode(), Report=cmqc.MQRO_COA, MsgId=b"m" * 24)
+    mq.command(f"ALTER QLOCAL('{answers}') PUT(ENABLED)")
+    (retried,) = DeadLetterQueue(app.connection).retry(ALL)
+    assert retried.failure == ""
+    report = other.take(answers)
+    assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, b"m" * 24)
+
+
+def test_the_context_of_a_message_is_kept(mq, dlq, other, letters):
+    queue = mq.queue()
+    other.put(queue, b"x")
+    before = other.take(queue).md
+    header = dead_letter(before, b"x", 2053, queue, mq.manager, OriginContext.of(before))
+    fields = {name: getattr(header.md, name) for name in MQMD.__struct_fields__}
+    other.put(letters, header.data, **fields)  # with a context of its own, as the bridge puts it
+    (retried,) = dlq.retry(ALL)
+    assert retried.failure == ""
+    after = other.take(queue).md
+    kept = ("PutApplName", "PutApplType", "UserIdentifier", "MsgId")
+    assert [getattr(after, one) for one in kept] == [getattr(before, one) for one in kept]
+
+
+def test_a_connection_without_the_authority_for_context_puts_without_it(mq, dlq, send, other, monkeypatch):
+    queue = mq.queue()
+    put1 = dlq._connection.put1
+
+    def unauthorized(od, message, options, properties=()):
+        if options.Options & cmqc.MQPMO_SET_ALL_CONTEXT:
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "SETALL")
+        return put1(od, message, options, properties)
+
+    monkeypatch.setattr(dlq._connection, "put1", unauthorized)
+    send(queue, mq.manager, msg_id=b"m" * 24)
+    (retried,) = dlq.retry(ALL)
+    assert retried.failure == "" and other.take(queue).md.MsgId == b"m" * 24
