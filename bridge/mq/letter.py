@@ -90,7 +90,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_everything(self) -> bool:
         """Return whether no letter is left out."""
-        return self == Selection()
+        others = (self.queue, self.client, self.topic_filter, self.older_than, self.newer_than)
+        return not self.ids and not self.reasons and all(one is None for one in others)
 
     def chooses(self, letter: Letter, now: float) -> bool:
         """Return whether a letter is among them; `now` in seconds since the epoch."""
