@@ -71,10 +71,14 @@ def list_(
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than)
     with _opened(queue, data_dir, config) as (letters, _):
         if json:
-            from bridge.cli.output import write_json
+            from bridge.cli.output import note, write_json
 
+            number = 0
             for letter in letters.browse(selection, count=count):
+                number += 1
                 write_json(letter)
+            if number == count:
+                note(f"there may be more than these {count}: --count")
             return
         found = list(letters.browse(selection, count=count))
         heads = ("dead-lettered", "reason", "was to go to", "size", "topic", "id")

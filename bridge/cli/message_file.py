@@ -93,7 +93,7 @@ def _body(view: dict[str, Any], file: Path) -> bytes:
         _refuse(file, "text as body")
     if view.get("bodyEncoding", "utf-8") != "base64":
         return body.encode()
-    return _base64(body, "body", file)
+    return _base64(body, "body, as bodyEncoding says", file)
 
 
 def _base64(text: Any, name: str, file: Path) -> bytes:

@@ -10,10 +10,12 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination
 from bridge.mapping.telemetry.folders import is_set
 from bridge.mq.dead_letters import as_name
+from bridge.mq.errors import MQError
 from bridge.mq.letter import Letter, characters, content_of, transmitted
 from bridge.mq.mapping_subscription import names
 from bridge.mq.message_producer import name_of
 from bridge.mq.mqi import Connection
+from bridge.mq.worker import LOST
 from bridge.wire.mq import RFH2, MalformedHeader, decode_chain, encode_chain
 
 
@@ -123,7 +125,13 @@ class Destinations:
         """Return the queue of the subscription of a mapping, "" where it has none."""
         for name in names(mapping):
             quoted = name.replace("'", "''")
-            for response in self._connection.command(f"DISPLAY SUB('{quoted}') DEST"):
+            try:
+                responses = self._connection.command(f"DISPLAY SUB('{quoted}') DEST")
+            except MQError as error:
+                if error.reason in LOST:
+                    raise
+                return ""  # commands are not for this user: the MQDLH has to do
+            for response in responses:
                 for shown in response.objects if response.ok else ():
                     return str(shown.get("DEST", ""))
         return ""

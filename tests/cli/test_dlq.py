@@ -67,6 +67,8 @@ def test_list_shows_so_many_and_says_that_there_are_more(dlq: Any, send: Send) -
     for _ in range(3):
         send("ORDERS")
     assert "there may be more" in dlq("list", "--count", 2).stdout
+    told = dlq("list", "--count", 2, "--json")
+    assert len(objects(told)) == 2 and "there may be more" in told.stderr
     assert "has no such letters" in dlq("list", "--reason", "MQRC_NOT_AUTHORIZED").stdout
 
 
