@@ -10,6 +10,7 @@ import typer
 from bridge.cli import options
 from bridge.cli.control import done, shown
 from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.cli.period import seconds
 from bridge.cli.table import age, moment, print_table
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ Away = Annotated[
         show_default=False,
     ),
 ]
-
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def list_(
@@ -52,7 +51,7 @@ def list_(
     from bridge.administration.requests import ListClients
 
     request = ListClients(
-        pattern=pattern, channel=channel, connected=connected, away_for=_seconds(away), after=after, rows=rows
+        pattern=pattern, channel=channel, connected=connected, away_for=seconds(away, "--away"), after=after, rows=rows
     )
     found = shown(request, list[ClientStatus], config, data_dir)
     if json:
@@ -113,19 +112,8 @@ def purge(
 
     if client_id is None and channel is None and away is None:
         raise Failure("expected a client identifier, --channel or --away", WRONG_USAGE)
-    done(PurgeClients(client_id=client_id, channel=channel, away_for=_seconds(away), dry_run=dry_run), config, data_dir)
-
-
-def _seconds(text: str | None) -> float | None:
-    """Return a time span such as `30d` in seconds. Raises Failure."""
-    if text is None:
-        return None
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text[len(number) :] or "s"
-    try:
-        return float(number) * _SECONDS[unit]
-    except (ValueError, KeyError):
-        raise Failure(f"--away: expected a number with d, h, min or s, such as 30d, found {text!r}", WRONG_USAGE) from None
+    away_for = seconds(away, "--away")
+    done(PurgeClients(client_id=client_id, channel=channel, away_for=away_for, dry_run=dry_run), config, data_dir)
 
 
 def _row(one: ClientStatus, now: float) -> tuple[str | int, ...]:

@@ -13,6 +13,14 @@ EXAMPLES = {
     "client disconnect": ("mqbridge client disconnect pump-7",),
     "client purge": ("mqbridge client purge pump-7", "mqbridge client purge --away 90d --dry-run"),
     "mapping list": ("mqbridge mapping list",),
+    "dlq list": ("mqbridge dlq list", "mqbridge dlq list --reason MQRC_Q_FULL --bound-for 'ORDERS*' --older-than 1h"),
+    "dlq show": ("mqbridge dlq show 414D51204D514231202020202020202000000198A1C00001",),
+    "dlq retry": (
+        "mqbridge dlq retry --reason MQRC_Q_FULL --config /etc/mqbridge/bridge.yaml",
+        "mqbridge dlq retry --bound-for 'OLD.QUEUE' --to NEW.QUEUE",
+    ),
+    "dlq export": ("mqbridge dlq export letters.jsonl --older-than 30d --delete", "mqbridge dlq export letters/ --all"),
+    "dlq delete": ("mqbridge dlq delete --client pump-7 --dry-run",),
     "log level": ("mqbridge log level debug",),
     "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
     "mappings": ("mqbridge mappings /etc/mqbridge/bridge.yaml", "mqbridge mappings bridge.yaml --json"),
@@ -33,6 +41,8 @@ EXAMPLES = {
     "replay": (
         "mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",
     ),
+    "backup": ("mqbridge backup /backup/mqbridge.db", "mqbridge backup /backup/bridge.db --force --data-dir /data"),
+    "restore": ("mqbridge restore /backup/mqbridge.db --data-dir /var/lib/mqbridge",),
     "schema": ("mqbridge schema > mqbridge.schema.json",),
     "version": ("mqbridge version",),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),

@@ -22,8 +22,8 @@ _HEADERS = {"xqh": "MQXQH", "dlh": "MQDLH", "mde": "MQMDE"}
 def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
     """Read the message in a file; raise Failure where the file holds none, OSError where it cannot be read.
 
-    JSON with `md` in it is what `mqbridge mq get --json` printed, unless a format or CCSID is given; all else is the
-    data of a message, headers included.
+    JSON with `md` in it is what `mqbridge mq get --json` printed, or `mqbridge dlq export` wrote, whose MQDLH is taken off;
+    unless a format or CCSID is given. All else is the data of a message, headers included.
     """
     data = file.read_bytes()
     if format_ is None and ccsid is None:
@@ -60,10 +60,12 @@ def with_properties(message: Message, properties: dict[str, str]) -> Message:
 
 
 def _message_of(view: dict[str, Any], file: Path) -> Message:
+    if "data" in view:
+        return _exported(view, file)
     for key, header in _HEADERS.items():
         if key in view:
             _refuse(file, f"a message without an {header}, which JSON does not show in full (give its bytes, and --format)")
-    md = MQMD(**{name: _field(name, value, file) for name, value in view["md"].items()})
+    md = _descriptor(view, file)
     try:
         headers = [_rfh2(one, file) for one in view.get("rfh2", [])]
         format_, encoding, ccsid, data = encode_chain(headers, _body(view, file))
@@ -74,16 +76,31 @@ def _message_of(view: dict[str, Any], file: Path) -> Message:
     return Message(md, data)
 
 
+def _exported(view: dict[str, Any], file: Path) -> Message:
+    """Return the message of a letter that `mqbridge dlq export` wrote, as it was before it was dead-lettered."""
+    from bridge.mq.letter import original_of
+
+    return original_of(_descriptor(view, file), _base64(view["data"], "data", file))
+
+
+def _descriptor(view: dict[str, Any], file: Path) -> MQMD:
+    return MQMD(**{name: _field(name, value, file) for name, value in view["md"].items()})
+
+
 def _body(view: dict[str, Any], file: Path) -> bytes:
     body = view.get("body", "")
     if not isinstance(body, str):
         _refuse(file, "text as body")
     if view.get("bodyEncoding", "utf-8") != "base64":
         return body.encode()
+    return _base64(body, "body, as bodyEncoding says", file)
+
+
+def _base64(text: Any, name: str, file: Path) -> bytes:
     try:
-        return base64.b64decode(body, validate=True)
-    except binascii.Error as error:
-        _refuse(file, f"base64 as body, as bodyEncoding says ({error})")
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        _refuse(file, f"base64 as {name} ({error})")
 
 
 def _rfh2(view: Any, file: Path) -> RFH2:

@@ -1,4 +1,4 @@
-"""Times and places that audit, report and replay share: `--from`, `--to` and `--archive`."""
+"""Times and places that commands share: `--from`, `--to`, `--archive`, and time spans such as `30d`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _AGO = re.compile(r"-([0-9]{1,20}(?:\.[0-9]{1,9})?) *([a-z]+)")
 _DAY = {"d": 86_400}
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _FORMS = "2026-11-21, 2026-11-21T14:30 (UTC, unless it says +01:00), or -40s, -90min, -2h, -7d before now"
 
 From = Annotated[
@@ -69,6 +70,17 @@ def period(start: str | None, end: str | None) -> tuple[datetime | None, datetim
     if first is not None and last is not None and first >= last:
         raise Failure(f"--from {first.isoformat()} is not before --to {last.isoformat()}", WRONG_USAGE)
     return first, last
+
+
+def seconds(text: str | None, name: str) -> float | None:
+    """Return a time span such as `30d`, which option `name` says, in seconds. Raises Failure."""
+    if text is None:
+        return None
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        return float(number) * _SECONDS[text[len(number) :] or "s"]
+    except (ValueError, KeyError):
+        raise Failure(f"{name}: expected a number with d, h, min or s, such as 30d, found {text!r}", WRONG_USAGE) from None
 
 
 def archives(option: list[Path] | None, configuration: Configuration | None) -> list[Path]:

@@ -48,6 +48,8 @@ class BridgeCommands(Commands):
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",
         "replay": "bridge.cli.archive:replay",
+        "backup": "bridge.cli.backup:backup",
+        "restore": "bridge.cli.backup:restore",
         "schema": "bridge.cli.service:schema",
         "version": "bridge.cli.service:version",
     }
@@ -105,6 +107,20 @@ class LogCommands(Commands):
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "level": "bridge.cli.running:log_level",
+    }
+
+
+class DeadLetterCommands(Commands):
+    """`mqbridge dlq`."""
+
+    PREFIX: ClassVar[str] = "dlq "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.dlq:list_",
+        "show": "bridge.cli.dlq:show",
+        "retry": "bridge.cli.dlq:retry",
+        "export": "bridge.cli.dlq:export",
+        "delete": "bridge.cli.dlq:delete",
     }
 
 
@@ -174,6 +190,7 @@ GROUPS: Mapping[str, type[Commands]] = {
     "channel": ChannelCommands,
     "client": ClientCommands,
     "mapping": MappingCommands,
+    "dlq": DeadLetterCommands,
     "log": LogCommands,
     "mq": MqCommands,
     "pipeline": PipelineCommands,
@@ -182,6 +199,7 @@ GROUPS: Mapping[str, type[Commands]] = {
 program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
 program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
 program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")
+program.add_typer(_group(DeadLetterCommands, "Letters on the dead-letter queue, as an MQ application."), name="dlq")
 program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")
 program.add_typer(pipeline, name="pipeline")

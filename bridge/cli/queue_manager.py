@@ -93,7 +93,14 @@ def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
     ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks, at the latest
     with the process, and the queue manager backs its unit of work out.
     """
-    connection = connect(option, configuration_of(file, option))
+    with connected_to(option, configuration_of(file, option)) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def connected_to(option: Path | None, configuration: Configuration | None) -> Iterator[Connection]:
+    """Yield an MQ connection as `connected` does, to the queue manager of a configuration that was read."""
+    connection = connect(option, configuration)
     try:
         yield connection
     except KeyboardInterrupt:

@@ -51,8 +51,8 @@ def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: s
     """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go."""
     header = MQDLH(
         Reason=reason,
-        DestQName=_name(queue),
-        DestQMgrName=_name(queue_manager),
+        DestQName=as_name(queue),
+        DestQMgrName=as_name(queue_manager),
         Encoding=md.Encoding,
         CodedCharSetId=md.CodedCharSetId,
         Format=md.Format,
@@ -70,7 +70,7 @@ def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: s
     return Message(outer, encode_mqdlh(header) + data)
 
 
-def _name(name: str) -> bytes:
+def as_name(name: str) -> bytes:
     """Return as much of a name as a field of 48 bytes holds; a topic string may be longer. No character is cut in two."""
     return name.encode()[:_NAME_LENGTH].decode(errors="ignore").encode()
 

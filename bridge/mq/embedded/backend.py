@@ -265,18 +265,20 @@ class EmbeddedBackend:
         for index, reason in list(refusals.items()):
             if reason not in unit.dead_letters:
                 continue
-            message = unit.publications[index][0]
+            message, retain = unit.publications[index]
+            name, manager = message.reply_to or ("", "")
             stored = StoredMessage(
                 self._queue(),
                 self._queue_manager.next_number(),
-                message,
+                Message(message.md, message.put_data) if name else message,
                 message.md.Persistence == cmqc.MQPER_PERSISTENT,
                 0,
                 time.time(),
-                topic=message.topic,
+                topic=None if name else message.topic,
+                retained=retain,
                 put_application=APPLICATION_NAME,
             )
-            if dead_letter(self._queue_manager, work, stored, reason, message.topic):
+            if dead_letter(self._queue_manager, work, stored, reason, name or message.topic, manager):
                 del refusals[index]
                 diverted[index] = reason
 

@@ -216,24 +216,35 @@ class Queue:
                 yield stored
                 stored = following
 
-    def after(self, cursor: StoredMessage | None) -> Iterator[StoredMessage]:
-        """Yield available messages behind a browse cursor (None: from the first)."""
+    def after(self, cursor: StoredMessage | None, before: StoredMessage | None = None) -> Iterator[StoredMessage]:
+        """Yield available messages behind a browse cursor (None: from the first).
+
+        `before` is a message that stood before the cursor: where that one was taken, the search begins there.
+        """
         if cursor is None:
             yield from self.messages()
             return
         if cursor.linked:
-            priority = 0 if self.fifo else cursor.priority
-            lower = [chain.first for level, chain in self.chains.items() if level < priority]
-            for stored in (cursor.following, *lower):
-                while stored is not None:
-                    following = stored.following  # it may be taken before we go on
-                    yield stored
-                    stored = following
+            yield from self._behind(cursor)
             return
-        place = (0 if self.fifo else -cursor.priority, cursor.msg_number)
-        for stored in self.messages():
-            if (0 if self.fifo else -stored.priority, stored.msg_number) > place:
+        place = self._place(cursor)
+        known = before is not None and before.linked and self._place(before) < place
+        for stored in self._behind(before) if before is not None and known else self.messages():
+            if self._place(stored) > place:
                 yield stored
+
+    def _behind(self, linked: StoredMessage) -> Iterator[StoredMessage]:
+        priority = 0 if self.fifo else linked.priority
+        lower = [chain.first for level, chain in self.chains.items() if level < priority]
+        for stored in (linked.following, *lower):
+            while stored is not None:
+                following = stored.following  # it may be taken before we go on
+                yield stored
+                stored = following
+
+    def _place(self, stored: StoredMessage) -> tuple[int, int]:
+        """Return what orders messages as gets take them."""
+        return 0 if self.fifo else -stored.priority, stored.msg_number
 
 
 class StoredMessage(Held):

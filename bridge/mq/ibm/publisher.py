@@ -216,7 +216,7 @@ class Publisher(Worker[Part]):
                 if index not in part.unit.forbidden:
                     reason = self._put(connection, message, options, retain=retain and not clear)
                 if reason in part.unit.dead_letters:
-                    self._dead_letter(connection, message, reason, options)
+                    self._dead_letter(connection, message, reason, options, retain=retain)
                     part.diverted[index] = reason
                 elif reason:
                     part.refusals[index] = reason
@@ -312,11 +312,17 @@ class Publisher(Worker[Part]):
             od.AlternateUserId = user
         connection.put1(od, message, options & ~cmqc.MQPMO_RETAIN)
 
-    def _dead_letter(self, connection: Connection, message: PublicationMessage, reason: int, options: int) -> None:
-        """Put a publication that is refused to the dead-letter queue, in the unit of work that would have published it."""
-        letter = dead_letter(
-            message.md, message.data, reason, message.topic, "", OriginContext.now(message.client_id or "mqbridge")
-        )
+    def _dead_letter(
+        self, connection: Connection, message: PublicationMessage, reason: int, options: int, *, retain: bool
+    ) -> None:
+        """Put a publication that is refused to the dead-letter queue, in the unit of work that would have published it.
+
+        Its mqps folder says the whole topic string, and whether it was to be retained; an answer goes to a queue.
+        """
+        name, manager = message.reply_to or ("", "")
+        data = message.put_data if name else message.data_as(retained=retain)
+        origin = OriginContext.now(message.client_id or "mqbridge")
+        letter = dead_letter(message.md, data, reason, name or message.topic, manager, origin)
         connection.put1(
             MQOD(ObjectName=self._dead_letter_queue),
             letter,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import time
 
+import pytest
+
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
@@ -117,3 +122,36 @@ def test_each_handle_has_its_own_cursor(mq, app):
     app.put(queue, b"2")
     one, two = app.open_queue(queue), app.open_queue(queue)
     assert [app.browse(one), app.browse(one), app.browse(two)] == [b"1", b"2", b"1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_browse_goes_on_behind_what_it_has_taken(mq, app, other, seed):
+    """In the order of gets, each message once: whatever is taken under the cursor, before it, or backed out again."""
+    chance = random.Random(seed)
+    name = mq.queue()
+    priorities = [chance.randrange(3) for _ in range(60)]
+    for number, priority in enumerate(priorities):
+        other.put(name, bytes([number]), Priority=priority, MsgId=bytes([number + 1]) * 24)
+    handle = app.open_queue(name)
+    passed: list[int] = []
+    seen = []
+    while True:
+        try:
+            (number,) = app.browse(handle)
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+            break
+        seen.append(number)
+        act = chance.randrange(5)
+        if act < 2:
+            app.get(handle, GetOptions(Options=cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_SYNCPOINT))
+            if act == 0:
+                app.commit()
+            else:
+                app.backout()
+                passed.append(number)
+        elif act == 2 and passed:
+            other.take(name, MsgId=bytes([passed.pop(chance.randrange(len(passed))) + 1]) * 24)
+        else:
+            passed.append(number)
+    assert seen == sorted(range(60), key=lambda number: -priorities[number])

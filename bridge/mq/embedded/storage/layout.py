@@ -60,9 +60,9 @@ def create(path: Path, schema: str, version: int) -> None:
         database.execute("INSERT INTO fact VALUES ('schema', ?)", (version,))
     finally:
         database.close()  # the last connection: the log is merged into the file and removed
-    _sync(new)
+    sync(new)
     new.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def damage(database: sqlite3.Connection) -> str:
@@ -83,9 +83,9 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int, wanted: int)
             database.backup(copy)
         finally:
             copy.close()
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.rename(kept)
-        _sync(path.parent)
+        sync(path.parent)
     database.create_function("batch_checksum", 2, batch_checksum, deterministic=True)
     database.create_function("object_checksum", 3, object_checksum, deterministic=True)
     database.execute("BEGIN IMMEDIATE")
@@ -124,10 +124,11 @@ def cut_log(path: Path) -> None:
     committed = _WAL_HEADER + frames * (_FRAME_HEADER + page_size)
     if log_path.exists() and log_path.stat().st_size > committed:
         os.truncate(log_path, committed)
-        _sync(log_path)
+        sync(log_path)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have what a file or directory holds on disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -37,8 +37,13 @@ class Findings:
 
 def verify(directory: Path) -> Findings:
     """Examine the database of a data directory, which a running bridge may have open. Raises StoreError."""
+    return examine(directory / DATABASE)
+
+
+def examine(path: Path) -> Findings:
+    """Examine a database by its file, as `verify` does. Raises StoreError."""
     findings = Findings()
-    with _opened(directory) as database:
+    with _opened(path) as database:
         for _ in _whole(database, findings):
             pass
     return findings
@@ -50,7 +55,7 @@ def salvage(directory: Path, new: Path) -> Findings:
         raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
     new.mkdir(mode=0o750, parents=True, exist_ok=True)
     findings = Findings()
-    with _opened(directory) as database:
+    with _opened(directory / DATABASE) as database:
         batches = [(row_id, batch) for row_id, batch in _whole(database, findings)]
         facts = _facts(database)
     kept = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
@@ -83,10 +88,9 @@ def salvage(directory: Path, new: Path) -> Findings:
 
 
 class _opened:
-    """The database of a directory, opened for reading."""
+    """The database in a file, opened for reading."""
 
-    def __init__(self, directory: Path) -> None:
-        path = directory / DATABASE
+    def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise StoreError(f"{path}: there is no such file; name the data directory of an embedded queue manager")
         if not path.stat().st_size:

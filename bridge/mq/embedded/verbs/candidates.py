@@ -49,7 +49,7 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
         wanted.append(lambda stored: not stored.message.md.Offset)
     if flags & _AVAILABLE:
         wanted.append(available(queue, groups=bool(flags & cmqc.MQGMO_ALL_MSGS_AVAILABLE)))
-    for stored in queue.after(handle.cursor) if flags & cmqc.MQGMO_BROWSE_NEXT else queue.messages():
+    for stored in queue.after(handle.cursor, handle.before) if flags & cmqc.MQGMO_BROWSE_NEXT else queue.messages():
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)
             continue

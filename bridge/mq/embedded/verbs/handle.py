@@ -37,6 +37,8 @@ class QueueHandle(msgspec.Struct, eq=False):
     profile: str = ""
     #: where a browse stands
     cursor: StoredMessage | None = None
+    #: the message before the cursor, when the handle took the one under it: browsing goes on from there
+    before: StoredMessage | None = None
     exclusive: bool = False
     #: its open made the temporary dynamic queue, which ends with it
     creator: bool = False

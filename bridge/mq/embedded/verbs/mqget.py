@@ -73,6 +73,8 @@ def take(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], unit
     """Take a message, or the segments of one, off its queue."""
     release_lock(handle)
     for part in parts:
+        if part is handle.cursor:
+            handle.before = part.previous
         handle.queue.take(part)
         unit.gets.append(part)
     if parts[0].message.md.Report:

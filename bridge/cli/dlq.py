@@ -1,0 +1,335 @@
+"""`mqbridge dlq`: the letters on the dead-letter queue, by an MQ connection to the queue manager."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.period import seconds
+from bridge.cli.table import moment, print_table
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+    from bridge.mq.dead_letter_queue import DeadLetterQueue
+    from bridge.mq.letter import Letter, Selection
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="MsgIds in hexadecimal digits; ID@STAMP where they repeat.", show_default=False),
+]
+Queue = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The dead-letter queue; without it that of the bridge, or DEADQ.", show_default=False),
+]
+Reason = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REASON", help="Only with this reason, 2053 or MQRC_Q_FULL; any number.", show_default=False),
+]
+BoundFor = Annotated[
+    str | None,
+    typer.Option(metavar="QUEUE", help="Only those bound for it (DestQName); * is any characters.", show_default=False),
+]
+Client = Annotated[
+    str | None,
+    typer.Option(metavar="CLIENT_ID", help="Only those that the client published, or was to get.", show_default=False),
+]
+Topic = Annotated[
+    str | None, typer.Option(metavar="FILTER", help="Only publications to topics of this filter.", show_default=False)
+]
+OlderThan = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Only those that have been there longer, such as 30d or 12h.", show_default=False),
+]
+NewerThan = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only those that have been there less long.", show_default=False)
+]
+Count = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N of them.", show_default=False)]
+Everything = Annotated[bool, typer.Option("--all", help="All letters: needed where nothing else chooses.")]
+
+
+def list_(
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="At most N of them.")] = 1_000,
+    queue: Queue = None,
+    json: options.Json = False,
+    data_dir: options.DataDirectory = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Show the letters on the dead-letter queue: why each is there, and where it was to go."""
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than)
+    with _opened(queue, data_dir, config) as (letters, _):
+        if json:
+            from bridge.cli.output import note, write_json
+
+            number = 0
+            for letter in letters.browse(selection, count=count):
+                number += 1
+                write_json(letter)
+            if number == count:
+                note(f"there may be more than these {count}: --count")
+            return
+        found = list(letters.browse(selection, count=count))
+        heads = ("dead-lettered", "reason", "was to go to", "size", "topic", "id")
+        print_table(heads, [_row(one) for one in found], f"queue {letters.name} has no such letters")
+        if len(found) == count:
+            typer.echo(f"there may be more than these {count}: --count")
+
+
+def show(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="MsgIds in hexadecimal digits.")],
+    queue: Queue = None,
+    json: options.Json = False,
+    data_dir: options.DataDirectory = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Show letters whole: the reason in words and what to do, the MQMD, the headers and the body."""
+    from bridge.cli.message_view import MessageView
+    from bridge.cli.output import write, write_json
+
+    selection = _selection(ids)
+    found = False
+    with _opened(queue, data_dir, config) as (letters, _):
+        for letter, md, data in letters.read(selection):
+            found = True
+            view = MessageView(md, data)
+            if json:
+                write_json({"letter": letter, **view.json()})
+            else:
+                write("\n".join([*_facts(letter), "", view.text(verbose=True, defaults=False)]))
+    if not found:
+        raise Failure("there is no such letter")
+
+
+def retry(
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    count: Count = None,
+    everything: Everything = False,
+    to: Annotated[str, typer.Option(metavar="QUEUE", help="Put them to this queue.", show_default=False)] = "",
+    queue: Queue = None,
+    json: options.Json = False,
+    data_dir: options.DataDirectory = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Put letters to where they were bound, each in a unit of work of its own.
+
+    A publication that was refused is published again; a message that a mapping refused goes to where the mapping takes
+    its messages from (name the configuration by --config, which knows that); all others go where the MQDLH says. One that is
+    refused again stays where it is.
+    Exit status 1 when one did, or when there was none.
+    """
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
+    done = failed = 0
+    with _opened(queue, data_dir, config) as (letters, configuration):
+        for one in letters.retry(selection, count=count, to=to, sources=_sources(configuration)):
+            done, failed = done + (not one.failure), failed + bool(one.failure)
+            if json:
+                from bridge.cli.output import write_json
+
+                write_json({"id": one.letter.id, "stamp": one.letter.stamp, "place": one.place, "failure": one.failure})
+            elif one.failure:
+                typer.echo(f"{one.letter.name} stays: {one.failure}", err=True)
+            else:
+                typer.echo(f"{one.letter.name} -> {one.place}")
+    if not json:
+        typer.echo(f"{done} of {done + failed} letters have gone")
+    if failed or not done:
+        raise Failure("" if failed else "there are no such letters", FAILED)
+
+
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A file to make, one line for each; or a directory.")],
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    count: Count = None,
+    everything: Everything = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete each from the queue once it is on disk.")] = False,
+    queue: Queue = None,
+    data_dir: options.DataDirectory = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Write letters to a file, a line of JSON for each, or to a directory, a file for each.
+
+    It is what `mqbridge mq get --json` prints, with `letter` (the facts of `dlq list`) and `data` (the bytes, in base64);
+    `mqbridge try --message` takes such a file. A file that is there already is not written over.
+    """
+    from bridge.cli.letter_file import Export
+
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
+    number = 0
+    with _opened(queue, data_dir, config) as (letters, _), Export(file) as written:
+        if delete:
+            for letter, md, data in letters.take(selection, count=count):
+                written.write(letter, md, data)
+                number += 1
+                if number % _AT_ONCE == 0:
+                    written.sync()
+                    letters.commit()
+            written.sync()
+            letters.commit()
+        else:
+            for letter, md, data in letters.read(selection, count=count):
+                written.write(letter, md, data)
+                number += 1
+    typer.echo(f"{number} letters are in {file}" + (f", and on queue {letters.name} no more" if delete else ""))
+
+
+def delete(
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    count: Count = None,
+    everything: Everything = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which would be deleted.")] = False,
+    queue: Queue = None,
+    json: options.Json = False,
+    data_dir: options.DataDirectory = None,
+    config: options.ConfigurationFile = None,
+) -> None:
+    """Delete letters for good.
+
+    Exit status 1 when there was none.
+    """
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
+    number = 0
+    with _opened(queue, data_dir, config) as (letters, _):
+        walk = letters.browse(selection, count=count) if dry_run else letters.delete(selection, count=count)
+        for letter in walk:
+            number += 1
+            if json:
+                from bridge.cli.output import write_json
+
+                write_json(letter)
+            else:
+                typer.echo(f"{letter.name}  {letter.reason_name}  {_place(letter)}")
+    if not number:
+        raise Failure("there are no such letters", FAILED)
+    if not json:
+        typer.echo(f"{number} letters would be deleted" if dry_run else f"{number} letters are deleted")
+
+
+#: Letters that an export writes to disk, and deletes, together.
+_AT_ONCE = 100
+
+
+@contextlib.contextmanager
+def _opened(
+    queue: str | None, data_dir: Path | None, file: Path | None
+) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
+    """Yield the dead-letter queue that the options name, and the configuration where there is one."""
+    from bridge.cli.queue_manager import configuration_of, connected_to
+    from bridge.mq.dead_letter_queue import DeadLetterQueue
+
+    configuration = configuration_of(file, data_dir)
+    name = queue or ""
+    if not name and configuration is not None and configuration.queue_manager.type == "ibm":
+        name = configuration.queue_manager.dead_letter_queue
+    with connected_to(data_dir, configuration) as connection:
+        yield DeadLetterQueue(connection, name), configuration
+
+
+def _selection(
+    ids: list[str] | None = None,
+    reason: list[str] | None = None,
+    bound_for: str | None = None,
+    client: str | None = None,
+    topic: str | None = None,
+    older_than: str | None = None,
+    newer_than: str | None = None,
+    *,
+    everything: bool | None = None,
+) -> Selection:
+    """Return what the options choose; `everything` is False where all letters must be asked for. Raises Failure."""
+    from bridge.mapping.topic import topic_filter_error
+    from bridge.mq.dead_letter_reason import reason_number
+    from bridge.mq.letter import Selection
+
+    if topic is not None and (why := topic_filter_error(topic)) is not None:
+        raise Failure(f"--topic: {why}", WRONG_USAGE)
+    try:
+        reasons = tuple(reason_number(one) for one in reason or ())
+    except ValueError as error:
+        raise Failure(f"--reason: {error}", WRONG_USAGE) from None
+    selection = Selection(
+        ids=frozenset(one.upper() for one in ids or ()),
+        reasons=reasons,
+        queue=bound_for,
+        client=client,
+        topic_filter=topic,
+        older_than=seconds(older_than, "--older-than"),
+        newer_than=seconds(newer_than, "--newer-than"),
+    )
+    if everything is False and selection.is_everything:
+        raise Failure("expected which letters: an ID, --reason or another option that chooses; or --all", WRONG_USAGE)
+    return selection
+
+
+def _sources(configuration: Configuration | None) -> dict[str, str]:
+    """Return the queue that each mapping takes from, "" where it takes from none, by its name as an MQDLH has it."""
+    from bridge.mq.letter import put_application
+
+    if configuration is None:
+        return {}
+    return {
+        put_application(name): getattr(mapping.source, "queue", None) or ""
+        for name, mapping in configuration.mappings.items()
+    }
+
+
+def _row(letter: Letter) -> tuple[str | int, ...]:
+    reason = f"{letter.reason_name} ({letter.reason})" if letter.has_header else "no MQDLH"
+    return moment(letter.dead_lettered), reason, _place(letter), letter.size, letter.topic, letter.name
+
+
+def _place(letter: Letter) -> str:
+    at = f" at {letter.destination_queue_manager}" if letter.destination_queue_manager else ""
+    return letter.destination + at
+
+
+def _facts(letter: Letter) -> Iterator[str]:
+    """Yield lines with what is to be known of a letter."""
+    facts = [
+        ("letter", letter.name),
+        ("reason", f"{letter.reason_name} ({letter.reason})" if letter.has_header else "none"),
+        ("", letter.what),
+        ("what to do", letter.advice),
+        ("was to go to", _place(letter)),
+        ("put by", letter.put_by),
+        ("dead-lettered", moment(letter.dead_lettered)),
+        ("put at first", moment(letter.put_time)),
+        ("client", letter.client_id),
+        ("topic", letter.topic),
+        ("QoS", "" if letter.qos is None else letter.qos),
+        ("retained", "yes" if letter.retained else ""),
+        ("size", f"{letter.size} bytes"),
+        ("backed out", letter.backout_count or ""),
+    ]
+    for name, value in facts:
+        if value != "":
+            yield f"{name:<14} {value}"

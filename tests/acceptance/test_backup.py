@@ -1,0 +1,124 @@
+"""A backup under load, the bridge killed, and a bridge on what is restored elsewhere: real processes and clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.test_crash import verify
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.exactly_once import DurableSubscriber, Publisher
+from tests.support.faulty_disk import compiled
+from tests.support.patience import PATIENCE, until
+from tests.support.raw_client import ConnectionClosed, RawClient
+
+TOPICS = [f"crash/{number}" for number in range(4)]
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+def mqbridge(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [str(one) for one in (MQBRIDGE, *words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | env)
+
+
+class Load(threading.Thread):
+    """A publisher at work, until the bridge is killed."""
+
+    def __init__(self, publisher: Publisher, port: int) -> None:
+        super().__init__(daemon=True)
+        self.publisher = publisher
+        publisher.connect(port)
+
+    def run(self) -> None:
+        try:
+            while not self.publisher.finished:
+                self.publisher.step()
+        except ConnectionClosed:
+            pass
+        finally:
+            self.publisher.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_acknowledged_before_a_backup_began_is_there_after_a_restore(tmp_path: Path, qos: int) -> None:
+    """The bridge is killed, its data directory lost: sessions come back, with each message once and in order."""
+    bridge = BridgeProcess(tmp_path / "data").start()
+    restored = BridgeProcess(tmp_path / "restored")
+    try:
+        subscriber = DurableSubscriber("keeper", "crash/#", qos)
+        subscriber.connect(bridge.port)
+        subscriber.close()
+        with RawClient.connected(bridge.port, "retainer") as retainer:
+            retainer.publish("state/1", b"on", 1, retain=True)
+        publisher = Publisher("sender", TOPICS, 1_000_000, qos)
+        load = Load(publisher, bridge.port)
+        load.start()
+        until(lambda: len(publisher.acknowledged) >= 200)
+
+        acknowledged = set(publisher.acknowledged)
+        done = mqbridge("backup", tmp_path / "backup.db", "--json", "--data-dir", bridge.data_directory)
+        assert done.returncode == 0, done.stderr
+        reached = len(publisher.acknowledged)
+        until(lambda: len(publisher.acknowledged) > reached)  # the load has gone on
+        bridge.kill()
+        load.join(PATIENCE)
+        contents: dict[str, Any] = json.loads(done.stdout)
+        assert contents["messages"] >= len(acknowledged) and contents["subscriptions"] == 1
+
+        done = mqbridge("restore", tmp_path / "backup.db", "--data-dir", restored.data_directory)
+        assert done.returncode == 0, done.stderr
+        restored.start()
+        (queue,) = restored.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")
+        subscriber.connect(restored.port)  # asserts that its session is there
+        while len(subscriber.numbers) < queue["CURDEPTH"]:
+            subscriber.step()
+        subscriber.close()
+        publisher.acknowledged = acknowledged
+        verify(subscriber.received, publisher, qos)
+        assert subscriber.numbers == set(range(len(subscriber.numbers)))  # of one moment: none is missing between
+        with RawClient.connected(restored.port, "looker") as looker:
+            looker.subscribe(("state/#", 1))
+            assert looker.take().payload == b"on"
+        assert restored.stop() == 0
+        assert "Traceback" not in restored.log
+    finally:
+        bridge.discard()
+        restored.discard()
+
+
+def test_a_bridge_that_runs_is_not_restored_over(tmp_path: Path) -> None:
+    bridge = BridgeProcess(tmp_path / "data").start()
+    try:
+        bridge.mqsc("DEFINE QLOCAL(KEPT)")
+        bridge.mq("put", "KEPT", "a message", "--persistent")
+        assert mqbridge("backup", tmp_path / "b.db", "--data-dir", bridge.data_directory).returncode == 0
+        for words in ((), ("--force",)):
+            done = mqbridge("restore", tmp_path / "b.db", *words, "--data-dir", bridge.data_directory)
+            assert done.returncode == 1 and "in use" in done.stderr
+        assert bridge.mq("get", "KEPT") == "a message\n"
+    finally:
+        assert bridge.stop() == 0
+        bridge.discard()
+
+
+def test_a_disk_that_is_full_leaves_no_backup_and_the_bridge_at_work(tmp_path: Path) -> None:
+    bridge = BridgeProcess(tmp_path / "data").start()
+    try:
+        bridge.mqsc("DEFINE QLOCAL(KEPT)")
+        (tmp_path / "fault").write_text("full")
+        (tmp_path / "backups").mkdir()
+        env = {"LD_PRELOAD": str(compiled(tmp_path)), "FAULTY_DISK": str(tmp_path / "fault")}
+        file = tmp_path / "backups" / "queuemanager-backup.db"  # the name that is meant
+        done = mqbridge("backup", file, "--data-dir", bridge.data_directory, **env)
+        assert done.returncode == 1 and "the disk is full" in done.stderr, done.stderr
+        assert list(file.parent.iterdir()) == []
+        assert bridge.mq("put", "KEPT", "a message", "--persistent")
+    finally:
+        assert bridge.stop() == 0
+        bridge.discard()

@@ -1,0 +1,91 @@
+"""`mqbridge dlq` at a bridge with mappings and clients: what was refused comes to where it was bound, mapped anew."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.patience import PATIENCE, until
+from tests.support.raw_client import RawClient
+
+DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
+CONFIG = """
+mappings:
+  from-topic: {from: {mqtt: "shop/+/orders"}, to: {queue: LATER}}
+  from-queue: {from: {queue: SOURCE}, to: {mqtt: "out/{usr.site}"}}
+queue_manager: {scripts: [SCRIPT]}
+"""
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
+    script = tmp_path / "objects.mqsc"
+    script.write_text("DEFINE QLOCAL(SOURCE) NOREPLACE\n")
+    process = BridgeProcess(tmp_path / "data", config=CONFIG.replace("SCRIPT", str(script))).start()
+    until(lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0)  # the mapping runs
+    yield process
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def dlq(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(MQBRIDGE), "dlq", *words, "--config", str(bridge.config), "--data-dir", str(bridge.data_directory)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def letters(bridge: BridgeProcess) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in dlq(bridge, "list", "--json").stdout.splitlines()]
+
+
+def test_what_a_mapping_could_not_put_is_mapped_anew(bridge: BridgeProcess) -> None:
+    """Other subscribers of the topic do not get the publication twice."""
+    with RawClient.connected(bridge.port, "shopper") as shopper, RawClient.connected(bridge.port, "watcher") as watcher:
+        watcher.subscribe(("shop/#", 1))
+        shopper.publish("shop/7/orders", b"from a topic", 1)
+        assert watcher.take().payload == b"from a topic"
+        bridge.mq("put", "SOURCE", "from a queue", "--persistent")
+        bridge.wait_for_depth(DEAD_LETTERS, 2)
+        found = {one["put_by"]: one for one in letters(bridge)}
+        assert (found["from-topic"]["destination"], found["from-topic"]["topic"]) == ("LATER", "shop/7/orders")
+        assert found["from-topic"]["reason_name"] == "MQRC_UNKNOWN_OBJECT_NAME"
+        assert (found["from-queue"]["destination"], found["from-queue"]["size"]) == ("SOURCE", len("from a queue"))
+
+        bridge.mqsc("DEFINE QLOCAL(LATER)\nDEFINE QLOCAL(ELSEWHERE)")
+        done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping refuses it anew
+        assert done.returncode == 0 and "-> queue SOURCE" in done.stdout, done.stderr
+        bridge.wait_for_depth(DEAD_LETTERS, 2)
+        done = dlq(bridge, "retry", "--bound-for", "SOURCE", "--to", "ELSEWHERE")
+        assert done.returncode == 0, done.stderr
+        assert bridge.mq("get", "ELSEWHERE") == "from a queue\n"
+        done = dlq(bridge, "retry", "--all")
+        assert done.returncode == 0, done.stderr
+        bridge.wait_for_depth("LATER", 1)
+        assert [one["body"] for one in bridge.messages("LATER")] == ["from a topic"]
+        assert letters(bridge) == []
+        shopper.publish("shop/8/orders", b"the next", 1)
+        assert watcher.take().payload == b"the next"  # and not the one before once more
+    assert bridge.stop() == 0
+
+
+def test_a_message_for_a_client_that_has_come_goes_to_it(bridge: BridgeProcess) -> None:
+    """Before it has, the letter is one again: each retry looks at each letter once."""
+    bridge.mq("put", "alarms/7", "wake up", "--to", "sleeper", "--persistent")
+    bridge.wait_for_depth(DEAD_LETTERS, 1)
+    (letter,) = letters(bridge)
+    assert (letter["reason_name"], letter["destination_queue_manager"]) == ("MQRC_UNKNOWN_REMOTE_Q_MGR", "sleeper")
+    assert dlq(bridge, "retry", "--all").returncode == 0
+    bridge.wait_for_depth(DEAD_LETTERS, 1)
+    with RawClient(bridge.port, "sleeper", clean=False) as sleeper:
+        assert sleeper.connect().return_code == 0
+        done = dlq(bridge, "retry", "--client", "sleeper")
+        assert done.returncode == 0, done.stderr
+        publication = sleeper.take()
+        assert (publication.topic, publication.payload) == ("alarms/7", b"wake up")
+    assert letters(bridge) == []
+    assert bridge.stop() == 0

@@ -1,0 +1,266 @@
+"""A backup of a queue manager: of one moment, whole, and refused where it is not; and what a restore makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bridge.cli.program import program
+from bridge.mq.embedded.storage import backup as module
+from bridge.mq.embedded.storage.backup import backup, restore
+from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, hold
+from bridge.mq.embedded.storage.salvage import verify
+from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
+from tests.mq.embedded.storage.test_damage import BODIES, QUEUE, bodies, put, started
+
+OLD = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with BODIES on its queue."""
+    directory = tmp_path_factory.mktemp("written")
+    manager = started(directory)
+    put(manager, *BODIES)
+    manager.close()
+    return directory
+
+
+@pytest.fixture
+def file(written: Path, tmp_path: Path) -> Path:
+    """A backup of it."""
+    made = tmp_path / "backup.db"
+    backup(written, made)
+    return made
+
+
+def mqbridge(*words: object) -> Result:
+    return CliRunner().invoke(program, [str(word) for word in words])
+
+
+def test_a_stopped_queue_manager_comes_back_as_it_was(written: Path, file: Path, tmp_path: Path) -> None:
+    contents, kept = restore(file, tmp_path / "new" / "place")
+    assert (contents.messages, contents.version, kept) == (len(BODIES), SCHEMA_VERSION, None)
+    manager = started(tmp_path / "new" / "place")
+    assert bodies(manager) == BODIES
+    manager.close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [one.name for one in file.parent.iterdir() if one.name.startswith(".")] == []
+
+
+def test_a_backup_is_of_one_moment_while_messages_are_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what one application puts in order, a backup has all up to a message, and that is later than its beginning."""
+    monkeypatch.setattr(module, "_PAGES", 1)
+    manager = started(tmp_path / "data")
+    acknowledged = 0
+    ended = threading.Event()
+    begun = threading.Event()
+
+    def load() -> None:
+        nonlocal acknowledged
+        while not ended.is_set():
+            put(manager, b"%08d" % acknowledged + bytes(20_000))
+            acknowledged += 1
+            if acknowledged == 50:
+                begun.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        begun.wait()
+        for number in range(5):
+            before = acknowledged
+            backup(tmp_path / "data", tmp_path / f"{number}.db")
+            after = acknowledged
+            restore(tmp_path / f"{number}.db", tmp_path / str(number))
+            other = started(tmp_path / str(number))
+            found = [int(body[:8]) for body in bodies(other)]
+            other.close()
+            assert found == list(range(len(found)))
+            assert before <= len(found) <= after + 1
+    finally:
+        ended.set()
+        thread.join()
+        manager.close()
+    assert not verify(tmp_path / "data").damage
+
+
+def test_what_is_in_the_write_ahead_log_is_in_the_backup(tmp_path: Path) -> None:
+    manager = started(tmp_path / "data")
+    put(manager, *BODIES[:3])
+    assert (tmp_path / "data" / "queuemanager.db-wal").stat().st_size
+    assert backup(tmp_path / "data", tmp_path / "b.db").messages == 3
+    manager.close()
+
+
+def test_identifiers_of_messages_are_given_once(written: Path, file: Path, tmp_path: Path) -> None:
+    """A queue manager that was restored gives no MsgId that the lost one gave since the backup."""
+    for _ in range(3):
+        lost = started(written)
+        given = {lost.next_number() for _ in range(10)}
+        lost.close()
+    restore(file, tmp_path / "new")
+    manager = started(tmp_path / "new")
+    assert min(manager.next_number() for _ in range(10)) > max(given)
+    manager.close()
+
+
+def test_a_queue_manager_that_is_there_is_refused_or_kept_aside(written: Path, file: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    manager = started(place)
+    put(manager, b"of the old one")
+    with pytest.raises(DataDirectoryInUse):
+        held = hold(place)  # as a bridge has it
+        try:
+            restore(file, place, force=True)
+        finally:
+            held.close()
+    manager.close()
+    with pytest.raises(StoreError, match="--force"):
+        restore(file, place)
+    _, kept = restore(file, place, force=True)
+    assert kept is not None
+    for directory, expected in ((place, BODIES), (kept, [b"of the old one"])):
+        manager = started(directory)
+        assert bodies(manager) == expected
+        manager.close()
+
+
+def test_the_log_of_a_killed_queue_manager_is_not_taken_for_the_restored_ones(file: Path, tmp_path: Path) -> None:
+    place, killed = tmp_path / "place", tmp_path / "killed"
+    manager = started(place)
+    put(manager, b"in the write-ahead log")
+    shutil.copytree(place, killed)
+    manager.close()
+    assert (killed / "queuemanager.db-wal").stat().st_size
+    _, kept = restore(file, killed, force=True)
+    assert kept is not None
+    for directory, expected in ((killed, BODIES), (kept, [b"in the write-ahead log"])):
+        manager = started(directory)
+        assert bodies(manager) == expected
+        manager.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_backup_is_refused_or_the_damage_is_harmless(file: Path, tmp_path: Path, seed: int) -> None:
+    data = bytearray(file.read_bytes())
+    at = random.Random(seed).randrange(len(data))
+    data[at] ^= 1 << seed % 8
+    file.write_bytes(data)
+    try:
+        restore(file, tmp_path / "new")
+    except StoreError:
+        assert not (tmp_path / "new" / "queuemanager.db").exists()
+        return
+    manager = started(tmp_path / "new")
+    assert bodies(manager) == BODIES
+    manager.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", bytes(100_000)])
+def test_what_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(StoreError):
+        restore(tmp_path / "file", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("schema", ["CREATE TABLE fact (name TEXT, value INTEGER)", "CREATE TABLE x (y INTEGER)"])
+def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) -> None:
+    database = sqlite3.connect(tmp_path / "file")
+    database.execute(schema)
+    database.close()
+    with pytest.raises(StoreError):
+        restore(tmp_path / "file", tmp_path / "new")
+
+
+def test_a_backup_of_a_newer_bridge_is_refused(file: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION + 1,))
+    database.close()
+    with pytest.raises(StoreError, match="newer bridge"):
+        restore(file, tmp_path / "new")
+
+
+def test_a_damaged_queue_manager_replaces_no_backup(written: Path, file: Path, tmp_path: Path) -> None:
+    good = file.read_bytes()
+    shutil.copytree(written, tmp_path / "damaged")
+    with sqlite3.connect(tmp_path / "damaged" / "queuemanager.db") as database:
+        database.execute("UPDATE batch SET checksum = checksum + 1 WHERE id = (SELECT max(id) FROM batch)")
+    database.close()
+    done = mqbridge("backup", file, "--force", "--data-dir", tmp_path / "damaged")
+    assert done.exit_code == 1 and "damaged" in done.stderr
+    assert file.read_bytes() == good
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["backup.db", "damaged"]
+
+
+def test_a_full_disk_leaves_nothing_of_a_backup(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is filled while it is written: the words say so, and a backup that was there before is as it was."""
+    (tmp_path / "b.db").write_bytes(b"the one before")
+    copy = module._copy
+
+    def full(source: Path, new: Path) -> None:
+        copy(source, new)
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(module, "_copy", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        backup(written, tmp_path / "b.db", replace=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["b.db"]
+    assert (tmp_path / "b.db").read_bytes() == b"the one before"
+
+
+def test_a_backup_does_not_fill_the_disk_of_the_queue_manager(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(written, tmp_path / "data")
+    disk = os.statvfs(tmp_path)
+    room = (tmp_path / "data" / "queuemanager.db").stat().st_size + 1_000_000
+    fields = list(disk)
+    fields[1], fields[4] = 1, room
+    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
+    with pytest.raises(StoreError, match="no room"):
+        backup(tmp_path / "data", tmp_path / "b.db")
+
+
+def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
+    file, new = tmp_path / "b.db", tmp_path / "new"
+    assert mqbridge("backup", file, "--data-dir", written).exit_code == 0
+    assert mqbridge("backup", file, "--data-dir", written).exit_code == 1
+    done = mqbridge("backup", file, "--force", "--json", "--data-dir", written)
+    said = json.loads(done.stdout)
+    assert (said["messages"], said["version"]) == (len(BODIES), SCHEMA_VERSION)
+    done = mqbridge("restore", file, "--data-dir", new)
+    assert done.exit_code == 0, done.stderr
+    assert f"{len(BODIES)} persistent messages" in done.stdout and "come again" in done.stdout
+    done = mqbridge("restore", file, "--data-dir", new)
+    assert done.exit_code == 1 and "--force" in done.stderr
+    assert mqbridge("restore", tmp_path / "none", "--data-dir", new).exit_code == 1
+    assert QUEUE in {one.name for one in _queues(new)}
+
+
+def _queues(directory: Path) -> list:
+    manager = started(directory)
+    found = list(manager.queues.values())
+    manager.close()
+    return found
+
+
+def test_a_backup_of_an_older_layout_is_brought_up_at_the_next_start(tmp_path: Path) -> None:
+    file = shutil.copy(OLD / "layout-1.db", tmp_path)
+    contents, _ = restore(Path(file), tmp_path / "new")
+    assert contents.version == 1 and contents.messages
+    started(tmp_path / "new").close()
+    assert not verify(tmp_path / "new").damage
+    assert (tmp_path / "new" / "queuemanager.db.layout-1").exists()

@@ -1,0 +1,80 @@
+"""A letter and the message in it: whatever was dead-lettered comes out as it went in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mq.dead_letter_reason import reason_in_words, reason_number
+from bridge.mq.dead_letters import OriginContext, dead_letter
+from bridge.mq.letter import HEADER_LENGTH, Selection, original_of, read_letter
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+NAMES = st.text("ABCZaz09./_%", min_size=0, max_size=48)
+FORMATS = st.sampled_from([b"", b"MQSTR", b"MYFMT", cmqc.MQFMT_RF_HEADER_2, cmqc.MQFMT_XMIT_Q_HEADER])
+TIMES = st.builds("{:04}{:02}{:02}".format, st.integers(1970, 2100), st.integers(1, 12), st.integers(1, 28))
+DESCRIPTORS = st.builds(
+    MQMD,
+    Format=FORMATS,
+    Encoding=st.sampled_from([cmqc.MQENC_NATIVE, 0x111, 0x333]),
+    CodedCharSetId=st.sampled_from([0, 37, 500, 819, 1208]),
+    MsgId=st.binary(min_size=24, max_size=24),
+    CorrelId=st.binary(min_size=24, max_size=24),
+    Persistence=st.sampled_from([0, 1]),
+    Priority=st.integers(0, 9),
+    PutApplName=st.sampled_from([b"", b"app"]),
+    PutDate=TIMES.map(str.encode),
+    PutTime=st.just(b"12000000"),
+)
+
+
+@given(DESCRIPTORS, st.binary(max_size=500), NAMES, NAMES, st.integers(0, 9999), st.booleans())
+def test_a_message_comes_out_of_a_letter_as_it_went_in(md, data, queue, manager, reason, later):
+    """Whether the MQDLH has the context of the message, as the embedded queue manager writes it, or a mapping's."""
+    origin = OriginContext(6, b"mapping", b"22000101", b"00000000") if later else OriginContext.of(md)
+    letter = dead_letter(md, data, reason, queue, manager, origin)
+    outer = letter.md
+    if not later:  # put by the queue manager, which says so
+        outer = msgspec.structs.replace(outer, PutApplName=b"mqbridge", PutDate=b"22000101", PutTime=b"00000000")
+    found = original_of(msgspec.structs.replace(outer, BackoutCount=3), letter.data)
+    assert found.data == data
+    names = [name for name in MQMD.__struct_fields__ if name != "BackoutCount"]
+    assert [getattr(found.md, one) for one in names] == [getattr(md, one) for one in names]
+    seen = read_letter(outer, letter.data, len(letter.data))
+    assert (seen.destination, seen.destination_queue_manager, seen.reason) == (queue, manager, reason)
+    assert seen.size == len(data) and seen.put_time <= seen.dead_lettered
+
+
+@given(DESCRIPTORS, st.binary(max_size=300), st.integers(0, 300))
+def test_no_bytes_on_the_queue_are_too_odd_to_be_shown(md, data, cut):
+    for format_ in (md.Format, cmqc.MQFMT_DEAD_LETTER_HEADER):
+        odd = msgspec.structs.replace(md, Format=format_)
+        read_letter(odd, data[:cut], len(data))
+        original_of(odd, data)
+        letter = dead_letter(md, data, 1, "Q", "", OriginContext.now("x"))
+        assert read_letter(letter.md, letter.data[: HEADER_LENGTH + cut], len(letter.data)).size == len(data)
+
+
+@pytest.mark.parametrize("text", ["2053", "MQRC_Q_FULL", "q_full", "Q_FULL"])
+def test_a_reason_by_number_or_name(text):
+    assert reason_number(text) == cmqc.MQRC_Q_FULL
+    assert "MAXDEPTH" in reason_in_words(reason_number(text)).what
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "MQOO_INPUT_SHARED", "²"])
+def test_what_is_no_reason_is_told(text):
+    with pytest.raises(ValueError, match="MQRC_Q_FULL"):
+        reason_number(text)
+
+
+def test_what_age_a_letter_has_is_counted_from_when_it_came_to_the_queue():
+    md = MQMD(PutDate=b"20260101", PutTime=b"00000000")
+    letter = dead_letter(md, b"", 1, "Q", "", OriginContext(6, b"m", b"20260201", b"00000050"))
+    seen = read_letter(letter.md, letter.data, len(letter.data))
+    assert seen.dead_lettered - seen.put_time == 31 * 86_400 + 0.5
+    now = seen.dead_lettered + 100
+    assert Selection(older_than=99).chooses(seen, now) and not Selection(older_than=101).chooses(seen, now)
+    assert Selection(newer_than=101).chooses(seen, now) and not Selection(newer_than=99).chooses(seen, now)
