@@ -20,6 +20,7 @@ from bridge.security.authenticator import (
     Presented,
 )
 from bridge.security.authenticators import Authenticators, ChannelAuthentication
+from bridge.security.client_network import network_of
 from bridge.security.failed_connects import FailedConnects
 from bridge.wire import cmqc
 
@@ -27,6 +28,24 @@ log = logging.getLogger(__name__)
 
 #: Seconds that it may take to find out who an application is, and that who fails again and again waits for that.
 LONGEST: Final = 30.0
+
+
+class Place:
+    """The place of a connection over TCP among those that there is room for; it is given back once, however often one asks."""
+
+    def __init__(self, address: str, connections: Counter[str], network: str) -> None:
+        #: IP address of the other end: asked again later, a connection that was reset does not know it any more
+        self.address: Final = address
+        self._connections = connections
+        self._network: str | None = network
+
+    def give_back(self) -> None:
+        """Count the connection no more."""
+        network, self._network = self._network, None
+        if network is not None:
+            self._connections[network] -= 1
+            if not self._connections[network]:
+                del self._connections[network]
 
 
 class Admission:
@@ -39,27 +58,26 @@ class Admission:
         self._authentication: ChannelAuthentication = self._authenticators.of_listener(self.config)
         self._failed = FailedConnects(time.monotonic)
         self._channels: Sequence[str] = self.config.channels
-        #: connections by IP address
+        #: connections by the network of their address
         self._connections: Counter[str] = Counter()
 
-    def take(self, address: str) -> bool:
-        """Count a new connection of an address; False where there is no room for it."""
-        config, count = self.config, self._connections
+    def take(self, address: str) -> Place | None:
+        """Count a new connection of an address; None where there is no room for it."""
+        config, count, network = self.config, self._connections, network_of(address)
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
             log.warning("an MQ application at %s is refused: max_connections %d is reached", address, config.max_connections)
-        elif most is not None and count[address] >= most:
+        elif most is not None and count[network] >= most:
             log.warning("an MQ application at %s is refused: max_connections_per_address %d is reached", address, most)
         else:
-            count[address] += 1
-            return True
-        return False
+            count[network] += 1
+            return Place(address, count, network)
+        return None
 
-    def release(self, address: str) -> None:
-        """Count no more a connection that has ended."""
-        self._connections[address] -= 1
-        if not self._connections[address]:
-            del self._connections[address]
+    @property
+    def connections(self) -> int:
+        """Return how many connections over TCP there are."""
+        return self._connections.total()
 
     async def admit(
         self, channel: str | None, user: str, password: bytes, address: str = "", certificate: Certificate | None = None

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, cast
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.admission import Admission, Place
 from bridge.mq.embedded.server.tcp_keepalive import keep_alive
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
@@ -65,8 +65,8 @@ class Language(Protocol):
     def GREETING(self) -> bytes:
         """Return the bytes that each connection begins with, the first of them larger than that of any MessagePack frame."""
 
-    def __call__(self, server: Server, /) -> Conversation:
-        """Return the conversation for a new connection."""
+    def __call__(self, server: Server, place: Place | None = None, /) -> Conversation:
+        """Return the conversation for a new connection; over TCP it has a place."""
 
 
 class Malformed(Exception):
@@ -79,15 +79,17 @@ class Conversation(asyncio.Protocol, ABC):
     #: the length in front of a frame; it does not count itself
     LENGTH: ClassVar[struct.Struct]
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, place: Place | None = None) -> None:
         self._server = server
+        #: over TCP
+        self.place = place
         self._queue_manager = server.queue_manager
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._application: Application | None = None
         self._transport: asyncio.Transport | None = None
         #: IP address of the other end; "" on a Unix socket
-        self.address = ""
+        self.address = "" if place is None else place.address
         #: the user that has connected
         self._user = ""
         #: finds out who the application is
@@ -127,12 +129,19 @@ class Conversation(asyncio.Protocol, ABC):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         elif connection is not None:
             keep_alive(connection)
-            self.address = transport.get_extra_info("peername")[0]
-        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
         self._server.connections.add(self)
+        self._expect_mqconn()
+
+    def _expect_mqconn(self) -> None:
+        """End the connection unless MQCONN comes soon: without one, or after one that was refused, it is owed nothing."""
+        if self._first is not None:
+            self._first.cancel()
+        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
 
     def _silent(self) -> None:
-        if self._application is None:
+        if self._application is None and self._working:
+            self._expect_mqconn()
+        elif self._application is None:
             self._fail(f"no MQCONN within {FIRST_TIMEOUT:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -234,8 +243,6 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
         if self._queue_manager.quiescing:
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
-        if self._first is not None:
-            self._first.cancel()
 
         def connected(peer: str) -> None:
             self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
@@ -305,6 +312,7 @@ class Conversation(asyncio.Protocol, ABC):
     def _disconnect(self) -> None:
         application = self._connected()
         self._application = None
+        self._expect_mqconn()
         units = application.disconnect(commit=True) or [Unit()]
         for unit in units[:-1]:
             self._queue_manager.recovery_log.submit(unit)
