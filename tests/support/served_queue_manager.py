@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,6 +64,22 @@ class ServedQueueManager:
     def place(self) -> str:
         """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
         return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep its event loop from running: what happens meanwhile it finds all at once."""
+        begun, ends = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            ends.wait(PATIENCE)
+
+        self._loop.call_soon_threadsafe(wait)
+        assert begun.wait(PATIENCE)
+        try:
+            yield
+        finally:
+            ends.set()
 
     def close(self) -> None:
         """End it for all."""

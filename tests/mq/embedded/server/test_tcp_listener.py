@@ -38,10 +38,16 @@ def test_a_reset_gives_its_place_back(said: bytes, tls: bool, tmp_path: Path) ->
         options["tls"] = {"certificate_file": tmp_path / "listener.pem", "key_file": tmp_path / "listener.key"}
     (directory := tmp_path / "queue-manager").mkdir()
     with ServedQueueManager(directory, listener=ListenerConfig.model_validate(options)) as served:
-        for _ in range(3 * ROOM):
+        for number in range(3 * ROOM):
             with socket.create_connection(("127.0.0.1", served.port)) as connection:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                connection.sendall(said)
+                if number < ROOM:  # it is accepted first
+                    eventually(lambda: served.admission.connections, 1)
+                with served.busy():
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                    connection.sendall(said)
+                    connection.close()
+            if number < 2 * ROOM:
+                eventually(lambda: served.admission.connections, 0)
         eventually(lambda: served.admission.connections, 0)
         if not tls:
             RemoteConnection(("127.0.0.1", served.port)).disconnect()
