@@ -18,6 +18,7 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.conversation import Conversation
 from bridge.mq.embedded.server.server import ApplicationServer
 from tests.support.patience import PATIENCE
 
@@ -64,6 +65,10 @@ class ServedQueueManager:
     def place(self) -> str:
         """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
         return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    def tcp_connections(self) -> list[Conversation]:
+        """Return the connections over TCP."""
+        return [one for one in list(self._server.connections) if one.place is not None]
 
     @contextmanager
     def busy(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ LONGEST: Final = 30.0
 
 
 class Place:
-    """The place of a connection over TCP among those that there is room for; it is given back once, however often one asks."""
+    """The place of a connection over TCP among those that there is room for; given back once, however often one asks."""
 
     def __init__(self, address: str, connections: Counter[str], network: str) -> None:
         #: IP address of the other end: asked again later, a connection that was reset does not know it any more

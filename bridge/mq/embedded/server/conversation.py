@@ -36,6 +36,8 @@ MAX_FRAME = 104_857_600 + 1_048_576
 #: Bytes of a frame at most before MQCONN, and seconds until it has to be there: whoever says nothing is owed nothing.
 FIRST_FRAME = 65_536
 FIRST_TIMEOUT = 30.0
+#: Bytes of requests that wait behind the one that is worked on: with more, the application is not read until they are fewer.
+READ_AHEAD = 262_144
 #: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
 SEND_BUFFER = 1_048_576
 
@@ -100,6 +102,10 @@ class Conversation(asyncio.Protocol, ABC):
         self._working = False
         #: a unit of work is about to end: what it begins, a subscription perhaps, is there when it has
         self._ending = False
+        #: too much waits behind the request that is worked on
+        self._unread = False
+        #: the other end does not read its replies as fast as they are written
+        self._full = False
         #: that the queue manager is about to end
         self._told = False
         #: runs until MQCONN
@@ -183,15 +189,47 @@ class Conversation(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if not self._working:
-            self._next()
+        self._next()
+
+    @property
+    def _may_work(self) -> bool:
+        """Return whether the next request may be worked on: nobody works for who does not read the replies.
+
+        What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
+        """
+        return not self._working and not self._full and self._transport is not None
+
+    def _pace(self) -> None:
+        """Read the other end, or not: a request is as long as it has to be, but what waits behind one is bounded."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        waits = len(self._buffer) if not self._may_work else 0
+        if self._application is None and waits > FIRST_FRAME:
+            self._fail(f"{waits} bytes behind an MQCONN that is not answered")
+        elif self._wait is not None and waits > READ_AHEAD:
+            # While it is not read its end would not be seen, and a wait may be for ever.
+            self._fail(f"{waits} bytes behind a get that waits")
+        elif self._unread != (waits > READ_AHEAD):
+            self._unread = not self._unread
+            transport.pause_reading() if self._unread else transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._loop.call_soon(self._next)
 
     def _next(self) -> None:
         """Work on the next request that has arrived in full."""
+        self._work_on()
+        self._pace()
+
+    def _work_on(self) -> None:
         buffer = self._buffer
         size = self.LENGTH.size
-        # What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
-        while not self._working and self._transport is not None and len(buffer) >= size:
+        while self._may_work and len(buffer) >= size:
             (length,) = self.LENGTH.unpack_from(buffer)
             if length > (FIRST_FRAME if self._application is None else MAX_FRAME):
                 self._fail(f"a request of {length} bytes")
@@ -221,7 +259,7 @@ class Conversation(asyncio.Protocol, ABC):
         if self._transport is None:
             return
         self._transport.write(frame)
-        if self._buffer:
+        if self._buffer or self._unread:
             self._loop.call_soon(self._next)
 
     # Verbs -----------------------------------------------------------------------------------------------------------
