@@ -75,6 +75,11 @@ class Admission:
         return None
 
     @property
+    def asks(self) -> bool:
+        """Return whether an application has to show who it is."""
+        return self._authentication.asks
+
+    @property
     def connections(self) -> int:
         """Return how many connections over TCP there are."""
         return self._connections.total()

@@ -283,8 +283,11 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
 
         def connected(peer: str) -> None:
-            self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
-            self._user = peer or user
+            asked = self._asked(user, peer)
+            # In MQMD.UserIdentifier, by which the command server authorizes, nobody is who nothing vouches for.
+            identity = (user or peer) if self._believes else asked
+            self._application = Application(self._queue_manager, application, identity, asked)
+            self._user = peer or identity
             audit_log.note("application connected", user=self._user, address=self.address, application=application)
             then()
 
@@ -326,6 +329,12 @@ class Conversation(asyncio.Protocol, ABC):
         if user and authorization is not None and peer and authorization.is_administrator(peer):
             return user
         return peer or NOBODY
+
+    @property
+    def _believes(self) -> bool:
+        """Return whether it counts who an application says that it is: nobody is asked who it is, nor what it may do."""
+        asks = self.place is not None and self._server.admission.asks
+        return self._queue_manager.authorization is None and not asks
 
     def _connected(self) -> Application:
         if self._application is None:
