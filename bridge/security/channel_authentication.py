@@ -9,13 +9,15 @@ Beyond IBM MQ, no client becomes a privileged user unless a record maps it to th
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
+from bridge.config.address_pattern import address_pattern
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
+from bridge.config.distinguished_name import matches_name, name_pattern
+from bridge.mapping.telemetry.identity import user_identifier
 
 #: Kind of the rows in which a queue manager keeps records.
 KIND: Final = "CHLAUTH"
@@ -73,7 +75,7 @@ class ChannelAuthenticationRecords:
         """Return what becomes of a client; `own_user` is the user that it acts as by the rules of its channel."""
         warnings: list[str] = []
         for record in self.records:
-            if record.type == "BLOCKADDR" and any(matches_address(one, client.address) for one in record.address_list):
+            if record.type == "BLOCKADDR" and _is_among(client.address, record.address_list):
                 if not record.warn:
                     return Verdict(f"its address is blocked {_named(record)}", record=record)
                 warnings.append(f"its address would be blocked {_named(record)}")
@@ -105,7 +107,8 @@ class ChannelAuthenticationRecords:
         if not blocks:
             return None
         record = max(blocks, key=lambda one: _exactness(one.channel))
-        named = user in record.user_list or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
+        named = _as_mq_has_it(user) in map(_as_mq_has_it, record.user_list)
+        named = named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
         return record if named else None
 
 
@@ -156,6 +159,11 @@ class ChannelAuthenticationRegister:
         self._at_work = None
 
 
+def _as_mq_has_it(user: str) -> bytes:
+    """Return a user as MQMD.UserIdentifier carries it, by which MQ compares: 12 bytes at most."""
+    return user_identifier("", user)
+
+
 def _named(record: ChannelAuthenticationConfig) -> str:
     return f"by channel authentication record {record.channel!r} of type {record.type}"
 
@@ -163,22 +171,25 @@ def _named(record: ChannelAuthenticationConfig) -> str:
 def _matches(record: ChannelAuthenticationConfig, client: Connecting) -> bool:
     return (
         matches_channel(record.channel, client.channel)
-        and (record.address is None or matches_address(record.address, client.address))
-        and (record.client_user is None or record.client_user == client.user)
+        and (record.address is None or address_pattern(record.address).matches(client.address))
+        and (record.client_user is None or record.client_user == client.user.rstrip(" "))
         and (record.ssl_peer is None or (bool(client.subject) and matches_name(record.ssl_peer, client.subject)))
         and (record.ssl_cert_issuer is None or matches_name(record.ssl_cert_issuer, client.issuer))
     )
 
 
+def _is_among(address: str, patterns: Sequence[str]) -> bool:
+    return any(address_pattern(one).matches(address) for one in patterns)
+
+
 def _specificity(record: ChannelAuthenticationConfig) -> tuple[object, ...]:
-    address = record.address or "*"
     peer = record.ssl_peer or ""
-    wild = peer.count("*")
+    attributes = len(name_pattern(peer)) if peer else 0
     return (
         _exactness(record.channel),
         _KINDS[record.type],
-        (len(_attributes(peer)), -wild, record.ssl_cert_issuer is not None, len(peer)),
-        (-address.count("*"), -address.count("-"), len(address)),
+        (attributes, -peer.count("*"), record.ssl_cert_issuer is not None, len(peer)),
+        address_pattern(record.address or "*").specificity,
     )
 
 
@@ -189,96 +200,3 @@ def _exactness(profile: str) -> tuple[bool, int]:
 def matches_channel(profile: str, channel: str) -> bool:
     """Return whether a profile, perhaps one that ends in `*`, is for a channel."""
     return channel.startswith(profile[:-1]) if profile.endswith("*") else channel == profile
-
-
-def matches_address(pattern: str, address: str) -> bool:
-    """Return whether an IP address is one of a pattern: parts may be `*` or a range; a `*` at the end is for all parts.
-
-    Source: IBM MQ, "Generic IP addresses".
-    """
-    if pattern == "*":
-        return True
-    try:
-        there = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    there = getattr(there, "ipv4_mapped", None) or there
-    if there.version == 4:
-        if ":" in pattern:
-            return False
-        return _parts_match(pattern.split("."), str(there).split("."), 10)
-    if ":" not in pattern:
-        return False
-    left, double, right = pattern.partition("::")
-    parts = left.split(":") if left else []
-    if double:
-        behind = right.split(":") if right else []
-        parts += ["0"] * (8 - len(parts) - len(behind)) + behind
-    return _parts_match(parts, there.exploded.split(":"), 16)
-
-
-def _parts_match(pattern: list[str], parts: list[str], base: int) -> bool:
-    for index, part in enumerate(parts):
-        if index >= len(pattern):
-            return pattern[-1] == "*"
-        wanted = pattern[index]
-        if wanted == "*":
-            continue
-        low, _, high = wanted.partition("-")
-        try:
-            if not int(low, base) <= int(part, base) <= int(high or low, base):
-                return False
-        except ValueError:
-            return False
-    return len(pattern) == len(parts)
-
-
-def matches_name(pattern: str, name: str) -> bool:
-    """Return whether a distinguished name has what a pattern asks for, in any order.
-
-    A value may begin and end with `*`; of an attribute that stands in the pattern several times each has to be there, in
-    their order. Source: IBM MQ, "WebSphere MQ rules for SSLPEER values".
-    """
-    there = _attributes(name)
-    positions: dict[str, int] = {}
-    for key, wanted in _attributes(pattern):
-        values = [value for one, value in there if one == key]
-        index = positions.get(key, 0)
-        while index < len(values) and not _value_matches(wanted, values[index]):
-            index += 1
-        if index == len(values):
-            return False
-        positions[key] = index + 1
-    return True
-
-
-def _value_matches(wanted: str, value: str) -> bool:
-    wanted, value = wanted.lower(), value.lower()
-    begins, ends = wanted.startswith("*"), wanted.endswith("*")
-    middle = wanted[begins : len(wanted) - (ends and len(wanted) > begins)]
-    if begins and ends:
-        return middle in value
-    if begins:
-        return value.endswith(middle)
-    return value.startswith(middle) if ends else value == middle
-
-
-def _attributes(name: str) -> list[tuple[str, str]]:
-    """Return the attributes of a distinguished name; a comma in a value has a backslash before it, or quotes around it."""
-    found: list[tuple[str, str]] = []
-    part, quoted, escaped = "", False, False
-    for character in name + ",":
-        if escaped:
-            part, escaped = part + character, False
-        elif character == "\\":
-            escaped = True
-        elif character == '"':
-            quoted = not quoted
-        elif character == "," and not quoted:
-            key, equals, value = part.partition("=")
-            if equals:
-                found.append((key.strip().upper(), value.strip()))
-            part = ""
-        else:
-            part += character
-    return found

@@ -19,6 +19,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
+from pydantic import ValidationError
 
 from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import STATE_QUEUE
@@ -138,7 +139,11 @@ class QueueManager(Messages):
             self.authority_records.restore(attributes)
             return
         if kind == CHANNEL_AUTHENTICATION_RECORD:
-            self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
+            try:
+                self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
+            except ValidationError as error:
+                why = "; ".join(one["msg"] for one in error.errors())
+                log.error("channel authentication record %s is not restored, set it again: %s", name, why)
             return
         attributes = defaults(kind) | attributes
         if kind == "QLOCAL":
