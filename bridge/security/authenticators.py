@@ -52,9 +52,11 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
     async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
         """Return who a client is; `shown` is what it has shown by a method of enhanced authentication.
 
-        All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. Raises
-        AuthenticationFailed, AuthenticatorUnavailable.
+        All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. A user name
+        without a password beside that method is nothing of its own. Raises AuthenticationFailed, AuthenticatorUnavailable.
         """
+        if shown is not None and presented.password is None:
+            presented = msgspec.structs.replace(presented, user_name=None)
         expires = math.inf if shown is None or shown.expires is None else shown.expires
         first = shown
         for authenticator in self.authenticators:

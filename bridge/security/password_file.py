@@ -1,13 +1,14 @@
 """Files of users and passwords: lines `user:HASH`, as `mqbridge passwd` writes them, and who a password vouches for.
 
 HASH is of argon2id (RFC 9106). Behind it, and a colon, may stand what verifies SCRAM (`bridge.security.scram`). Empty lines
-and those that begin with `#` count for nothing. A file that changes is read again. That of a listener may have lines
-`user:password`, too.
+and those that begin with `#` count for nothing, but for `# scram-key`, behind which stands a secret: by it who is not in the
+file has a salt, too. A file that changes is read again. That of a listener may have lines `user:password`, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import os
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 #: How a hash of argon2id begins, as argon2-cffi and the command `argon2 -e` write it.
 HASHED: Final = "$argon2id$"
+#: How the line begins that has the key of the salts of users that are not there.
+SCRAM_KEY: Final = "# scram-key "
 #: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
 _MOST_VERIFIED: Final = 1000
 #: Clients that may wait for a hash to be computed, at most; to have more wait would serve nobody.
@@ -47,11 +50,27 @@ class PasswordFileError(ValueError):
 
 def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
     """Return what a file has of each user; `plain` lets it have passwords. Raises OSError, PasswordFileError."""
-    found: dict[str, Entry] = {}
+    return _entries(path, _text(path), plain=plain)
+
+
+def _text(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise PasswordFileError(f"{path}: it is no text in UTF-8") from None
+
+
+def _scram_key(text: str) -> bytes:
+    """Return the key of a file's text; where the file has none, one that is as secret, and changes with the file."""
+    for line in text.splitlines():
+        if line.startswith(SCRAM_KEY):
+            return line.encode()
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -66,13 +85,18 @@ def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
 
 
 def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
-    """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError."""
+    """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError.
+
+    It gets a key for SCRAM where it has none.
+    """
     comments = []
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 break
             comments.append(line)
+    if not any(line.startswith(SCRAM_KEY) for line in comments):
+        comments.append(f"{SCRAM_KEY}{secrets.token_hex(32)}")
     lines = [":".join(filter(None, (user, one.hash, one.scram))) for user, one in entries.items()]
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
@@ -106,6 +130,8 @@ class PasswordFile:
         self._plain = plain
         self._seen: object = None
         self._entries: dict[str, Entry] = {}
+        #: by which who is not in the file has a salt that is always the same
+        self.scram_key = b""
 
     def entries(self) -> Mapping[str, Entry]:
         """Return what it has of each user. Raises AuthenticatorUnavailable where it cannot be read."""
@@ -113,7 +139,9 @@ class PasswordFile:
             status = self.path.stat()
             seen = status.st_ino, status.st_size, status.st_mtime_ns
             if seen != self._seen:
-                self._entries = read_password_file(self.path, plain=self._plain)
+                text = _text(self.path)
+                self._entries = _entries(self.path, text, plain=self._plain)
+                self.scram_key = _scram_key(text)
                 self._seen = seen
         except PasswordFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
