@@ -24,7 +24,7 @@ def passwd(
         typer.Option(
             min=4096,
             metavar="N",
-            help="Iterations of SCRAM-SHA-256: a device computes as many each time it connects; fewer protect a stolen file less.",
+            help="Iterations of SCRAM-SHA-256: a device computes them at each CONNECT; fewer protect a stolen file less.",
         ),
     ] = 600_000,
     show: Annotated[bool, typer.Option("--list", help="Print the users of the file.")] = False,

@@ -27,7 +27,6 @@ from bridge.security.authentication_method import AuthenticationMethod, load
 from bridge.security.authenticator import GROUP, Authenticated, AuthenticationFailed, Authenticator, Presented
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
 
-
 #: Characters of a user name, at most.
 LONGEST_NAME: Final = 1_024
 #: Categories of Unicode of which no user name has a character: control, format, surrogate, line and paragraph separator.

@@ -68,7 +68,7 @@ class Scram:
         return ScramExchange(self)
 
     def verifier(self, user: str) -> Verifier:
-        """Return the verifier of a user, and for one that is not there such that none can tell. Raises AuthenticatorUnavailable.
+        """Return the verifier of a user; for one that is not there, one that tells nobody so. Raises AuthenticatorUnavailable.
 
         Its salt is the same at each channel and after each start, as that of a user that is there.
         """
