@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.config.values import is_loopback
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.waiting_places import WaitingPlaces
 
-#: Binds at a time, and clients that may wait for one.
+#: Binds at a time.
 _THREADS: Final = 4
-_MOST_WAITING: Final = 200
 _INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN = 49, 32, 34
 
 
@@ -32,7 +32,7 @@ class LdapAuthenticator:
     def __init__(self, config: LdapAuthenticationConfig) -> None:
         self._config = config
         self._executor = ThreadPoolExecutor(_THREADS, "ldap")
-        self._waiting = 0
+        self._waiting = WaitingPlaces()
 
     def judges(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
@@ -46,18 +46,12 @@ class LdapAuthenticator:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
             raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
-        if self._waiting >= _MOST_WAITING:
-            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for {self._config.url}")
-        self._waiting += 1
-        try:
+        with self._waiting.place(presented.address, self._config.url):
             bound = await asyncio.get_running_loop().run_in_executor(self._executor, self._bind, user, text)
-        finally:
-            self._waiting -= 1
         found = user_of(bound, self._config.bind_dn)
         if found is None and user != plainest(user):
-            raise AuthenticationFailed(
-                f"{self._config.url} does not say as whom it has bound, and {user[:40]!r} could be written {plainest(user)[:40]!r}"
-            )
+            why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"
+            raise AuthenticationFailed(f"{self._config.url} does not say as whom it has bound, and {why}")
         return Authenticated(found or user)
 
     def _bind(self, user: str, password: str) -> str:

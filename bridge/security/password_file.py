@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import tempfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Final
 import msgspec
 
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.waiting_places import WaitingPlaces
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +33,6 @@ HASHED: Final = "$argon2id$"
 SCRAM_KEY: Final = "# scram-key "
 #: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
 _MOST_VERIFIED: Final = 1000
-#: Clients that may wait for a hash to be computed, at most; to have more wait would serve nobody.
-_MOST_WAITING: Final = 200
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -155,28 +155,25 @@ class PasswordHashes:
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._verified: set[bytes] = set()
-        self._waiting = 0
+        #: marks of passwords that fit, the one used last at the end
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
+        self._waiting = WaitingPlaces()
         #: one thread, so that whoever tries passwords keeps one core busy and no client waiting
         self.executor: Final = ThreadPoolExecutor(1, "passwords")
 
-    def fits(self, right: str, password: bytes) -> bool:
-        """Return whether a password fits a hash; it may take a tenth of a second."""
+    @staticmethod
+    def fits(right: str, password: bytes) -> bool:
+        """Return whether a password fits a hash; it takes a tenth of a second."""
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
-        if self._is_known(right, password):
-            return True
         try:
             PasswordHasher().verify(right, password)
         except (VerificationError, InvalidHashError):
             return False
-        if len(self._verified) >= _MOST_VERIFIED:
-            self._verified.clear()
-        self._verified.add(self._mark(right, password))
         return True
 
-    async def fits_soon(self, right: str, password: bytes) -> bool:
+    async def fits_soon(self, right: str, password: bytes, address: str = "") -> bool:
         """Return whether a password fits a hash, or is that very password, without holding up the event loop.
 
         Raises AuthenticatorUnavailable where too many wait for that.
@@ -185,16 +182,20 @@ class PasswordHashes:
             return hmac.compare_digest(right.encode(), password)
         if self._is_known(right, password):
             return True
-        if self._waiting >= _MOST_WAITING:
-            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for their passwords to be verified")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self.executor, self.fits, right, password)
-        finally:
-            self._waiting -= 1
+        with self._waiting.place(address, "their passwords to be verified"):
+            fits = await asyncio.get_running_loop().run_in_executor(self.executor, self.fits, right, password)
+        if fits:
+            self._verified[self._mark(right, password)] = None
+            if len(self._verified) > _MOST_VERIFIED:
+                self._verified.popitem(last=False)
+        return fits
 
     def _is_known(self, right: str, password: bytes) -> bool:
-        return self._mark(right, password) in self._verified
+        mark = self._mark(right, password)
+        known = mark in self._verified
+        if known:
+            self._verified.move_to_end(mark)
+        return known
 
     def _mark(self, right: str, password: bytes) -> bytes:
         return hmac.digest(self._key, right.encode() + b"\0" + password, "sha256")
@@ -218,7 +219,7 @@ class PasswordAuthenticator:
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
         if right is None or password is None:
             raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
-        fits = await self._hashes.fits_soon(right.hash, password)
+        fits = await self._hashes.fits_soon(right.hash, password, presented.address)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")
         if not fits:

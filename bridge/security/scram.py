@@ -68,9 +68,10 @@ class Scram:
         return ScramExchange(self)
 
     def verifier(self, user: str) -> Verifier:
-        """Return the verifier of a user; for one that is not there, one that tells nobody so. Raises AuthenticatorUnavailable.
+        """Return the verifier of a user; for one that is not there, one that tells nobody so.
 
-        Its salt is the same at each channel and after each start, as that of a user that is there.
+        Its salt is the same at each channel and after each start, as that of a user that is there. Raises
+        AuthenticatorUnavailable.
         """
         self._look_again()
         found = self._verifiers.get(user)
