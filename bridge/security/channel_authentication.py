@@ -17,7 +17,7 @@ import msgspec
 from bridge.config.address_pattern import address_pattern
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
 from bridge.config.distinguished_name import matches_name, name_pattern
-from bridge.mapping.telemetry.identity import user_identifier
+from bridge.security.privileged import as_mq_has_it
 
 #: Kind of the rows in which a queue manager keeps records.
 KIND: Final = "CHLAUTH"
@@ -107,7 +107,7 @@ class ChannelAuthenticationRecords:
         if not blocks:
             return None
         record = max(blocks, key=lambda one: _exactness(one.channel))
-        named = _as_mq_has_it(user) in map(_as_mq_has_it, record.user_list)
+        named = as_mq_has_it(user) in map(as_mq_has_it, record.user_list)
         named = named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
         return record if named else None
 
@@ -157,11 +157,6 @@ class ChannelAuthenticationRegister:
         """Let the record of a command hold no more."""
         self._of_commands.pop(key, None)
         self._at_work = None
-
-
-def _as_mq_has_it(user: str) -> bytes:
-    """Return a user as MQMD.UserIdentifier carries it, by which MQ compares: 12 bytes at most."""
-    return user_identifier("", user)
 
 
 def _named(record: ChannelAuthenticationConfig) -> str:

@@ -31,7 +31,7 @@ class IbmHost:
         settings = configuration.queue_manager
         assert isinstance(settings, IbmQueueManagerConfig)
         self._settings = settings
-        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
+        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers(settings.user or "").include)
         self.channel_authentication.use_file(configuration.channel_authentication)
         self._requirements = requirements_of(configuration)
         self.name = settings.name
