@@ -305,6 +305,9 @@ class Conversation(asyncio.Protocol, ABC):
         certificate = certificate_of(stream) if stream is not None else None
         try:
             found = await self._server.admission.admit(channel, user, password, self.address, certificate)
+            if (authorization := self._queue_manager.authorization) is not None:
+                # To ask the operating system for somebody's groups may take long.
+                await self._loop.run_in_executor(None, authorization.groups, found.user_name or NOBODY)
             with self._queue_manager.lock:
                 connected(found.user_name or "")
         except MQError as error:
