@@ -9,12 +9,13 @@ Beyond IBM MQ, no client becomes a privileged user unless a record maps it to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from bridge.config.address_pattern import address_pattern
+from bridge.config.channel import ChannelConfig
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
 from bridge.config.distinguished_name import matches_name, name_pattern
 from bridge.security.privileged import as_mq_has_it
@@ -54,20 +55,25 @@ class Verdict(msgspec.Struct, frozen=True):
     mcauser: str | None = None
     #: what would have refused it, but for `warn`
     warnings: tuple[str, ...] = ()
-    #: the record that decides whom it acts as, None where there is none
+    #: the record that decides, None where there is none
     record: ChannelAuthenticationConfig | None = None
 
 
 class ChannelAuthenticationRecords:
     """The records of a configuration, and of the queue manager where it has its own."""
 
-    def __init__(self, records: Sequence[ChannelAuthenticationConfig], privileged: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        records: Sequence[ChannelAuthenticationConfig],
+        privileged: Callable[[str], bool],
+        defaults: Sequence[ChannelAuthenticationConfig] = DEFAULT_RECORDS,
+    ) -> None:
         """Begin; `privileged` says whether a user is one of `*MQADMIN`.
 
-        A record of IBM MQ's defaults holds until there is another of its key.
+        A record of IBM MQ's defaults holds until there is another of its key, or it is removed: it is none of `defaults`.
         """
         own = {record.key for record in records}
-        self.records = [*records, *(one for one in DEFAULT_RECORDS if one.key not in own)]
+        self.records = [*records, *(one for one in defaults if one.key not in own)]
         self._privileged = privileged
         self._maps = sorted((one for one in self.records if one.type in _KINDS), key=_specificity, reverse=True)
 
@@ -95,7 +101,7 @@ class ChannelAuthenticationRecords:
             warnings.append(f"user {user!r} would be blocked {_named(blocking)}")
         if mcauser is None and self._privileged(user):
             why = f"{user!r} is a privileged user, and no record maps the client to it"
-            return Verdict(why, None, tuple(warnings), mapping)
+            return Verdict(why, None, tuple(warnings))
         return Verdict("", mcauser, tuple(warnings), mapping)
 
     def _blocking(self, channel: str, user: str, *, mapped: bool) -> ChannelAuthenticationConfig | None:
@@ -112,13 +118,21 @@ class ChannelAuthenticationRecords:
         return record if named else None
 
 
+def is_default(key: tuple[str, ...]) -> bool:
+    """Return whether a key is that of one of IBM MQ's default records."""
+    return any(one.key == key for one in DEFAULT_RECORDS)
+
+
 class ChannelAuthenticationRegister:
     """The records of the configuration file, and those that commands have set, as they are now; the file's go first."""
 
     def __init__(self, privileged: Callable[[str], bool]) -> None:
         self._privileged = privileged
         self.of_file: Sequence[ChannelAuthenticationConfig] = ()
+        self._channels: Mapping[str, ChannelConfig] = {}
         self._of_commands: dict[tuple[str, ...], ChannelAuthenticationConfig] = {}
+        #: keys of IBM MQ's defaults that commands have removed
+        self._removed: set[tuple[str, ...]] = set()
         self._at_work: ChannelAuthenticationRecords | None = None
 
     @property
@@ -132,7 +146,8 @@ class ChannelAuthenticationRegister:
         if self._at_work is None:
             own = {record.key for record in self.of_file}
             others = [record for key, record in self._of_commands.items() if key not in own]
-            self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged)
+            defaults = [one for one in DEFAULT_RECORDS if one.key not in self._removed]
+            self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged, defaults)
         return self._at_work
 
     @property
@@ -144,18 +159,31 @@ class ChannelAuthenticationRegister:
         """Return the record of a key; None where there is none."""
         return next((record for record in self.records if record.key == key), None)
 
-    def use_file(self, records: Sequence[ChannelAuthenticationConfig]) -> None:
-        """Let these be the records of the configuration file."""
+    def use_file(
+        self, records: Sequence[ChannelAuthenticationConfig], channels: Sequence[ChannelConfig] = ()
+    ) -> None:
+        """Let these be the records of the configuration file, and the channels that they are for."""
         self.of_file, self._at_work = records, None
+        self._channels = {one.name: one for one in channels}
+
+    def own_user(self, channel: str, user: str) -> str:
+        """Return as whom a client of that user name acts by the rules of its channel, as far as the name says it."""
+        config = self._channels.get(channel)
+        if config is not None and config.use_client_id:
+            return ""
+        return as_mq_has_it((config.mcauser if config is not None else None) or user)
 
     def set(self, record: ChannelAuthenticationConfig) -> None:
         """Let a record of a command hold."""
         self._of_commands[record.key] = record
+        self._removed.discard(record.key)
         self._at_work = None
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """Let the record of a command hold no more."""
+        """Let the record of a command, or one of the defaults, hold no more."""
         self._of_commands.pop(key, None)
+        if is_default(key):
+            self._removed.add(key)
         self._at_work = None
 
 

@@ -183,7 +183,7 @@ class Bridge:
         except OSError as error:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
         self.service.authentication = authentication
-        self.host.channel_authentication.use_file(after.channel_authentication)
+        self.host.channel_authentication.use_file(after.channel_authentication, channels)
         for channel in self.channels:
             if channel.tls is not None:
                 channel.tls.look_again()

@@ -48,7 +48,7 @@ class EmbeddedHost:
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
         self.channel_authentication = self.queue_manager.channel_authentication
-        self.channel_authentication.use_file(configuration.channel_authentication)
+        self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
         self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()

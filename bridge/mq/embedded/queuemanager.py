@@ -140,7 +140,9 @@ class QueueManager(Messages):
             return
         if kind == CHANNEL_AUTHENTICATION_RECORD:
             try:
-                self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
+                removed = attributes.pop("removed", False)
+                record = ChannelAuthenticationConfig.model_validate(attributes)
+                self.channel_authentication.forget(record.key) if removed else self.channel_authentication.set(record)
             except ValidationError as error:
                 why = "; ".join(one["msg"] for one in error.errors())
                 log.error("channel authentication record %s is not restored, set it again: %s", name, why)
