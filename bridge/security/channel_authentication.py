@@ -77,6 +77,13 @@ class ChannelAuthenticationRecords:
         self._privileged = privileged
         self._maps = sorted((one for one in self.records if one.type in _KINDS), key=_specificity, reverse=True)
 
+    def blocked_address(self, address: str) -> str:
+        """Return why nobody may come from an address, whoever it is; "" where somebody may."""
+        for record in self.records:
+            if record.type == "BLOCKADDR" and not record.warn and _is_among(address, record.address_list):
+                return f"its address is blocked {_named(record)}"
+        return ""
+
     def verdict(self, client: Connecting, own_user: str) -> Verdict:
         """Return what becomes of a client; `own_user` is the user that it acts as by the rules of its channel."""
         warnings: list[str] = []

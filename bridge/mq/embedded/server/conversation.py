@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pwd
 import socket
 import struct
 import time
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission, Place
+from bridge.mq.embedded.server.identity import User, client_of, mapped, name_of_process, user_of, user_of_process
 from bridge.mq.embedded.server.tcp_keepalive import keep_alive
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
@@ -282,34 +282,38 @@ class Conversation(asyncio.Protocol, ABC):
         if self._queue_manager.quiescing:
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
 
-        def connected(peer: str) -> None:
-            asked = self._asked(user, peer)
-            # In MQMD.UserIdentifier, by which the command server authorizes, nobody is who nothing vouches for.
-            identity = (user or peer) if self._believes else asked
-            self._application = Application(self._queue_manager, application, identity, asked)
-            self._user = peer or identity
-            audit_log.note("application connected", user=self._user, address=self.address, application=application)
-            then()
-
         if peer := self._peer():
-            connected(peer)
+            self._let_in(application, user_of_process(self._queue_manager, user, peer))
+            then()
         else:
-            self._identification = self._loop.create_task(self._identify(user, password, channel, connected))
+            identify = self._identify(application, user, password, channel, then)
+            self._identification = self._loop.create_task(identify)
+
+    def _let_in(self, name: str, user: User) -> None:
+        """Make the connection of an application of that name. Raises MQError."""
+        self._application = Application(self._queue_manager, name, user.identifier, user.asked)
+        self._user = user.shown or user.identifier
+        audit_log.note("application connected", user=self._user, address=self.address, application=name)
 
     async def _identify(
-        self, user: str, password: bytes, channel: str | None, connected: Callable[[str], None]
+        self, application: str, user: str, password: bytes, channel: str | None, then: Callable[[], None]
     ) -> None:
-        """Find out who an application is that connects over TCP."""
+        """Find out who an application is that connects over TCP, and answer it."""
         assert self._transport is not None
         stream = self._transport.get_extra_info("ssl_object")
         certificate = certificate_of(stream) if stream is not None else None
         try:
-            found = await self._server.admission.admit(channel, user, password, self.address, certificate)
+            admission = self._server.admission
+            found = await admission.admit(channel, user, password, self.address, certificate)
+            shown = found.user_name if admission.asks else None
+            client = client_of(channel, self.address, user if shown is None else shown, certificate)
+            mcauser = mapped(self._queue_manager, client, shown)
             if (authorization := self._queue_manager.authorization) is not None:
                 # To ask the operating system for somebody's groups may take long.
-                await self._loop.run_in_executor(None, authorization.groups, found.user_name or NOBODY)
+                await self._loop.run_in_executor(None, authorization.groups, mcauser or shown or NOBODY)
             with self._queue_manager.lock:
-                connected(found.user_name or "")
+                self._let_in(application, user_of(self._queue_manager, user, shown if mcauser is None else mcauser))
+                then()
         except MQError as error:
             self._refuse(error)
         except Exception as error:
@@ -321,23 +325,6 @@ class Conversation(asyncio.Protocol, ABC):
     def _expire(self, user: str | None) -> None:
         log.info("the MQ connection of user %r ends, as what it has shown of itself does", user)
         self.abort()
-
-    def _asked(self, user: str, peer: str) -> str:
-        """Return the user whose authorities are asked for: the peer, whoever it says that it is.
-
-        A peer that is an administrator may say which user it is. Where nothing vouches for what is said, over TCP without
-        a password, the user is `nobody`.
-        """
-        authorization = self._queue_manager.authorization
-        if user and authorization is not None and peer and authorization.is_administrator(peer):
-            return user
-        return peer or NOBODY
-
-    @property
-    def _believes(self) -> bool:
-        """Return whether it counts who an application says that it is: nobody is asked who it is, nor what it may do."""
-        asks = self.place is not None and self._server.admission.asks
-        return self._queue_manager.authorization is None and not asks
 
     def _connected(self) -> Application:
         if self._application is None:
@@ -353,11 +340,7 @@ class Conversation(asyncio.Protocol, ABC):
         connection = self._transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
             return ""
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        try:
-            return pwd.getpwuid(user).pw_name
-        except KeyError:
-            return str(user)
+        return name_of_process(connection)
 
     def _disconnect(self) -> None:
         application = self._connected()

@@ -59,7 +59,7 @@ class ApplicationServer:
             place = await self._listen_at(language.SOCKET_NAME, lambda: language(self))
             lines.append(f"{language.SPEAKERS} connect at {place}")
         if address is not None:
-            self._tcp = TcpListener(self.admission, self._conversation)
+            self._tcp = TcpListener(self.admission, self._conversation, self._blocked)
             host, self.port = await self._tcp.listen(*address)
             by = " by TLS" if self.admission.config.tls is not None else ""
             lines.append(f"MQ applications connect at {host}:{self.port}{by}")
@@ -80,6 +80,9 @@ class ApplicationServer:
         if self._language is not None and first == self._language.GREETING[0]:
             return self._language(self, place)
         return ApplicationProtocol(self, place)
+
+    def _blocked(self, address: str) -> str:
+        return self.queue_manager.channel_authentication.at_work.blocked_address(address)
 
     def discard(self, connection: Conversation) -> None:
         """Forget a connection that has ended."""

@@ -23,10 +23,20 @@ _NO_ROOM_INTERVAL: Final = 1.0
 
 
 class TcpListener:
-    """Listens on a TCP address; `conversation` makes the conversation for a first byte and the place of the connection."""
+    """Listens on a TCP address.
 
-    def __init__(self, admission: Admission, conversation: Callable[[int, Place], Conversation]) -> None:
+    `conversation` makes the conversation for a first byte and the place of the connection; `blocked` says why nobody may
+    come from an address, "" where somebody may.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        conversation: Callable[[int, Place], Conversation],
+        blocked: Callable[[str], str] = lambda address: "",
+    ) -> None:
         self._admission = admission
+        self._blocked = blocked
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         #: None where it has none
@@ -74,6 +84,10 @@ class TcpListener:
                 if error.errno in _NO_ROOM:
                     log.error("MQ applications cannot be let in now: %s", error.strerror)
                     await asyncio.sleep(_NO_ROOM_INTERVAL)
+                continue
+            if why := self._blocked(address[0]):
+                log.warning("an MQ application at %s is refused: %s", address[0], why)
+                connection.close()
                 continue
             place = self._admission.take(address[0])
             if place is not None:

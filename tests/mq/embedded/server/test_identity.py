@@ -83,6 +83,10 @@ ANONYMOUS = [{"method": "anonymous"}]
 def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, said: str) -> None:
     """MQMD.UserIdentifier is who it has shown to be; who it says it is, where neither that nor authorities are asked for."""
     with site.served(authentication, authorities=authorities) as served:
+        if identity is None and said in ("mqm", ADMINISTRATOR):  # CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN)
+            with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+                site.connected(served, said)
+            return
         connection = site.connected(served, said)
         connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
         handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
@@ -103,6 +107,52 @@ def test_no_application_becomes_an_administrator_by_saying_so(
     entries = [json.loads(one.getMessage()) for one in caplog.records if one.name == "bridge.audit"]
     who = "alice" if authentication is CERTIFICATE else "nobody"
     assert [(one["user"], one["ok"]) for one in entries if one["event"] == "command"][-1] == (who, False)
+
+
+@pytest.mark.parametrize(
+    ("records", "authentication", "said", "identity"),
+    [
+        ([], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('127.*')"], CERTIFICATE, "", cmqc.MQRC_CONNECTION_BROKEN),
+        (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('127.*') WARN(YES)"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('10.*')"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('alice')"], CERTIFICATE, "", cmqc.MQRC_NOT_AUTHORIZED),
+        (["SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('alice')"], CERTIFICATE, "bob", cmqc.MQRC_NOT_AUTHORIZED),
+        (["SET CHLAUTH(OTHER) TYPE(BLOCKUSER) USERLIST('alice')"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(NOACCESS)"], CERTIFICATE, "", cmqc.MQRC_NOT_AUTHORIZED),
+        (["SET CHLAUTH(*) TYPE(ADDRESSMAP) ADDRESS('127.0.0.1') MCAUSER('app')"], [], "x", "app"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('alice') MCAUSER('app')"], CERTIFICATE, "bob", "app"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('bob') MCAUSER('app')"], CERTIFICATE, "bob", "alice"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('mqm') MCAUSER('app')"], [], "mqm", "app"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('mqm') MCAUSER('mqm')"], [], "mqm", "mqm"),
+        (["SET CHLAUTH(*) TYPE(SSLPEERMAP) SSLPEER('CN=alice') MCAUSER('mqm')"], CERTIFICATE, "", "mqm"),
+        (["SET CHLAUTH(*) TYPE(SSLPEERMAP) SSLPEER('CN=bob') MCAUSER('mqm')"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN) ACTION(REMOVE)"], [], "mqm", cmqc.MQRC_NOT_AUTHORIZED),
+    ],
+)
+@pytest.mark.parametrize("authorities", [True, False], ids=["enforced", "ignored"])
+def test_channel_authentication_records(
+    site: Site, authorities: bool, records: list[str], authentication: Any, said: str, identity: str | int
+) -> None:
+    """They hold for applications over TCP as for MQTT clients; here for one without a channel, by those of all channels."""
+    with site.served(authentication, authorities=authorities) as served:
+        local = RemoteConnection(site.directory / "data")
+        everybody = "SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)"
+        answers = "SET AUTHREC PROFILE(ANSWERS) OBJTYPE(QUEUE) GROUP('nobody') AUTHADD(PUT,GET)"
+        assert all(one.ok for one in local.command("\n".join([everybody, answers, *records])))
+        if authorities and not authentication and said == "mqm" and not isinstance(identity, str):
+            identity = "nobody"  # whom nobody has asked is not believed
+        if isinstance(identity, int):
+            with pytest.raises(MQError) as refused:
+                site.connected(served, said)
+            # Who is closed at once finds out while it connects, in TLS's handshake, or behind that.
+            closed = {cmqc.MQRC_Q_MGR_NOT_AVAILABLE, cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN}
+            assert refused.value.reason in (closed if identity in closed else {identity})
+            return
+        connection = site.connected(served, said)
+        connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
+        handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+        assert connection.get(handle, GetOptions()).md.UserIdentifier.rstrip(b" \0").decode() == identity
 
 
 @pytest.mark.parametrize(
