@@ -53,7 +53,8 @@ class ServedQueueManager:
         self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
         if commands:
             CommandServer(self.itself).start()
-        self.admission = Admission(listener)
+        self.itself.connection_authentication.asks = listener is not None and not listener.believes
+        self.admission = Admission(listener, self.itself.connection_authentication)
         self._server = ApplicationServer(self.itself, self.admission, MqiConversation)
         self._done(self._server.listen(("127.0.0.1", 0) if tcp or listener is not None else None))
         self.port = self._server.port

@@ -26,6 +26,7 @@ from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
+from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.messages import Messages
@@ -137,6 +138,9 @@ class QueueManager(Messages):
             return
         if kind == AUTHORITY_RECORD:
             self.authority_records.restore(attributes)
+            return
+        if kind == CONNECTION_AUTHENTICATION:
+            self.connection_authentication.restore(attributes)
             return
         if kind == CHANNEL_AUTHENTICATION_RECORD:
             try:

@@ -13,6 +13,7 @@ from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.channel_authentication_commands import ChannelAuthenticationCommands
+from bridge.mq.embedded.mqsc.connection_authentication_commands import ConnectionAuthenticationCommands
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
@@ -33,8 +34,14 @@ class Commands:
         subscriptions = Subscriptions(queue_manager)
         self._authority_records = AuthorityRecordCommands(queue_manager)
         self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
-        self._shows = {"AUTHREC": self._authority_records.show, "CHLAUTH": self._channel_authentication.show}
+        connection_authentication = ConnectionAuthenticationCommands(queue_manager)
+        self._shows = {
+            "AUTHINFO": connection_authentication.show,
+            "AUTHREC": self._authority_records.show,
+            "CHLAUTH": self._channel_authentication.show,
+        }
         self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
+            ("ALTER", "AUTHINFO"): connection_authentication.alter,
             ("ALTER", "QMGR"): definitions.alter_queue_manager,
             ("CLEAR", "QLOCAL"): definitions.clear,
             ("CLEAR", "TOPICSTR"): self._clear_topic_string,

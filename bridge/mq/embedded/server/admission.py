@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.connection_authentication import NONE, ConnectionAuthentication
 from bridge.mq.errors import MQError
 from bridge.security import audit_log
 from bridge.security.authenticator import (
@@ -51,8 +54,11 @@ class Place:
 class Admission:
     """What is asked of who connects over TCP: nothing, unless the listener's configuration says so."""
 
-    def __init__(self, config: ListenerConfig | None = None) -> None:
-        """Begin. Raises UnknownAuthenticator."""
+    def __init__(
+        self, config: ListenerConfig | None = None, connection_authentication: ConnectionAuthentication | None = None
+    ) -> None:
+        """Begin; without `connection_authentication` all have to show who they are. Raises UnknownAuthenticator."""
+        self._connection_authentication = connection_authentication
         self.config = config or ListenerConfig()
         self._authenticators = Authenticators()
         self._authentication: ChannelAuthentication = self._authenticators.of_listener(self.config)
@@ -98,9 +104,15 @@ class Admission:
         if not self._authentication.asks:
             return Authenticated("")
         presented = Presented("", user or None, password or None, certificate, address, channel or "")
+        authentication, check = self._authentication, self._connection_authentication
+        if check is not None and check.in_force == NONE:
+            return Authenticated("")
+        if check is not None and not password and check.may_show_nothing(user):
+            presented = msgspec.structs.replace(presented, user_name=None)
+            authentication = msgspec.structs.replace(authentication, anonymous=True)
         try:
             async with asyncio.timeout(LONGEST):
-                found = await self._authentication.authenticate(presented)
+                found = await authentication.authenticate(presented)
         except AuthenticationFailed as error:
             late = self._failed.delay(address, self.config.failed_connects, LONGEST)
             log.warning("an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error)
