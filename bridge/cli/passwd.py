@@ -19,6 +19,14 @@ def passwd(
         bool, typer.Option("--stdin", help="Read the password from the first line of standard input, and do not ask.")
     ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
+    scram_iterations: Annotated[
+        int,
+        typer.Option(
+            min=4096,
+            metavar="N",
+            help="Iterations of SCRAM-SHA-256: a device computes them at each CONNECT; fewer protect a stolen file less.",
+        ),
+    ] = 600_000,
     show: Annotated[bool, typer.Option("--list", help="Print the users of the file.")] = False,
 ) -> None:
     """Set the password of a user in a password file.
@@ -51,7 +59,7 @@ def passwd(
             password = sys.stdin.readline().rstrip("\r\n") if stdin else _ask(user)
             if not password:
                 raise Failure("an empty password is none")
-            entries[user] = Entry(hash_of(password), verifier_of(password))
+            entries[user] = Entry(hash_of(password), verifier_of(password, scram_iterations))
         write_password_file(file, entries)
     except PasswordFileError as error:
         raise Failure(str(error)) from None

@@ -5,16 +5,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bridge.config import values
+from bridge.config.address_pattern import address_pattern
+from bridge.config.distinguished_name import name_pattern
 from bridge.config.section import Section, Truth, UserName, without_empty
 
 RecordType = Literal["ADDRESSMAP", "USERMAP", "SSLPEERMAP", "BLOCKUSER", "BLOCKADDR"]
 UserSource = Literal["MAP", "CHANNEL", "NOACCESS"]
 
 _PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one with * behind it")
-_ADDRESS = values.text(
-    r"[0-9A-Fa-f.:*-]{1,64}", "an IP address, in which a part may be * or a range such as 1-5 (no host name)"
+_ADDRESS = values.read_by(
+    address_pattern,
+    r"[0-9A-Fa-f.:*-]{1,64}",
+    "an IP address, in which a part may be * or a range such as 1-5 (no host name)",
 )
-_DN = values.text(r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
+_DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
 
 #: What a record of each type has beside channel, type, description and warn.
 _OF_MAPS = ("user_source", "mcauser")

@@ -7,6 +7,7 @@ the validators here run before them and leave them nothing to refuse.
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -138,6 +139,21 @@ def text(pattern: str, expected: str) -> Kind:
 
     # ECMA 262, whose regular expressions JSON Schema has, knows no \Z; its $ is the end itself.
     return Kind(check, schema={"type": "string", "pattern": "^(?:" + pattern.replace(r"\Z", "$") + ")$"})
+
+
+def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> Kind:
+    """Make the kind of `text` that a reader understands; it says in a ValueError what it expected."""
+    of_signs = text(pattern, expected)
+
+    def check(value: object) -> str:
+        found: str = of_signs.func(value)  # type: ignore[call-arg]
+        try:
+            reader(found)
+        except ValueError as error:
+            raise refusal(str(error)) from None
+        return found
+
+    return Kind(check, schema=of_signs.schema)
 
 
 def choice(literal: Any, because: str = "") -> Kind:

@@ -173,7 +173,7 @@ class DeadLetterQueue:
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.error("the retained publication of topic %r is not cleared: %s", topic, error)
+            log.error("MQB3108E the retained publication of topic %r is not cleared: %s", topic, error)
 
     def _get(self, handle: int) -> Got | None:
         """Take the letter under the cursor, in syncpoint; None where another has it."""

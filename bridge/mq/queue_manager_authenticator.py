@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Final
 
 from bridge.mq.errors import MQError
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.waiting_places import WaitingPlaces
 from bridge.wire import cmqc
-
-#: Clients that may wait for the queue manager's answer, at most.
-_MOST_WAITING: Final = 200
 
 
 class QueueManagerAuthenticator:
@@ -22,7 +19,7 @@ class QueueManagerAuthenticator:
         """Begin; `check` takes user and password on threads of `executor`, and raises MQError where they are refused."""
         self._check = check
         self._executor = executor
-        self._waiting = 0
+        self._waiting = WaitingPlaces()
 
     def judges(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
@@ -31,15 +28,11 @@ class QueueManagerAuthenticator:
         user, password = presented.user_name, presented.password
         if not user or not password:
             raise AuthenticationFailed("it gives no user name, or no password")
-        if self._waiting >= _MOST_WAITING:
-            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for the queue manager to check their passwords")
-        self._waiting += 1
         try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._check, user, password)
+            with self._waiting.place(presented.address, "the queue manager to check their passwords"):
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._check, user, password)
         except MQError as error:
             if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
                 raise AuthenticationFailed(f"the queue manager does not know user {user[:40]!r} with that password") from None
             raise AuthenticatorUnavailable(f"the queue manager cannot check passwords: {error}") from error
-        finally:
-            self._waiting -= 1
         return Authenticated(user)

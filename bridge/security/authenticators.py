@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
+from unicodedata import category
 
 import msgspec
 
@@ -24,6 +26,11 @@ from bridge.config.queue_manager import ListenerConfig
 from bridge.security.authentication_method import AuthenticationMethod, load
 from bridge.security.authenticator import GROUP, Authenticated, AuthenticationFailed, Authenticator, Presented
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
+
+#: Characters of a user name, at most.
+LONGEST_NAME: Final = 1_024
+#: Categories of Unicode of which no user name has a character: control, format, surrogate, line and paragraph separator.
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class UnknownAuthenticator(Exception):
@@ -44,9 +51,11 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
     async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
         """Return who a client is; `shown` is what it has shown by a method of enhanced authentication.
 
-        All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. Raises
-        AuthenticationFailed, AuthenticatorUnavailable.
+        All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. A user name
+        without a password beside that method is nothing of its own. Raises AuthenticationFailed, AuthenticatorUnavailable.
         """
+        if shown is not None and presented.password is None:
+            presented = msgspec.structs.replace(presented, user_name=None)
         expires = math.inf if shown is None or shown.expires is None else shown.expires
         first = shown
         for authenticator in self.authenticators:
@@ -57,6 +66,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         if first is None and not self.anonymous:
             raise AuthenticationFailed("it presents nothing by which it could show who it is")
         first = first or Authenticated("")
+        if why := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
+            raise AuthenticationFailed(why)
         return Authenticated(first.user_name, first.data, None if math.isinf(expires) else expires)
 
 
@@ -138,6 +149,21 @@ class Authenticators:
 
     def _file(self, path: Path) -> PasswordFile:
         return self._files.setdefault(path, PasswordFile(path))
+
+
+def refusal_of_name(user: str) -> str:
+    """Return why somebody cannot be a user of that name, whoever vouches for it; "" where it can.
+
+    MQ pads names with blanks and ends them at a NUL: with such a one at its end a name would be that of somebody else. What
+    cannot be seen, or turns text around, would be read as another in a log.
+    """
+    if len(user) > LONGEST_NAME:
+        return f"its user name is longer than {LONGEST_NAME} characters"
+    if user != user.strip():
+        return f"its user name, {user[:40]!r}, begins or ends with a blank"
+    if any(category(character) in _UNSEEN for character in user):
+        return f"its user name, {user[:40]!r}, has a character that cannot be seen"
+    return ""
 
 
 def lacking(config: AuthenticationConfig) -> Iterator[str]:

@@ -9,13 +9,16 @@ Beyond IBM MQ, no client becomes a privileged user unless a record maps it to th
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from bridge.config.address_pattern import address_pattern
+from bridge.config.channel import ChannelConfig
 from bridge.config.channel_authentication import ChannelAuthenticationConfig
+from bridge.config.distinguished_name import matches_name, name_pattern
+from bridge.security.privileged import as_mq_has_it
 
 #: Kind of the rows in which a queue manager keeps records.
 KIND: Final = "CHLAUTH"
@@ -52,28 +55,32 @@ class Verdict(msgspec.Struct, frozen=True):
     mcauser: str | None = None
     #: what would have refused it, but for `warn`
     warnings: tuple[str, ...] = ()
-    #: the record that decides whom it acts as, None where there is none
+    #: the record that decides, None where there is none
     record: ChannelAuthenticationConfig | None = None
 
 
 class ChannelAuthenticationRecords:
     """The records of a configuration, and of the queue manager where it has its own."""
 
-    def __init__(self, records: Sequence[ChannelAuthenticationConfig], privileged: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        records: Sequence[ChannelAuthenticationConfig],
+        privileged: Callable[[str], bool],
+        defaults: Sequence[ChannelAuthenticationConfig] = DEFAULT_RECORDS,
+    ) -> None:
         """Begin; `privileged` says whether a user is one of `*MQADMIN`.
 
-        A record of IBM MQ's defaults holds until there is another of its key.
+        A record of IBM MQ's defaults holds until there is another of its key, or it is removed: it is none of `defaults`.
         """
         own = {record.key for record in records}
-        self.records = [*records, *(one for one in DEFAULT_RECORDS if one.key not in own)]
+        self.records = [*records, *(one for one in defaults if one.key not in own)]
         self._privileged = privileged
         self._maps = sorted((one for one in self.records if one.type in _KINDS), key=_specificity, reverse=True)
 
     def blocked_address(self, address: str) -> str:
         """Return why nobody may come from an address, whoever it is; "" where somebody may."""
         for record in self.records:
-            blocks = record.type == "BLOCKADDR" and not record.warn
-            if blocks and any(matches_address(one, address) for one in record.address_list):
+            if record.type == "BLOCKADDR" and not record.warn and _is_among(address, record.address_list):
                 return f"its address is blocked {_named(record)}"
         return ""
 
@@ -81,7 +88,7 @@ class ChannelAuthenticationRecords:
         """Return what becomes of a client; `own_user` is the user that it acts as by the rules of its channel."""
         warnings: list[str] = []
         for record in self.records:
-            if record.type == "BLOCKADDR" and any(matches_address(one, client.address) for one in record.address_list):
+            if record.type == "BLOCKADDR" and _is_among(client.address, record.address_list):
                 if not record.warn:
                     return Verdict(f"its address is blocked {_named(record)}", record=record)
                 warnings.append(f"its address would be blocked {_named(record)}")
@@ -101,7 +108,7 @@ class ChannelAuthenticationRecords:
             warnings.append(f"user {user!r} would be blocked {_named(blocking)}")
         if mcauser is None and self._privileged(user):
             why = f"{user!r} is a privileged user, and no record maps the client to it"
-            return Verdict(why, None, tuple(warnings), mapping)
+            return Verdict(why, None, tuple(warnings))
         return Verdict("", mcauser, tuple(warnings), mapping)
 
     def _blocking(self, channel: str, user: str, *, mapped: bool) -> ChannelAuthenticationConfig | None:
@@ -113,8 +120,14 @@ class ChannelAuthenticationRecords:
         if not blocks:
             return None
         record = max(blocks, key=lambda one: _exactness(one.channel))
-        named = user in record.user_list or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
+        named = as_mq_has_it(user) in map(as_mq_has_it, record.user_list)
+        named = named or (PRIVILEGED in record.user_list and not mapped and self._privileged(user))
         return record if named else None
+
+
+def is_default(key: tuple[str, ...]) -> bool:
+    """Return whether a key is that of one of IBM MQ's default records."""
+    return any(one.key == key for one in DEFAULT_RECORDS)
 
 
 class ChannelAuthenticationRegister:
@@ -123,7 +136,10 @@ class ChannelAuthenticationRegister:
     def __init__(self, privileged: Callable[[str], bool]) -> None:
         self._privileged = privileged
         self.of_file: Sequence[ChannelAuthenticationConfig] = ()
+        self._channels: Mapping[str, ChannelConfig] = {}
         self._of_commands: dict[tuple[str, ...], ChannelAuthenticationConfig] = {}
+        #: keys of IBM MQ's defaults that commands have removed
+        self._removed: set[tuple[str, ...]] = set()
         self._at_work: ChannelAuthenticationRecords | None = None
 
     @property
@@ -137,7 +153,8 @@ class ChannelAuthenticationRegister:
         if self._at_work is None:
             own = {record.key for record in self.of_file}
             others = [record for key, record in self._of_commands.items() if key not in own]
-            self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged)
+            defaults = [one for one in DEFAULT_RECORDS if one.key not in self._removed]
+            self._at_work = ChannelAuthenticationRecords([*self.of_file, *others], self._privileged, defaults)
         return self._at_work
 
     @property
@@ -149,18 +166,31 @@ class ChannelAuthenticationRegister:
         """Return the record of a key; None where there is none."""
         return next((record for record in self.records if record.key == key), None)
 
-    def use_file(self, records: Sequence[ChannelAuthenticationConfig]) -> None:
-        """Let these be the records of the configuration file."""
+    def use_file(
+        self, records: Sequence[ChannelAuthenticationConfig], channels: Sequence[ChannelConfig] = ()
+    ) -> None:
+        """Let these be the records of the configuration file, and the channels that they are for."""
         self.of_file, self._at_work = records, None
+        self._channels = {one.name: one for one in channels}
+
+    def own_user(self, channel: str, user: str) -> str:
+        """Return as whom a client of that user name acts by the rules of its channel, as far as the name says it."""
+        config = self._channels.get(channel)
+        if config is not None and config.use_client_id:
+            return ""
+        return as_mq_has_it((config.mcauser if config is not None else None) or user)
 
     def set(self, record: ChannelAuthenticationConfig) -> None:
         """Let a record of a command hold."""
         self._of_commands[record.key] = record
+        self._removed.discard(record.key)
         self._at_work = None
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """Let the record of a command hold no more."""
+        """Let the record of a command, or one of the defaults, hold no more."""
         self._of_commands.pop(key, None)
+        if is_default(key):
+            self._removed.add(key)
         self._at_work = None
 
 
@@ -171,22 +201,25 @@ def _named(record: ChannelAuthenticationConfig) -> str:
 def _matches(record: ChannelAuthenticationConfig, client: Connecting) -> bool:
     return (
         matches_channel(record.channel, client.channel)
-        and (record.address is None or matches_address(record.address, client.address))
-        and (record.client_user is None or record.client_user == client.user)
+        and (record.address is None or address_pattern(record.address).matches(client.address))
+        and (record.client_user is None or record.client_user == client.user.rstrip(" "))
         and (record.ssl_peer is None or (bool(client.subject) and matches_name(record.ssl_peer, client.subject)))
         and (record.ssl_cert_issuer is None or matches_name(record.ssl_cert_issuer, client.issuer))
     )
 
 
+def _is_among(address: str, patterns: Sequence[str]) -> bool:
+    return any(address_pattern(one).matches(address) for one in patterns)
+
+
 def _specificity(record: ChannelAuthenticationConfig) -> tuple[object, ...]:
-    address = record.address or "*"
     peer = record.ssl_peer or ""
-    wild = peer.count("*")
+    attributes = len(name_pattern(peer)) if peer else 0
     return (
         _exactness(record.channel),
         _KINDS[record.type],
-        (len(_attributes(peer)), -wild, record.ssl_cert_issuer is not None, len(peer)),
-        (-address.count("*"), -address.count("-"), len(address)),
+        (attributes, -peer.count("*"), record.ssl_cert_issuer is not None, len(peer)),
+        address_pattern(record.address or "*").specificity,
     )
 
 
@@ -197,96 +230,3 @@ def _exactness(profile: str) -> tuple[bool, int]:
 def matches_channel(profile: str, channel: str) -> bool:
     """Return whether a profile, perhaps one that ends in `*`, is for a channel."""
     return channel.startswith(profile[:-1]) if profile.endswith("*") else channel == profile
-
-
-def matches_address(pattern: str, address: str) -> bool:
-    """Return whether an IP address is one of a pattern: parts may be `*` or a range; a `*` at the end is for all parts.
-
-    Source: IBM MQ, "Generic IP addresses".
-    """
-    if pattern == "*":
-        return True
-    try:
-        there = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    there = getattr(there, "ipv4_mapped", None) or there
-    if there.version == 4:
-        if ":" in pattern:
-            return False
-        return _parts_match(pattern.split("."), str(there).split("."), 10)
-    if ":" not in pattern:
-        return False
-    left, double, right = pattern.partition("::")
-    parts = left.split(":") if left else []
-    if double:
-        behind = right.split(":") if right else []
-        parts += ["0"] * (8 - len(parts) - len(behind)) + behind
-    return _parts_match(parts, there.exploded.split(":"), 16)
-
-
-def _parts_match(pattern: list[str], parts: list[str], base: int) -> bool:
-    for index, part in enumerate(parts):
-        if index >= len(pattern):
-            return pattern[-1] == "*"
-        wanted = pattern[index]
-        if wanted == "*":
-            continue
-        low, _, high = wanted.partition("-")
-        try:
-            if not int(low, base) <= int(part, base) <= int(high or low, base):
-                return False
-        except ValueError:
-            return False
-    return len(pattern) == len(parts)
-
-
-def matches_name(pattern: str, name: str) -> bool:
-    """Return whether a distinguished name has what a pattern asks for, in any order.
-
-    A value may begin and end with `*`; of an attribute that stands in the pattern several times each has to be there, in
-    their order. Source: IBM MQ, "WebSphere MQ rules for SSLPEER values".
-    """
-    there = _attributes(name)
-    positions: dict[str, int] = {}
-    for key, wanted in _attributes(pattern):
-        values = [value for one, value in there if one == key]
-        index = positions.get(key, 0)
-        while index < len(values) and not _value_matches(wanted, values[index]):
-            index += 1
-        if index == len(values):
-            return False
-        positions[key] = index + 1
-    return True
-
-
-def _value_matches(wanted: str, value: str) -> bool:
-    wanted, value = wanted.lower(), value.lower()
-    begins, ends = wanted.startswith("*"), wanted.endswith("*")
-    middle = wanted[begins : len(wanted) - (ends and len(wanted) > begins)]
-    if begins and ends:
-        return middle in value
-    if begins:
-        return value.endswith(middle)
-    return value.startswith(middle) if ends else value == middle
-
-
-def _attributes(name: str) -> list[tuple[str, str]]:
-    """Return the attributes of a distinguished name; a comma in a value has a backslash before it, or quotes around it."""
-    found: list[tuple[str, str]] = []
-    part, quoted, escaped = "", False, False
-    for character in name + ",":
-        if escaped:
-            part, escaped = part + character, False
-        elif character == "\\":
-            escaped = True
-        elif character == '"':
-            quoted = not quoted
-        elif character == "," and not quoted:
-            key, equals, value = part.partition("=")
-            if equals:
-                found.append((key.strip().upper(), value.strip()))
-            part = ""
-        else:
-            part += character
-    return found

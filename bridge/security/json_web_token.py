@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jwt import PyJWKSet
+
 from bridge.config.authentication import JwtAuthenticationConfig
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 
@@ -46,13 +48,26 @@ class VerificationKeys:
         data = self._path.read_bytes()
         try:
             if self._is_set:
-                keys = jwt.PyJWKSet.from_json(data.decode()).keys
-                return {str(one.key_id or ""): (one.key, _algorithms(one.key)) for one in keys}
+                return self._read_set(jwt.PyJWKSet.from_json(data.decode()))
             is_certificate = b"BEGIN CERTIFICATE" in data
             key = load_pem_x509_certificate(data).public_key() if is_certificate else load_pem_public_key(data)
             return {"": (key, _algorithms(key))}
         except (ValueError, jwt.PyJWTError, UnsupportedAlgorithm) as error:
             raise KeyFileError(f"{self._path}: {error}") from error
+
+    def _read_set(self, keys: PyJWKSet) -> dict[str, tuple[Any, list[str]]]:
+        found: dict[str, tuple[Any, list[str]]] = {}
+        for one in keys.keys:
+            # Issuers publish keys to encrypt with beside those to verify with (RFC 7517 section 4.2).
+            if one.public_key_use not in (None, "sig"):
+                continue
+            identifier = str(one.key_id or "")
+            if identifier in found:
+                raise KeyFileError(f"{self._path}: two keys have the identifier (kid) {identifier!r}")
+            found[identifier] = one.key, _algorithms(one.key)
+        if not found:
+            raise KeyFileError(f"{self._path}: none of its keys is to verify with")
+        return found
 
     def key(self, identifier: str) -> tuple[Any, list[str]]:
         """Return a key and its algorithms. Raises AuthenticationFailed, AuthenticatorUnavailable."""

@@ -1,10 +1,17 @@
-"""Who a client is by a directory: a simple bind with its user name and password (RFC 4513 section 5.1.3)."""
+"""Who a client is by a directory: a simple bind with its user name and password (RFC 4513 section 5.1.3).
+
+A directory takes CAROL and full-width letters for carol, and blanks at the ends for nothing. So the user is who the
+directory says that has bound ("Who am I?", RFC 4532), not what the client has written. Of a directory that does not say it
+by a name such as `bind_dn`, a name is taken that there is only one way to write.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import ssl
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,10 +19,10 @@ from urllib.parse import urlsplit
 from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.config.values import is_loopback
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.waiting_places import WaitingPlaces
 
-#: Binds at a time, and clients that may wait for one.
+#: Binds at a time.
 _THREADS: Final = 4
-_MOST_WAITING: Final = 200
 _INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN = 49, 32, 34
 
 
@@ -25,7 +32,7 @@ class LdapAuthenticator:
     def __init__(self, config: LdapAuthenticationConfig) -> None:
         self._config = config
         self._executor = ThreadPoolExecutor(_THREADS, "ldap")
-        self._waiting = 0
+        self._waiting = WaitingPlaces()
 
     def judges(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
@@ -39,17 +46,19 @@ class LdapAuthenticator:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
             raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
-        if self._waiting >= _MOST_WAITING:
-            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for {self._config.url}")
-        self._waiting += 1
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._bind, user, text)
-        finally:
-            self._waiting -= 1
-        return Authenticated(user)
+        with self._waiting.place(presented.address, self._config.url):
+            bound = await asyncio.get_running_loop().run_in_executor(self._executor, self._bind, user, text)
+        found = user_of(bound, self._config.bind_dn)
+        if found is None and user != plainest(user):
+            why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"
+            raise AuthenticationFailed(f"{self._config.url} does not say as whom it has bound, and {why}")
+        return Authenticated(found or user)
 
-    def _bind(self, user: str, password: str) -> None:
-        """Bind once. Raises AuthenticationFailed, AuthenticatorUnavailable."""
+    def _bind(self, user: str, password: str) -> str:
+        """Bind once, and return who has bound: an authzId such as `dn:uid=carol,o=Example`; "" where it is not said.
+
+        Raises AuthenticationFailed, AuthenticatorUnavailable.
+        """
         from ldap3 import AUTO_BIND_NONE, Connection, Server, Tls
         from ldap3.core.exceptions import LDAPException
         from ldap3.utils.dn import escape_rdn
@@ -70,14 +79,54 @@ class LdapAuthenticator:
                     raise AuthenticatorUnavailable(f"{config.url} does not begin TLS (start_tls)")
                 bound = connection.bind()
                 result = connection.result
+                authorization_identity = connection.extend.standard.who_am_i() if bound else None
             finally:
                 connection.unbind()
-        except (LDAPException, OSError, ssl.SSLError) as error:
+        except (LDAPException, OSError) as error:
             raise AuthenticatorUnavailable(f"{config.url} does not answer: {error}") from None
         if not bound:
             if result["result"] in (_INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN):
                 raise AuthenticationFailed(f"{config.url} does not know {name!r} with that password")
             raise AuthenticatorUnavailable(f"{config.url} refuses the bind: {result['description']}")
+        return authorization_identity or ""
+
+
+def user_of(authorization_identity: str, bind_dn: str) -> str | None:
+    """Return what a bound name has where `bind_dn` has {user}, as the directory writes it; None where it is another name."""
+    from ldap3.core.exceptions import LDAPInvalidDnError
+    from ldap3.utils.dn import parse_dn
+
+    kind, _, name = authorization_identity.partition(":")
+    try:
+        asked, found = parse_dn(bind_dn), parse_dn(name)
+    except LDAPInvalidDnError:
+        return None
+    if kind != "dn" or len(asked) != len(found):
+        return None
+    for (attribute, template, _), (other, value, _) in zip(asked, found, strict=True):
+        before, place, behind = template.partition("{user}")
+        if place and attribute.lower() == other.lower():
+            text = _unescaped(value)
+            before, behind = _unescaped(before), _unescaped(behind)
+            fits = text.lower().startswith(before.lower()) and text.lower().endswith(behind.lower())
+            user = text[len(before) : len(text) - len(behind)]
+            return user if fits and user else None
+    return None
+
+
+def plainest(user: str) -> str:
+    """Return a name in the one way of writing it that is taken where the directory does not say how it writes it."""
+    return " ".join(unicodedata.normalize("NFKC", user).casefold().split())
+
+
+def _unescaped(value: str) -> str:
+    """Return a value of a distinguished name without its escapes: a backslash before two digits of a byte, or a sign."""
+    whole = re.sub(rb"\\([0-9A-Fa-f]{2}|.)", _byte, value.encode(), flags=re.DOTALL)
+    return whole.decode("utf-8", "replace")
+
+
+def _byte(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode()) if len(match[1]) == 2 else match[1]
 
 
 def plain_passwords(config: LdapAuthenticationConfig) -> bool:

@@ -1,18 +1,20 @@
 """Files of users and passwords: lines `user:HASH`, as `mqbridge passwd` writes them, and who a password vouches for.
 
 HASH is of argon2id (RFC 9106). Behind it, and a colon, may stand what verifies SCRAM (`bridge.security.scram`). Empty lines
-and those that begin with `#` count for nothing. A file that changes is read again. That of a listener may have lines
-`user:password`, too.
+and those that begin with `#` count for nothing, but for `# scram-key`, behind which stands a secret: by it who is not in the
+file has a salt, too. A file that changes is read again. That of a listener may have lines `user:password`, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import os
 import secrets
 import tempfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,15 +23,16 @@ from typing import Final
 import msgspec
 
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.waiting_places import WaitingPlaces
 
 log = logging.getLogger(__name__)
 
 #: How a hash of argon2id begins, as argon2-cffi and the command `argon2 -e` write it.
 HASHED: Final = "$argon2id$"
+#: How the line begins that has the key of the salts of users that are not there.
+SCRAM_KEY: Final = "# scram-key "
 #: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
 _MOST_VERIFIED: Final = 1000
-#: Clients that may wait for a hash to be computed, at most; to have more wait would serve nobody.
-_MOST_WAITING: Final = 200
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -47,11 +50,27 @@ class PasswordFileError(ValueError):
 
 def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
     """Return what a file has of each user; `plain` lets it have passwords. Raises OSError, PasswordFileError."""
-    found: dict[str, Entry] = {}
+    return _entries(path, _text(path), plain=plain)
+
+
+def _text(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise PasswordFileError(f"{path}: it is no text in UTF-8") from None
+
+
+def _scram_key(text: str) -> bytes:
+    """Return the key of a file's text; where the file has none, one that is as secret, and changes with the file."""
+    for line in text.splitlines():
+        if line.startswith(SCRAM_KEY):
+            return line.encode()
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -66,13 +85,18 @@ def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
 
 
 def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
-    """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError."""
+    """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError.
+
+    It gets a key for SCRAM where it has none.
+    """
     comments = []
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 break
             comments.append(line)
+    if not any(line.startswith(SCRAM_KEY) for line in comments):
+        comments.append(f"{SCRAM_KEY}{secrets.token_hex(32)}")
     lines = [":".join(filter(None, (user, one.hash, one.scram))) for user, one in entries.items()]
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
@@ -106,6 +130,8 @@ class PasswordFile:
         self._plain = plain
         self._seen: object = None
         self._entries: dict[str, Entry] = {}
+        #: by which who is not in the file has a salt that is always the same
+        self.scram_key = b""
 
     def entries(self) -> Mapping[str, Entry]:
         """Return what it has of each user. Raises AuthenticatorUnavailable where it cannot be read."""
@@ -113,7 +139,9 @@ class PasswordFile:
             status = self.path.stat()
             seen = status.st_ino, status.st_size, status.st_mtime_ns
             if seen != self._seen:
-                self._entries = read_password_file(self.path, plain=self._plain)
+                text = _text(self.path)
+                self._entries = _entries(self.path, text, plain=self._plain)
+                self.scram_key = _scram_key(text)
                 self._seen = seen
         except PasswordFileError as error:
             raise AuthenticatorUnavailable(str(error)) from None
@@ -127,28 +155,25 @@ class PasswordHashes:
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._verified: set[bytes] = set()
-        self._waiting = 0
+        #: marks of passwords that fit, the one used last at the end
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
+        self._waiting = WaitingPlaces()
         #: one thread, so that whoever tries passwords keeps one core busy and no client waiting
         self.executor: Final = ThreadPoolExecutor(1, "passwords")
 
-    def fits(self, right: str, password: bytes) -> bool:
-        """Return whether a password fits a hash; it may take a tenth of a second."""
+    @staticmethod
+    def fits(right: str, password: bytes) -> bool:
+        """Return whether a password fits a hash; it takes a tenth of a second."""
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
-        if self._is_known(right, password):
-            return True
         try:
             PasswordHasher().verify(right, password)
         except (VerificationError, InvalidHashError):
             return False
-        if len(self._verified) >= _MOST_VERIFIED:
-            self._verified.clear()
-        self._verified.add(self._mark(right, password))
         return True
 
-    async def fits_soon(self, right: str, password: bytes) -> bool:
+    async def fits_soon(self, right: str, password: bytes, address: str = "") -> bool:
         """Return whether a password fits a hash, or is that very password, without holding up the event loop.
 
         Raises AuthenticatorUnavailable where too many wait for that.
@@ -157,16 +182,20 @@ class PasswordHashes:
             return hmac.compare_digest(right.encode(), password)
         if self._is_known(right, password):
             return True
-        if self._waiting >= _MOST_WAITING:
-            raise AuthenticatorUnavailable(f"{self._waiting} clients wait for their passwords to be verified")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self.executor, self.fits, right, password)
-        finally:
-            self._waiting -= 1
+        with self._waiting.place(address, "their passwords to be verified"):
+            fits = await asyncio.get_running_loop().run_in_executor(self.executor, self.fits, right, password)
+        if fits:
+            self._verified[self._mark(right, password)] = None
+            if len(self._verified) > _MOST_VERIFIED:
+                self._verified.popitem(last=False)
+        return fits
 
     def _is_known(self, right: str, password: bytes) -> bool:
-        return self._mark(right, password) in self._verified
+        mark = self._mark(right, password)
+        known = mark in self._verified
+        if known:
+            self._verified.move_to_end(mark)
+        return known
 
     def _mark(self, right: str, password: bytes) -> bytes:
         return hmac.digest(self._key, right.encode() + b"\0" + password, "sha256")
@@ -190,7 +219,7 @@ class PasswordAuthenticator:
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
         if right is None or password is None:
             raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
-        fits = await self._hashes.fits_soon(right.hash, password)
+        fits = await self._hashes.fits_soon(right.hash, password, presented.address)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")
         if not fits:

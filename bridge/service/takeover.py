@@ -43,7 +43,7 @@ class Takeover:
         except OSError as error:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
         parts.service.authentication = authentication
-        parts.host.channel_authentication.use_file(after.channel_authentication)
+        parts.host.channel_authentication.use_file(after.channel_authentication, channels)
         register.use_file(channels)
         for channel in parts.channels:
             if channel.tls is not None:

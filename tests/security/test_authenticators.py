@@ -86,6 +86,52 @@ async def test_all_that_is_presented_has_to_be_right(
 
 
 @pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("carol", True),
+        ("CN=pump 7,O=Exämple", True),
+        ("x" * 1024, True),
+        ("x" * 1025, False),
+        ("mqm\0", False),
+        ("mqm\0x", False),
+        ("mqm ", False),
+        (" mqm", False),
+        ("mqm\u3000", False),
+        ("mqm\n", False),
+        ("a\x1bb", False),
+        ("a\x7fb", False),
+        ("a\x85b", False),
+        ("a\u200bb", False),
+        ("a\u202eb", False),
+        ("a\u2028b", False),
+        ("a\ufeff", False),
+        ("a\ud800", False),
+    ],
+)
+@pytest.mark.parametrize("by", ["plug-in", "certificate", "shown", "CONNECT"])
+async def test_user_names(name: str, taken: bool, by: str) -> None:
+    """Whoever vouches for it, no user has a name that MQ, or a reader of the log, takes for another."""
+
+    class Names:
+        def judges(self, presented: Presented) -> bool:
+            return True
+
+        async def authenticate(self, presented: Presented) -> Authenticated:
+            return Authenticated(name if by == "plug-in" else None)
+
+    presented = Presented("c", name if by == "CONNECT" else None, None, Certificate(f"CN={name}", name))
+    methods: list[Authenticator] = [CertificateAuthenticator("{CN}") if by == "certificate" else Names()]
+    shown = Authenticated(name) if by == "shown" else None
+    authentication = ChannelAuthentication(True, methods)
+    if taken:
+        found = await authentication.authenticate(presented, shown)
+        assert found.user_name == (None if by == "CONNECT" else name)
+    else:
+        with pytest.raises(AuthenticationFailed, match="user name"):
+            await authentication.authenticate(presented, shown)
+
+
+@pytest.mark.parametrize(
     ("template", "certificate", "user"),
     [
         ("{CN}", CERTIFICATE, "pump-7"),

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords
+from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords, user_of
 from tests.support.certificate_authority import Authority
 from tests.support.patience import PATIENCE, until
 
@@ -136,6 +136,54 @@ async def test_a_user_whose_name_has_to_be_escaped(directory: Directory) -> None
     """What means something in a distinguished name is part of the user's (RFC 4514 section 2.4)."""
     found = await directory.authenticator().authenticate(presented('o,brien # ="\\', SECRET.encode()))
     assert found.user_name == 'o,brien # ="\\'
+
+
+@pytest.mark.parametrize(
+    "user", ["CAROL", "Carol", " carol", "carol ", "\uff43\uff41\uff52\uff4f\uff4c", "\u24d2arol"]
+)
+async def test_the_user_is_as_the_directory_writes_it(directory: Directory, user: str) -> None:
+    """However else its name is written, rules for carol hold for who has bound as carol."""
+    found = await directory.authenticator().authenticate(presented(user, SECRET.encode()))
+    assert found.user_name == "carol"
+
+
+@pytest.mark.parametrize(
+    ("user", "taken"),
+    [("carol", True), ("c\u00e4rol", True), ("CAROL", False), (" carol", False), ("a  b", False), ("\uff43arol", False)],
+)
+@pytest.mark.parametrize("said", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
+async def test_a_directory_that_does_not_say_who_has_bound(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, said: str, user: str, taken: bool
+) -> None:
+    """A name is taken that there is one way to write."""
+    authenticator = directory.authenticator()
+    monkeypatch.setattr(authenticator, "_bind", lambda user, password: said)
+    if taken:
+        assert (await authenticator.authenticate(presented(user, b"x"))).user_name == user
+    else:
+        with pytest.raises(AuthenticationFailed, match="does not say as whom"):
+            await authenticator.authenticate(presented(user, b"x"))
+
+
+@pytest.mark.parametrize(
+    ("bound", "bind_dn", "user"),
+    [
+        ("dn:uid=carol,dc=example", "uid={user},dc=example", "carol"),
+        ("dn:UID=Carol,DC=example", "uid={user},dc=example", "Carol"),
+        ("dn:uid=o\\2Cb\\C3\\A4\\+,dc=example", "uid={user},dc=example", "o,b\u00e4+"),
+        ("dn:cn=dev-7,ou=a,dc=example", "cn=dev-{user},ou=a,dc=example", "7"),
+        ("dn:cn=DEV-7,ou=a,dc=example", "cn=dev-{user},ou=a,dc=example", "7"),
+        ("dn:cn=7,ou=a,dc=example", "cn=dev-{user},ou=a,dc=example", None),
+        ("dn:cn=dev-,ou=a,dc=example", "cn=dev-{user},ou=a,dc=example", None),
+        ("dn:cn=carol,dc=example", "uid={user},dc=example", None),
+        ("dn:uid=carol,ou=a,dc=example", "uid={user},dc=example", None),
+        ("u:carol", "uid={user},dc=example", None),
+        ("dn:cn=carol,dc=example", "{user}@example.com", None),
+        ("", "uid={user},dc=example", None),
+    ],
+)
+def test_the_user_of_a_bound_name(bound: str, bind_dn: str, user: str | None) -> None:
+    assert user_of(bound, bind_dn) == user
 
 
 @pytest.mark.parametrize("way", ["starttls", "ldaps"])

@@ -64,7 +64,7 @@ class QueueManagerProcess:
         self.script.write_text(_SCRIPT + script)
         self.config = data_directory.with_suffix(".host.yaml")
         self._authorities = authorities
-        self._listens = False
+        self._listener = "null"
         #: of its TCP listener
         self.port = 0
         self._write()
@@ -73,13 +73,12 @@ class QueueManagerProcess:
         self.process: LineProcess | None = None
 
     def _write(self) -> None:
-        listener = "{port: 0}" if self._listens else "null"
-        values = {"script": self.script, "authorities": self._authorities, "listener": listener}
+        values = {"script": self.script, "authorities": self._authorities, "listener": self._listener}
         self.config.write_text(_HOST.format(name=NAME, data=self.data_directory, **values))
 
-    def listen(self) -> Self:
-        """Have a TCP listener from the next start on."""
-        self._listens = True
+    def listen(self, *options: str) -> Self:
+        """Have a TCP listener, with these options of its section, from the next start on."""
+        self._listener = f"{{{', '.join(('port: 0', *options))}}}"
         self._write()
         return self
 
@@ -92,7 +91,7 @@ class QueueManagerProcess:
         assert not self.running
         self.process = LineProcess([MQBRIDGE, "run", self.config])
         line = self.process.line_where(lambda line: "mqi.sock" in line)
-        if self._listens:
+        if self._listener != "null":
             tcp = self.process.line_where(lambda line: "connect at 127.0.0.1:" in line)
             self.port = int(tcp.rpartition(":")[2])
         self.place = f"unix:{next(word for word in line.split() if word.endswith('mqi.sock'))}"

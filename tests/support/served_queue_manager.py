@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.conversation import Conversation
 from bridge.mq.embedded.server.server import ApplicationServer
 from tests.support.patience import PATIENCE
 
@@ -51,7 +53,9 @@ class ServedQueueManager:
         self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
         if commands:
             CommandServer(self.itself).start()
-        self._server = ApplicationServer(self.itself, Admission(listener), MqiConversation)
+        self.itself.connection_authentication.asks = listener is not None and not listener.believes
+        self.admission = Admission(listener, self.itself.connection_authentication)
+        self._server = ApplicationServer(self.itself, self.admission, MqiConversation)
         self._done(self._server.listen(("127.0.0.1", 0) if tcp or listener is not None else None))
         self.port = self._server.port
 
@@ -62,6 +66,26 @@ class ServedQueueManager:
     def place(self) -> str:
         """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
         return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    def tcp_connections(self) -> list[Conversation]:
+        """Return the connections over TCP."""
+        return [one for one in list(self._server.connections) if one.place is not None]
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep its event loop from running: what happens meanwhile it finds all at once."""
+        begun, ends = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            ends.wait(PATIENCE)
+
+        self._loop.call_soon_threadsafe(wait)
+        assert begun.wait(PATIENCE)
+        try:
+            yield
+        finally:
+            ends.set()
 
     def close(self) -> None:
         """End it for all."""

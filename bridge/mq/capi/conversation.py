@@ -16,6 +16,7 @@ from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
+from bridge.mq.embedded.server.admission import Place
 from bridge.mq.embedded.server.conversation import Conversation, Malformed, Server, unexpected
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
@@ -48,8 +49,8 @@ class MqiConversation(Conversation):
     SOCKET_NAME: ClassVar = SOCKET_NAME
     GREETING: ClassVar = GREETING
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
+    def __init__(self, server: Server, place: Place | None = None) -> None:
+        super().__init__(server, place)
         self._greeted = False
 
     def data_received(self, data: bytes) -> None:

@@ -230,7 +230,7 @@ _QUEUE_MANAGER = (
     _always("REPOS", cmqc.MQCA_REPOSITORY_NAME, "", 48),
     _always("REPOSNL", cmqc.MQCA_REPOSITORY_NAMELIST, "", 48),
     _always("CHAD", cmqc.MQIA_CHANNEL_AUTO_DEF, 0),
-    _always("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, cmqcfc.MQCHLA_DISABLED),
+    Selector("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, {"ENABLED": cmqcfc.MQCHLA_ENABLED}, fixed=cmqcfc.MQCHLA_ENABLED),
     _always("CONNAUTH", cmqc.MQCA_CONN_AUTH, "SYSTEM.DEFAULT.AUTHINFO.IDPWOS", 48),
     # There are no channels, clusters, exits, traces and logs of this queue manager to say more of.
     _always("ACCTINT", cmqc.MQIA_ACCOUNTING_INTERVAL, 1_800),

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, cast
 
@@ -25,6 +26,7 @@ from bridge.mq.embedded.session_records import SessionRecords
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -57,6 +59,10 @@ class EmbeddedBackend:
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self._loop = loop
+        #: one thread, so that answers come in the order asked; it asks the operating system for the groups of users
+        self._asker = ThreadPoolExecutor(1, "groups")
+        #: clients that wait for that
+        self._asking = 0
         self._consumer: Consumer = lambda _batch: None
         #: clients whose session has ended while messages for it may be on their way to the disk: the number that the
         #: messages of the next session come behind
@@ -283,7 +289,20 @@ class EmbeddedBackend:
                 diverted[index] = reason
 
     def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
-        done(refusal_to_receive(self._queue_manager, self.transmission_queue, user))
+        def ask(_known: object = None) -> None:
+            done(refusal_to_receive(self._queue_manager, self.transmission_queue, user))
+
+        authorization, asked = self._queue_manager.authorization, user or NOBODY
+        if authorization is None or (authorization.knows(asked) and not self._asking):
+            ask()
+            return
+
+        def known(_groups: object) -> None:
+            self._asking -= 1
+            ask()
+
+        self._asking += 1
+        self._loop.run_in_executor(self._asker, authorization.groups, asked).add_done_callback(known)
 
     def subscribe(
         self,
@@ -372,6 +391,7 @@ class EmbeddedBackend:
     def stop(self, done: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._asker.shutdown(wait=False)
         with self._queue_manager.lock:
             queue, self._taken = self._taken, None
             if queue is not None:

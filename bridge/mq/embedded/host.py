@@ -48,9 +48,11 @@ class EmbeddedHost:
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
         self.channel_authentication = self.queue_manager.channel_authentication
-        self.channel_authentication.use_file(configuration.channel_authentication)
         self.telemetry_channels = self.queue_manager.telemetry_channels
         self.telemetry_channels.use_file(configuration.channels)
+        self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
+        listener = settings.listener
+        self.queue_manager.connection_authentication.asks = listener is not None and not listener.believes
         self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()
@@ -80,7 +82,7 @@ class EmbeddedHost:
         )
         self._loop = loop
         try:
-            self._admission = Admission(settings.listener)
+            self._admission = Admission(listener, self.queue_manager.connection_authentication)
         except UnknownAuthenticator as error:
             self.queue_manager.close()
             raise HostError(f"queue_manager.listener: {error}") from error

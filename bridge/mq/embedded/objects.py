@@ -10,6 +10,7 @@ import msgspec
 from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
 from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.authority.records import AuthorityRecords
+from bridge.mq.embedded.connection_authentication import ConnectionAuthentication
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import TopicTree
@@ -52,8 +53,10 @@ class Objects:
         self.namelists: dict[str, dict[str, Value]] = {}
         self.topics = TopicTree()
         self.authority_records = AuthorityRecords()
-        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.telemetry_channels = TelemetryChannelRegister()
+        privileged = PrivilegedUsers()
+        self.channel_authentication = ChannelAuthenticationRegister(privileged.include)
+        self.connection_authentication = ConnectionAuthentication(privileged.include)
         #: None: nobody is asked for authority
         self.authorization: AuthorizationService | None = None
 

@@ -19,12 +19,14 @@ from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
+from pydantic import ValidationError
 
 from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
+from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.messages import Messages
@@ -139,8 +141,17 @@ class QueueManager(Messages):
         if kind == AUTHORITY_RECORD:
             self.authority_records.restore(attributes)
             return
+        if kind == CONNECTION_AUTHENTICATION:
+            self.connection_authentication.restore(attributes)
+            return
         if kind == CHANNEL_AUTHENTICATION_RECORD:
-            self.channel_authentication.set(ChannelAuthenticationConfig.model_validate(attributes))
+            try:
+                removed = attributes.pop("removed", False)
+                record = ChannelAuthenticationConfig.model_validate(attributes)
+                self.channel_authentication.forget(record.key) if removed else self.channel_authentication.set(record)
+            except ValidationError as error:
+                why = "; ".join(one["msg"] for one in error.errors())
+                log.error("MQB3107E channel authentication record %s is not restored, set it again: %s", name, why)
             return
         if kind == TELEMETRY_CHANNEL:
             restore_channel(self.telemetry_channels, name, attributes)

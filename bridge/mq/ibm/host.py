@@ -32,10 +32,10 @@ class IbmHost:
         settings = configuration.queue_manager
         assert isinstance(settings, IbmQueueManagerConfig)
         self._settings = settings
-        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers().include)
-        self.channel_authentication.use_file(configuration.channel_authentication)
         self.telemetry_channels = TelemetryChannelRegister()
         self.telemetry_channels.use_file(configuration.channels)
+        self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers(settings.user or "").include)
+        self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
         self._requirements = requirements_of(configuration)
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue

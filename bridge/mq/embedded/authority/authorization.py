@@ -17,7 +17,7 @@ from bridge.mq.embedded.authority.records import AuthorityRecords, covers, speci
 from bridge.mq.embedded.authority.words import ENTITY_TYPES, OBJECT_TYPES, WORDS
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError
-from bridge.security.privileged import ADMINISTRATORS, NOBODY, groups_of, user_of_this_process
+from bridge.security.privileged import ADMINISTRATORS, NOBODY, as_mq_has_it, groups_of, user_of_this_process
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -94,8 +94,12 @@ class AuthorizationService:
 
     # Users -----------------------------------------------------------------------------------------------------------
 
+    def knows(self, user: str) -> bool:
+        """Return whether the groups of a user are remembered; else to ask anything about the user may take long."""
+        return user in self._groups
+
     def groups(self, user: str) -> frozenset[str]:
-        """Return the groups of a user as `groups_of` does, and remember them."""
+        """Return the groups of a user as `groups_of` does, and remember them; any thread may ask, without the lock."""
         found = self._groups.get(user)
         if found is None:
             if len(self._groups) >= REMEMBERED:
@@ -163,9 +167,16 @@ class AuthorizationService:
         """Check that the client of an MQMD.UserIdentifier may put to a queue."""
         self.check(user.decode("utf-8", "replace") or NOBODY, _QUEUE, queue, "PUT")
 
-    def connecting(self, user: str | None) -> None:
-        """Check that a user may connect to the queue manager (MQCONN)."""
+    def connecting(self, user: str | None, identifier: str) -> None:
+        """Check that a user may connect to the queue manager (MQCONN), and have that MQMD.UserIdentifier.
+
+        An administrator's identifier is for administrators, also where it is what is left of a longer name.
+        """
         self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")
+        if not self.is_administrator(user) and self.is_administrator(as_mq_has_it(identifier)):
+            detail = f"user {user!r} would be taken for {as_mq_has_it(identifier)!r}"
+            log.warning(detail)
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def _acting(self, user: str | None, alternate: str | None) -> str | None:
         """Return the user whose authority a call asks for; `alternate` is None where the call names no alternate user."""

@@ -47,6 +47,8 @@ TEXTS = {
     "AMQ8552I": "Namelist {name} created.",
     "AMQ8553I": "Namelist {name} deleted.",
     "AMQ8560I": "Security cache refreshed.",
+    "AMQ8566I": "Display authentication information details.",
+    "AMQ8567I": "IBM MQ authentication information changed.{hint}",
     "AMQ8633I": "Display topic details.",
     "AMQ8690I": "Topic {name} created.",
     "AMQ8691I": "Topic {name} changed.",

@@ -19,7 +19,7 @@ from bridge.mq.embedded.mqsc.definitions import Answer
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.security.channel_authentication import KIND, Connecting, matches_channel
+from bridge.security.channel_authentication import KIND, Connecting, is_default, matches_channel
 
 #: Keywords, and the keys of the YAML file.
 _KEYS = {
@@ -37,6 +37,7 @@ _KEYS = {
 }
 _LISTS = ("USERLIST", "ADDRLIST")
 _ACTIONS = ("ADD", "REPLACE", "REMOVE", "REMOVEALL")
+_OF_FILE = "the bridge's configuration file has that record; change it there"
 _ASKED = ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI")
 
 
@@ -76,7 +77,7 @@ class ChannelAuthenticationCommands:
             detail = "; ".join(one["msg"].removeprefix("expected ") for one in error.errors())
             raise MQSCSyntaxError(f"expected {detail}", command.where, "CHLAUTH") from None
         if record.key in {one.key for one in self._register.of_file}:
-            raise CommandRefused("AMQ8101E", detail="the bridge's configuration file has that record; change it there")
+            raise CommandRefused("AMQ8101E", detail=_OF_FILE)
         return self._remove(record) if action == "REMOVE" else self._add(record, replace=action == "REPLACE")
 
     def _add(self, record: ChannelAuthenticationConfig, *, replace: bool) -> Answer:
@@ -98,29 +99,34 @@ class ChannelAuthenticationCommands:
         }
         if any(left.values()):
             return message("AMQ8877I", hint=""), self._kept(known.model_copy(update=left))
-        return message("AMQ8877I", hint=""), self._dropped([known])
+        return self._dropped([known])
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
-        records = [
-            one for one in self._register.of_commands if (one.channel, one.type) == (command.name, values.get("type"))
-        ]
+        records = [one for one in self._register.records if (one.channel, one.type) == (command.name, values.get("type"))]
         if not records:
             raise CommandRefused("AMQ8884E", name=command.name)
-        return message("AMQ8877I", hint=""), self._dropped(records)
+        if {one.key for one in records} & {one.key for one in self._register.of_file}:
+            raise CommandRefused("AMQ8101E", detail=_OF_FILE)
+        return self._dropped(records)
 
     def _kept(self, record: ChannelAuthenticationConfig) -> Unit:
         unit = Unit()
-        row = msgspec.json.encode(record.model_dump(exclude_defaults=True) | {"type": record.type}).decode()
+        row = _row(record)
         unit.changes.definitions.append((KIND, _name(record), row))
         unit.changes.effects.append(lambda: self._register.set(record))
         return unit
 
-    def _dropped(self, records: list[ChannelAuthenticationConfig]) -> Unit:
+    def _dropped(self, records: list[ChannelAuthenticationConfig]) -> Answer:
         unit = Unit()
+        hint = ""
         for record in records:
-            unit.changes.definitions.append((KIND, _name(record), None))
+            # That one of the defaults is removed has to be kept, for it is made anew at each start.
+            row = _row(record, removed=True) if is_default(record.key) else None
+            unit.changes.definitions.append((KIND, _name(record), row))
             unit.changes.effects.append(partial(self._register.forget, record.key))
-        return unit
+            if row is not None:
+                hint = " Privileged users are refused all the same, unless a record maps a client to one."
+        return message("AMQ8877I", hint=hint), unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
         """Do DISPLAY CHLAUTH: return the AMQ message, and the records.
@@ -151,7 +157,10 @@ class ChannelAuthenticationCommands:
         return message("AMQ8878I"), [_shown(one) for one in found]
 
     def _run_check(self, command: Command, channel: str) -> list[ChannelAuthenticationConfig]:
-        """Return the record that decides for a client of these properties; none where the channel's rules hold."""
+        """Return the record that decides for a client of these properties; none where the channel's rules hold.
+
+        The client's identifier is not said: as whom a client of a channel with USECLTID(YES) acts is not looked at.
+        """
         if channel.endswith("*"):
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the name of one channel", command.where, "MATCH")
         said = {key: one.value or "" for key in _ASKED if (one := command.parameter(key)) is not None}
@@ -159,12 +168,18 @@ class ChannelAuthenticationCommands:
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the client's ADDRESS", command.where, "ADDRESS")
         user = said.get("CLNTUSER", "")
         client = Connecting(channel, said["ADDRESS"], user, said.get("SSLPEER", ""), said.get("SSLCERTI", ""))
-        record = self._register.at_work.verdict(client, user).record
-        return [] if record is None else [record]
+        verdict = self._register.at_work.verdict(client, self._register.own_user(channel, user))
+        if verdict.refusal and verdict.record is None:
+            raise CommandRefused("AMQ8101E", detail=f"no record decides, and the client is refused: {verdict.refusal}")
+        return [] if verdict.record is None else [verdict.record]
 
 
 def _name(record: ChannelAuthenticationConfig) -> str:
     return " ".join(record.key)
+
+
+def _row(record: ChannelAuthenticationConfig, **more: Any) -> str:
+    return msgspec.json.encode(record.model_dump(exclude_defaults=True) | {"type": record.type} | more).decode()
 
 
 def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:

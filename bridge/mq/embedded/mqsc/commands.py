@@ -16,6 +16,7 @@ from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.channel_authentication_commands import ChannelAuthenticationCommands
 from bridge.mq.embedded.mqsc.channel_commands import ChannelCommands
 from bridge.mq.embedded.mqsc.channel_display import ChannelDisplay
+from bridge.mq.embedded.mqsc.connection_authentication_commands import ConnectionAuthenticationCommands
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
@@ -37,13 +38,16 @@ class Commands:
         self._authority_records = AuthorityRecordCommands(queue_manager)
         self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
         channels, channel_display = ChannelCommands(queue_manager), ChannelDisplay(queue_manager)
+        connection_authentication = ConnectionAuthenticationCommands(queue_manager)
         self._shows: dict[str, Callable[[Command], tuple[str, list[dict[str, Value]]]]] = {
+            "AUTHINFO": connection_authentication.show,
             "AUTHREC": self._authority_records.show,
             "CHANNEL": channel_display.show,
             "CHLAUTH": self._channel_authentication.show,
             "CHSTATUS": channel_display.show_status,
         }
         self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
+            ("ALTER", "AUTHINFO"): connection_authentication.alter,
             ("ALTER", "QMGR"): definitions.alter_queue_manager,
             ("CLEAR", "QLOCAL"): definitions.clear,
             ("CLEAR", "TOPICSTR"): self._clear_topic_string,

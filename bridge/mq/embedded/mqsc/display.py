@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from bridge.mapping.topic import matches
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
+from bridge.mq.embedded.connection_authentication import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.filter import Filter, is_named
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
@@ -40,6 +41,8 @@ _SUBSCRIPTION = (
     "USERDATA",
     "WSCHEMA",
 )
+#: attributes of the queue manager that are always the same
+_SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
 #: noun -> attributes it shows, beside the first and TYPE
 _KEYWORDS: dict[str, frozenset[str]] = {
     "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS, *STAMPS)),
@@ -47,7 +50,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "QREMOTE": frozenset((*ATTRIBUTES["QREMOTE"], *_ALTERED)),
     "QMODEL": frozenset((*ATTRIBUTES["QMODEL"], *STAMPS)),
     "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS, *STAMPS)),
-    "QMGR": frozenset((*ATTRIBUTES["QMGR"], "QMID", *STAMPS)),
+    "QMGR": frozenset((*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS)),
     "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
     "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
     "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
@@ -139,7 +142,7 @@ class Display:
         queue_manager = self._queue_manager
         made = stamps(queue_manager.created)
         identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
-        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.attributes}
+        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.attributes, **_SECURITY}
 
     def _queues(self, name: str) -> Iterator[Shown]:
         queue_manager = self._queue_manager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bridge.mq.embedded.attributes import stamps
+from bridge.mq.embedded.connection_authentication import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.mqsc.filter import is_named
 from bridge.mq.embedded.pcf.inquiry import Attributes, inquire
 from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
@@ -101,7 +102,13 @@ _UNKNOWN: dict[int, tuple[int, int]] = {
         (cmqc.MQCA_SERVICE_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     ),
 }
-DEFAULT_AUTH_INFO = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
+#: CHCKCLNT, and its numbers
+_CHECKS = {
+    "NONE": cmqcfc.MQCHK_NONE,
+    "OPTIONAL": cmqcfc.MQCHK_OPTIONAL,
+    "REQDADM": cmqcfc.MQCHK_REQUIRED_ADMIN,
+    "REQUIRED": cmqcfc.MQCHK_REQUIRED,
+}
 
 
 class AbsentCommands:
@@ -147,13 +154,13 @@ class AbsentCommands:
     def _auth_infos(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_AUTH_INFO_NAME)
         kind = request.integer(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_ALL)
+        shown = self._queue_manager.connection_authentication
         parameters: tuple[PCFParameter, ...] = (
-            MQCFST(cmqc.MQCA_AUTH_INFO_NAME, DEFAULT_AUTH_INFO.encode().ljust(48)),
+            MQCFST(cmqc.MQCA_AUTH_INFO_NAME, CONNECTION_AUTHENTICATION.encode().ljust(48)),
             MQCFIN(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_IDPW_OS),
-            MQCFST(cmqc.MQCA_AUTH_INFO_DESC, b" " * 64),
-            # Passwords are not checked.
+            MQCFST(cmqc.MQCA_AUTH_INFO_DESC, shown.description.encode()[:64].ljust(64)),
             MQCFIN(cmqc.MQIA_CHECK_LOCAL_BINDING, cmqcfc.MQCHK_NONE),
-            MQCFIN(cmqc.MQIA_CHECK_CLIENT_BINDING, cmqcfc.MQCHK_NONE),
+            MQCFIN(cmqc.MQIA_CHECK_CLIENT_BINDING, _CHECKS[shown.in_force]),
             MQCFIN(cmqc.MQIA_ADOPT_CONTEXT, cmqcfc.MQADPCTX_YES),
             MQCFIN(cmqc.MQIA_AUTHENTICATION_FAIL_DELAY, 0),
             MQCFIN(cmqc.MQIA_AUTHENTICATION_METHOD, cmqcfc.MQAUTHENTICATE_OS),
@@ -162,7 +169,7 @@ class AbsentCommands:
         if kind not in (cmqc.MQAIT_ALL, cmqc.MQAIT_IDPW_OS):
             name = ""
         return self._one(
-            request, name, DEFAULT_AUTH_INFO, cmqc.MQCA_AUTH_INFO_NAME, parameters, cmqcfc.MQIACF_AUTH_INFO_ATTRS
+            request, name, CONNECTION_AUTHENTICATION, cmqc.MQCA_AUTH_INFO_NAME, parameters, cmqcfc.MQIACF_AUTH_INFO_ATTRS
         )
 
     @staticmethod
@@ -175,7 +182,7 @@ class AbsentCommands:
     @staticmethod
     def _auth_info_names(request: Request) -> Reply:
         request.ignore(cmqc.MQIA_AUTH_INFO_TYPE)
-        return _names(request, cmqc.MQCA_AUTH_INFO_NAME, DEFAULT_AUTH_INFO, cmqcfc.MQCACF_AUTH_INFO_NAMES)
+        return _names(request, cmqc.MQCA_AUTH_INFO_NAME, CONNECTION_AUTHENTICATION, cmqcfc.MQCACF_AUTH_INFO_NAMES)
 
 
 def _names(request: Request, named: int, own: str, listed: int) -> Reply:

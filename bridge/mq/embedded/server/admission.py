@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.connection_authentication import NONE, ConnectionAuthentication
 from bridge.mq.errors import MQError
 from bridge.security import audit_log
 from bridge.security.authenticator import (
@@ -20,6 +23,7 @@ from bridge.security.authenticator import (
     Presented,
 )
 from bridge.security.authenticators import Authenticators, ChannelAuthentication
+from bridge.security.client_network import network_of
 from bridge.security.failed_connects import FailedConnects
 from bridge.wire import cmqc
 
@@ -29,22 +33,43 @@ log = logging.getLogger(__name__)
 LONGEST: Final = 30.0
 
 
+class Place:
+    """The place of a connection over TCP among those that there is room for; given back once, however often one asks."""
+
+    def __init__(self, address: str, connections: Counter[str], network: str) -> None:
+        #: IP address of the other end: asked again later, a connection that was reset does not know it any more
+        self.address: Final = address
+        self._connections = connections
+        self._network: str | None = network
+
+    def give_back(self) -> None:
+        """Count the connection no more."""
+        network, self._network = self._network, None
+        if network is not None:
+            self._connections[network] -= 1
+            if not self._connections[network]:
+                del self._connections[network]
+
+
 class Admission:
     """What is asked of who connects over TCP: nothing, unless the listener's configuration says so."""
 
-    def __init__(self, config: ListenerConfig | None = None) -> None:
-        """Begin. Raises UnknownAuthenticator."""
+    def __init__(
+        self, config: ListenerConfig | None = None, connection_authentication: ConnectionAuthentication | None = None
+    ) -> None:
+        """Begin; without `connection_authentication` all have to show who they are. Raises UnknownAuthenticator."""
+        self._connection_authentication = connection_authentication
         self.config = config or ListenerConfig()
         self._authenticators = Authenticators()
         self._authentication: ChannelAuthentication = self._authenticators.of_listener(self.config)
         self._failed = FailedConnects(time.monotonic)
         self._channels: Sequence[str] = self.config.channels
-        #: connections by IP address
+        #: connections by the network of their address
         self._connections: Counter[str] = Counter()
 
-    def take(self, address: str) -> bool:
-        """Count a new connection of an address; False where there is no room for it."""
-        config, count = self.config, self._connections
+    def take(self, address: str) -> Place | None:
+        """Count a new connection of an address; None where there is no room for it."""
+        config, count, network = self.config, self._connections, network_of(address)
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
             log.warning(
@@ -52,20 +77,24 @@ class Admission:
                 address,
                 config.max_connections,
             )
-        elif most is not None and count[address] >= most:
+        elif most is not None and count[network] >= most:
             log.warning(
                 "MQB3303W an MQ application at %s is refused: max_connections_per_address %d is reached", address, most
             )
         else:
-            count[address] += 1
-            return True
-        return False
+            count[network] += 1
+            return Place(address, count, network)
+        return None
 
-    def release(self, address: str) -> None:
-        """Count no more a connection that has ended."""
-        self._connections[address] -= 1
-        if not self._connections[address]:
-            del self._connections[address]
+    @property
+    def asks(self) -> bool:
+        """Return whether an application has to show who it is."""
+        return self._authentication.asks
+
+    @property
+    def connections(self) -> int:
+        """Return how many connections over TCP there are."""
+        return self._connections.total()
 
     async def admit(
         self, channel: str | None, user: str, password: bytes, address: str = "", certificate: Certificate | None = None
@@ -83,6 +112,12 @@ class Admission:
         if not self._authentication.asks:
             return Authenticated("")
         presented = Presented("", user or None, password or None, certificate, address, channel or "")
+        authentication, check = self._authentication, self._connection_authentication
+        if check is not None and check.in_force == NONE:
+            return Authenticated("")
+        if check is not None and not password and check.may_show_nothing(user):
+            presented = msgspec.structs.replace(presented, user_name=None)
+            authentication = msgspec.structs.replace(authentication, anonymous=True)
         attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
         if attempt is None:
             log.warning("MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?")
@@ -91,7 +126,7 @@ class Admission:
         try:
             await asyncio.sleep(attempt.delay)
             async with asyncio.timeout(LONGEST):
-                found = await self._authentication.authenticate(presented)
+                found = await authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
             log.warning(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pwd
 import socket
 import struct
 import time
@@ -18,7 +17,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, cast
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.admission import Admission, Place
+from bridge.mq.embedded.server.identity import User, client_of, mapped, name_of_process, user_of, user_of_process
 from bridge.mq.embedded.server.tcp_keepalive import keep_alive
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
@@ -36,6 +36,8 @@ MAX_FRAME = 104_857_600 + 1_048_576
 #: Bytes of a frame at most before MQCONN, and seconds until it has to be there: whoever says nothing is owed nothing.
 FIRST_FRAME = 65_536
 FIRST_TIMEOUT = 30.0
+#: Bytes of requests that wait behind the one that is worked on: with more, the application is not read until they are fewer.
+READ_AHEAD = 262_144
 #: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
 SEND_BUFFER = 1_048_576
 
@@ -65,8 +67,8 @@ class Language(Protocol):
     def GREETING(self) -> bytes:
         """Return the bytes that each connection begins with, the first of them larger than that of any MessagePack frame."""
 
-    def __call__(self, server: Server, /) -> Conversation:
-        """Return the conversation for a new connection."""
+    def __call__(self, server: Server, place: Place | None = None, /) -> Conversation:
+        """Return the conversation for a new connection; over TCP it has a place."""
 
 
 class Malformed(Exception):
@@ -79,15 +81,17 @@ class Conversation(asyncio.Protocol, ABC):
     #: the length in front of a frame; it does not count itself
     LENGTH: ClassVar[struct.Struct]
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, place: Place | None = None) -> None:
         self._server = server
+        #: over TCP
+        self.place = place
         self._queue_manager = server.queue_manager
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._application: Application | None = None
         self._transport: asyncio.Transport | None = None
         #: IP address of the other end; "" on a Unix socket
-        self.address = ""
+        self.address = "" if place is None else place.address
         #: the user that has connected
         self._user = ""
         #: finds out who the application is
@@ -98,6 +102,10 @@ class Conversation(asyncio.Protocol, ABC):
         self._working = False
         #: a unit of work is about to end: what it begins, a subscription perhaps, is there when it has
         self._ending = False
+        #: too much waits behind the request that is worked on
+        self._unread = False
+        #: the other end does not read its replies as fast as they are written
+        self._full = False
         #: that the queue manager is about to end
         self._told = False
         #: runs until MQCONN
@@ -127,12 +135,19 @@ class Conversation(asyncio.Protocol, ABC):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         elif connection is not None:
             keep_alive(connection)
-            self.address = transport.get_extra_info("peername")[0]
-        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
         self._server.connections.add(self)
+        self._expect_mqconn()
+
+    def _expect_mqconn(self) -> None:
+        """End the connection unless MQCONN comes soon: without one, or after one that was refused, it is owed nothing."""
+        if self._first is not None:
+            self._first.cancel()
+        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
 
     def _silent(self) -> None:
-        if self._application is None:
+        if self._application is None and self._working:
+            self._expect_mqconn()
+        elif self._application is None:
             self._fail(f"no MQCONN within {FIRST_TIMEOUT:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -174,15 +189,47 @@ class Conversation(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if not self._working:
-            self._next()
+        self._next()
+
+    @property
+    def _may_work(self) -> bool:
+        """Return whether the next request may be worked on: nobody works for who does not read the replies.
+
+        What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
+        """
+        return not self._working and not self._full and self._transport is not None
+
+    def _pace(self) -> None:
+        """Read the other end, or not: a request is as long as it has to be, but what waits behind one is bounded."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        waits = len(self._buffer) if not self._may_work else 0
+        if self._application is None and waits > FIRST_FRAME:
+            self._fail(f"{waits} bytes behind an MQCONN that is not answered")
+        elif self._wait is not None and waits > READ_AHEAD:
+            # While it is not read its end would not be seen, and a wait may be for ever.
+            self._fail(f"{waits} bytes behind a get that waits")
+        elif self._unread != (waits > READ_AHEAD):
+            self._unread = not self._unread
+            transport.pause_reading() if self._unread else transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._loop.call_soon(self._next)
 
     def _next(self) -> None:
         """Work on the next request that has arrived in full."""
+        self._work_on()
+        self._pace()
+
+    def _work_on(self) -> None:
         buffer = self._buffer
         size = self.LENGTH.size
-        # What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
-        while not self._working and self._transport is not None and len(buffer) >= size:
+        while self._may_work and len(buffer) >= size:
             (length,) = self.LENGTH.unpack_from(buffer)
             if length > (FIRST_FRAME if self._application is None else MAX_FRAME):
                 self._fail(f"a request of {length} bytes")
@@ -212,7 +259,7 @@ class Conversation(asyncio.Protocol, ABC):
         if self._transport is None:
             return
         self._transport.write(frame)
-        if self._buffer:
+        if self._buffer or self._unread:
             self._loop.call_soon(self._next)
 
     # Verbs -----------------------------------------------------------------------------------------------------------
@@ -234,31 +281,39 @@ class Conversation(asyncio.Protocol, ABC):
             raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
         if self._queue_manager.quiescing:
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
-        if self._first is not None:
-            self._first.cancel()
-
-        def connected(peer: str) -> None:
-            self._application = Application(self._queue_manager, application, user or peer, self._asked(user, peer))
-            self._user = peer or user
-            audit_log.note("application connected", user=self._user, address=self.address, application=application)
-            then()
 
         if peer := self._peer():
-            connected(peer)
+            self._let_in(application, user_of_process(self._queue_manager, user, peer))
+            then()
         else:
-            self._identification = self._loop.create_task(self._identify(user, password, channel, connected))
+            identify = self._identify(application, user, password, channel, then)
+            self._identification = self._loop.create_task(identify)
+
+    def _let_in(self, name: str, user: User) -> None:
+        """Make the connection of an application of that name. Raises MQError."""
+        self._application = Application(self._queue_manager, name, user.identifier, user.asked)
+        self._user = user.shown or user.identifier
+        audit_log.note("application connected", user=self._user, address=self.address, application=name)
 
     async def _identify(
-        self, user: str, password: bytes, channel: str | None, connected: Callable[[str], None]
+        self, application: str, user: str, password: bytes, channel: str | None, then: Callable[[], None]
     ) -> None:
-        """Find out who an application is that connects over TCP."""
+        """Find out who an application is that connects over TCP, and answer it."""
         assert self._transport is not None
         stream = self._transport.get_extra_info("ssl_object")
         certificate = certificate_of(stream) if stream is not None else None
         try:
-            found = await self._server.admission.admit(channel, user, password, self.address, certificate)
+            admission = self._server.admission
+            found = await admission.admit(channel, user, password, self.address, certificate)
+            shown = found.user_name if admission.asks else None
+            client = client_of(channel, self.address, user if shown is None else shown, certificate)
+            mcauser = mapped(self._queue_manager, client, shown)
+            if (authorization := self._queue_manager.authorization) is not None:
+                # To ask the operating system for somebody's groups may take long.
+                await self._loop.run_in_executor(None, authorization.groups, mcauser or shown or NOBODY)
             with self._queue_manager.lock:
-                connected(found.user_name or "")
+                self._let_in(application, user_of(self._queue_manager, user, shown if mcauser is None else mcauser))
+                then()
         except MQError as error:
             self._refuse(error)
         except Exception as error:
@@ -270,17 +325,6 @@ class Conversation(asyncio.Protocol, ABC):
     def _expire(self, user: str | None) -> None:
         log.info("MQB3308I the MQ connection of user %r ends, as what it has shown of itself does", user)
         self.abort()
-
-    def _asked(self, user: str, peer: str) -> str:
-        """Return the user whose authorities are asked for: the peer, whoever it says that it is.
-
-        A peer that is an administrator may say which user it is. Where nothing vouches for what is said, over TCP without
-        a password, the user is `nobody`.
-        """
-        authorization = self._queue_manager.authorization
-        if user and authorization is not None and peer and authorization.is_administrator(peer):
-            return user
-        return peer or NOBODY
 
     def _connected(self) -> Application:
         if self._application is None:
@@ -296,15 +340,12 @@ class Conversation(asyncio.Protocol, ABC):
         connection = self._transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
             return ""
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        try:
-            return pwd.getpwuid(user).pw_name
-        except KeyError:
-            return str(user)
+        return name_of_process(connection)
 
     def _disconnect(self) -> None:
         application = self._connected()
         self._application = None
+        self._expect_mqconn()
         units = application.disconnect(commit=True) or [Unit()]
         for unit in units[:-1]:
             self._queue_manager.recovery_log.submit(unit)

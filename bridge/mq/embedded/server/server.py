@@ -16,7 +16,7 @@ import bridge
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
-from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.admission import Admission, Place
 from bridge.mq.embedded.server.conversation import Conversation, Language, Malformed
 from bridge.mq.embedded.server.tcp_listener import TcpListener
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
@@ -59,7 +59,7 @@ class ApplicationServer:
             place = await self._listen_at(language.SOCKET_NAME, lambda: language(self))
             lines.append(f"{language.SPEAKERS} connect at {place}")
         if address is not None:
-            self._tcp = TcpListener(self.admission, self._conversation)
+            self._tcp = TcpListener(self.admission, self._conversation, self._blocked)
             host, self.port = await self._tcp.listen(*address)
             by = " by TLS" if self.admission.config.tls is not None else ""
             lines.append(f"MQ applications connect at {host}:{self.port}{by}")
@@ -74,18 +74,21 @@ class ApplicationServer:
         self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
         return str(path)
 
-    def _conversation(self, first: int) -> Conversation:
+    def _conversation(self, first: int, place: Place) -> Conversation:
         """Return the conversation for a connection that begins with a byte."""
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
         if self._language is not None and first == self._language.GREETING[0]:
-            return self._language(self)
-        return ApplicationProtocol(self)
+            return self._language(self, place)
+        return ApplicationProtocol(self, place)
+
+    def _blocked(self, address: str) -> str:
+        return self.queue_manager.channel_authentication.at_work.blocked_address(address)
 
     def discard(self, connection: Conversation) -> None:
         """Forget a connection that has ended."""
         self.connections.discard(connection)
-        if connection.address:
-            self.admission.release(connection.address)
+        if connection.place is not None:
+            connection.place.give_back()
         self._gone.set()
 
     async def close(self) -> None:
@@ -120,8 +123,8 @@ class ApplicationProtocol(Conversation):
 
     LENGTH = protocol.LENGTH
 
-    def __init__(self, server: ApplicationServer) -> None:
-        super().__init__(server)
+    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
+        super().__init__(server, place)
         self._decoder = msgspec.msgpack.Decoder(protocol.Request)
 
     def _refuse(self, error: MQError) -> None:

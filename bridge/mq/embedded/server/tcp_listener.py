@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
-from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.admission import Admission, Place
 from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation
 from bridge.security.tls import ListenerTls, reason_of
 
@@ -23,10 +23,20 @@ _NO_ROOM_INTERVAL: Final = 1.0
 
 
 class TcpListener:
-    """Listens on a TCP address; `conversation` makes the conversation for a first byte."""
+    """Listens on a TCP address.
 
-    def __init__(self, admission: Admission, conversation: Callable[[int], Conversation]) -> None:
+    `conversation` makes the conversation for a first byte and the place of the connection; `blocked` says why nobody may
+    come from an address, "" where somebody may.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        conversation: Callable[[int, Place], Conversation],
+        blocked: Callable[[str], str] = lambda address: "",
+    ) -> None:
         self._admission = admission
+        self._blocked = blocked
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         #: None where it has none
@@ -75,38 +85,42 @@ class TcpListener:
                     log.error("MQB3310E MQ applications cannot be let in now: %s", error.strerror)
                     await asyncio.sleep(_NO_ROOM_INTERVAL)
                 continue
-            if self._admission.take(address[0]):
-                self._start(self._let_in(connection, address[0]))
+            if why := self._blocked(address[0]):
+                log.warning("MQB3313W an MQ application at %s is refused: %s", address[0], why)
+                connection.close()
+                continue
+            place = self._admission.take(address[0])
+            if place is not None:
+                self._start(self._let_in(connection, place))
             else:
                 connection.close()
 
-    async def _let_in(self, connection: socket.socket, address: str) -> None:
+    async def _let_in(self, connection: socket.socket, place: Place) -> None:
         context = None
         if self._tls is not None:
             self._tls.look_again()
             context = self._tls.context
         try:
             await self._loop.connect_accepted_socket(
-                lambda: _FirstByte(self._admission, self._conversation, address),
+                lambda: _FirstByte(self._conversation, place),
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else FIRST_TIMEOUT,
             )
         except OSError as error:
-            self._admission.release(address)
-            log.warning("MQB3311W an MQ application at %s is refused: TLS: %s", address, reason_of(error))
-        except asyncio.CancelledError:
-            self._admission.release(address)
+            place.give_back()
+            log.warning("MQB3311W an MQ application at %s is refused: TLS: %s", place.address, reason_of(error))
+        except BaseException:
+            place.give_back()
             raise
 
 
 class _FirstByte(asyncio.Protocol):
     """Finds out by the first byte of a connection which language it speaks."""
 
-    def __init__(self, admission: Admission, conversation: Callable[[int], Conversation], address: str) -> None:
-        self._admission = admission
+    def __init__(self, conversation: Callable[[int, Place], Conversation], place: Place) -> None:
         self._conversation = conversation
-        self._address = address
+        self._place = place
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
@@ -114,11 +128,11 @@ class _FirstByte(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._admission.release(self._address)
+        self._place.give_back()
 
     def data_received(self, data: bytes) -> None:
         self._timer.cancel()
-        conversation = self._conversation(data[0])
+        conversation = self._conversation(data[0], self._place)
         self._transport.set_protocol(conversation)
         conversation.connection_made(self._transport)
         conversation.data_received(data)

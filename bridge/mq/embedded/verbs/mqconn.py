@@ -17,7 +17,7 @@ def mqconn(queue_manager: QueueManager, name: str, user: str, asked: str | None)
     `asked` is the user whose authorities the queue manager asks for, None the bridge itself.
     """
     if queue_manager.authorization is not None:
-        queue_manager.authorization.connecting(asked)
+        queue_manager.authorization.connecting(asked, user)
     hconn = Hconn(queue_manager, name, user, asked)
     queue_manager.applications.add(hconn)
     return hconn

@@ -69,6 +69,15 @@ def test_who_may_do_everything(enforcing: Manager) -> None:
     assert not may(enforcing, "alice", "Q")
 
 
+@pytest.mark.parametrize("user", ["mqm          x", "mqm "])
+def test_what_is_left_of_a_longer_name_makes_nobody_an_administrator(enforcing: Manager, user: str) -> None:
+    """By the 12 bytes of MQMD.UserIdentifier the command server knows who has put a command."""
+    enforcing.ok("SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)")
+    with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+        EmbeddedConnection(enforcing.itself, "test", user)
+    EmbeddedConnection(enforcing.itself, "test", "mqmx").disconnect()
+
+
 def test_members_of_mqm_may_do_everything(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "bridge.mq.embedded.authority.authorization.groups_of", lambda user: frozenset({"mqm"} if user == "eve" else ())
@@ -295,8 +304,9 @@ async def test_the_backend(manager: Manager, enforced: bool) -> None:
     subscribed: dict[str, list[int]] = {}
     published: dict[str, int] = {}
     for user in ("alice", "bob", "carol", ""):
-        backend.admit("c", user, lambda reason, user=user: admitted.update({user: reason}))  # type: ignore[misc]
-        assert user in admitted, "there is nothing to wait for"
+        asked = asyncio.get_running_loop().create_future()
+        backend.admit("c", user, asked.set_result)
+        admitted[user] = await asked
         done = asyncio.get_running_loop().create_future()
         backend.subscribe("c", requests(("plant/#", 1), ("x", 0)), done.set_result, durable=False, user=user)
         subscribed[user] = await done

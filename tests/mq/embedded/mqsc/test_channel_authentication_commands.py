@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.config import ChannelAuthenticationConfig
+from bridge.config import ChannelAuthenticationConfig, ChannelConfig
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.security.channel_authentication import Connecting
 
@@ -87,14 +87,50 @@ def test_runcheck(manager: Manager) -> None:
     manager.refused("DISPLAY CHLAUTH('PLAIN.*') MATCH(RUNCHECK) ADDRESS('10.1.2.3')", "AMQ8405I")
 
 
+def test_runcheck_of_who_is_privileged(manager: Manager) -> None:
+    """As MQ compares users; also where no record refuses it, and by the channel's own rules."""
+    manager.itself.channel_authentication.use_file(
+        [], [ChannelConfig(name="BY.MCAUSER", mcauser="mqm"), ChannelConfig(name="BY.CLIENT", use_client_id=True)]
+    )
+
+    def check(channel: str, user: str) -> str:
+        return f"DISPLAY CHLAUTH({channel}) MATCH(RUNCHECK) ADDRESS('10.1.2.3') CLNTUSER('{user}')"
+
+    for channel, user in (("A", "mqm"), ("A", "mqm          x"), ("BY.MCAUSER", "carol")):
+        assert shown(manager, check(channel, user)) == [DEFAULT]
+    for channel, user in (("A", "carol"), ("BY.CLIENT", "mqm")):
+        manager.refused(check(channel, user), "AMQ8884E")
+    manager.ok("SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('*MQADMIN') ACTION(REMOVE)")
+    for channel, user in (("A", "mqm"), ("BY.MCAUSER", "carol")):
+        assert "'mqm' is a privileged user" in manager.refused(check(channel, user), "AMQ8101E")
+
+
+@pytest.mark.parametrize("rest", ["USERLIST('*MQADMIN') ACTION(REMOVE)", "ACTION(REMOVEALL)"])
+def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
+    """It stays removed after a restart; privileged users are refused all the same; and it can be set again."""
+    answer = manager.ok(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}")
+    assert "Privileged users are refused all the same" in answer.message
+    for _ in range(2):
+        manager.refused("DISPLAY CHLAUTH(*)", "AMQ8884E")
+        verdict = manager.itself.channel_authentication.at_work.verdict(Connecting("A", "10.1.2.3", "mqm"), "mqm")
+        assert verdict.refusal
+        manager.restart()
+    manager.refused(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}", "AMQ8884E")
+    manager.ok("SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('*MQADMIN') DESCR('again')")
+    manager.restart()
+    assert [one["DESCR"] for one in shown(manager, "DISPLAY CHLAUTH(*)")] == ["again"]
+
+
 def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
     record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
     manager.itself.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
     assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
-    for action in ("REPLACE", "REMOVE"):
-        answer = manager.refused(
-            f"SET CHLAUTH('*') TYPE(USERMAP) CLNTUSER('carol') MCAUSER('other') ACTION({action})", "AMQ8101E"
-        )
+    for rest in (
+        "CLNTUSER('carol') MCAUSER('other') ACTION(REPLACE)",
+        "CLNTUSER('carol') MCAUSER('other') ACTION(REMOVE)",
+        "ACTION(REMOVEALL)",
+    ):
+        answer = manager.refused(f"SET CHLAUTH('*') TYPE(USERMAP) {rest}", "AMQ8101E")
         assert "the bridge's configuration file has that record" in str(answer)
 
 
@@ -104,6 +140,12 @@ def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
         "('A') TYPE(ADDRESSMAP)",
         "('A') TYPE(ADDRESSMAP) ADDRESS('host.example') MCAUSER('x')",
         "('A') TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(MAP)",
+        "('A') TYPE(ADDRESSMAP) ADDRESS('300.1.1.1') MCAUSER('x')",
+        "('A') TYPE(ADDRESSMAP) ADDRESS('10.1.2') MCAUSER('x')",
+        "('*') TYPE(BLOCKADDR) ADDRLIST('10.1.2.3','dead')",
+        "('A') TYPE(SSLPEERMAP) SSLPEER('CN:pump*') MCAUSER('x')",
+        "('A') TYPE(SSLPEERMAP) SSLPEER('XN=pump*') MCAUSER('x')",
+        "('A') TYPE(SSLPEERMAP) SSLPEER('CN=pump*') SSLCERTI('pump') MCAUSER('x')",
         "('A') TYPE(BANANA)",
         "('A') TYPE(USERMAP) CLNTUSER('a') MCAUSER('x') BANANA(1)",
         "('A') TYPE(USERMAP) CLNTUSER('a') MCAUSER('x') ACTION(BANANA)",

@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.connection_authentication import ConnectionAuthentication
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
@@ -79,6 +80,55 @@ def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
     admission = Admission(ListenerConfig(password_file=file))
     for _ in range(2):  # the second time it is known
         assert admitted(admission, user, password) == reason
+
+
+@pytest.mark.parametrize(
+    ("check", "user", "password", "found"),
+    [
+        ("REQUIRED", "plain", "one", "plain"),
+        ("REQUIRED", "plain", "two", None),
+        ("REQUIRED", "plain", "", None),
+        ("REQUIRED", "", "", None),
+        ("OPTIONAL", "plain", "one", "plain"),
+        ("OPTIONAL", "plain", "two", None),
+        ("OPTIONAL", "plain", "", ""),
+        ("OPTIONAL", "mqm", "", ""),
+        ("OPTIONAL", "", "", ""),
+        ("OPTIONAL", "", "one", None),
+        ("REQDADM", "plain", "one", "plain"),
+        ("REQDADM", "plain", "two", None),
+        ("REQDADM", "plain", "", ""),
+        ("REQDADM", "mqm", "", None),
+        ("REQDADM", "mqm ", "", None),
+        ("REQDADM", "", "", ""),
+        ("NONE", "plain", "two", ""),
+        ("NONE", "mqm", "", ""),
+    ],
+)
+def test_check_clients(check: str, user: str, password: str, found: str | None, file: Path) -> None:
+    """CHCKCLNT: who gives a password has to give the right one; who may give none, and does, is nobody in particular."""
+    connection_authentication = ConnectionAuthentication(lambda user: user.rstrip() == "mqm")
+    connection_authentication.asks, connection_authentication.check_clients = True, check
+    admission = Admission(ListenerConfig(password_file=file), connection_authentication)
+    if found is None:
+        with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+            asyncio.run(admission.admit(None, user, password.encode()))
+    else:
+        assert asyncio.run(admission.admit(None, user, password.encode())).user_name == found
+
+
+def test_a_command_says_who_has_to_give_a_password(file: Path, tmp_path: Path) -> None:
+    """From the next connection on."""
+    alter = "ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT"
+    with served(tmp_path, password_file=file) as manager:
+        local, where = RemoteConnection(manager.directory), ("127.0.0.1", manager.port)
+        for check, let_in in (("OPTIONAL", True), ("REQUIRED", False), ("NONE", True)):
+            assert local.command(f"{alter}({check})")[0].ok
+            if let_in:
+                RemoteConnection(where).disconnect()
+            else:
+                with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+                    RemoteConnection(where)
 
 
 def test_a_hash_is_no_password(file: Path) -> None:

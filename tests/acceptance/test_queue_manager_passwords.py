@@ -1,0 +1,75 @@
+"""Method `queue-manager` on a queue manager elsewhere: it checks the passwords of MQTT clients (MQCSP), through ibmmq."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import eventually
+from tests.support.raw_client import RawClient
+from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+
+CHANNELS = """
+channels:
+- {name: QMGR, port: 0, failed_connects: 1000, connect_timeout: 5 s, authentication: [{method: queue-manager}]}
+"""
+USERS = "bridge:for the bridge 7\nalice:correct horse\nempty:\n"
+
+
+@pytest.fixture
+def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
+    (tmp_path / "users").write_text(USERS)
+    host = QueueManagerProcess(tmp_path / "data").listen(f"password_file: {tmp_path / 'users'}").start()
+    process = RemoteBridgeProcess(
+        tmp_path / "data",
+        queue_manager=host,
+        settings="  user: bridge\n",
+        config=CHANNELS,
+        env={"MQBRIDGE_PASSWORD": "for the bridge 7", "MQI_STANDIN": f"127.0.0.1({host.port})"},
+    )
+    process.start()
+    yield process
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def code(bridge: RemoteBridgeProcess, user: str | None, password: str | None) -> int:
+    given = None if password is None else password.encode()
+    with RawClient(bridge.ports["QMGR"], "c1", user_name=user, password=given) as client:
+        return client.connect().return_code
+
+
+def test_passwords(bridge: RemoteBridgeProcess) -> None:
+    """Right, wrong, and while the queue manager is away: then nobody is let in, and it is not the client's fault."""
+    host = bridge.queue_manager
+    found = {
+        who: code(bridge, *who)
+        for who in (
+            ("alice", "correct horse"),
+            ("alice", "wrong"),
+            ("alice", ""),
+            ("alice", None),
+            ("empty", ""),
+            ("nobody-knows", "correct horse"),
+            ("alice ", "correct horse"),
+            ("bridge", "for the bridge 7"),
+            (None, None),
+        )
+    }
+    assert found == {
+        ("alice", "correct horse"): 0,
+        ("alice", "wrong"): 4,
+        ("alice", ""): 4,
+        ("alice", None): 5,
+        ("empty", ""): 4,
+        ("nobody-knows", "correct horse"): 4,
+        ("alice ", "correct horse"): 4,
+        ("bridge", "for the bridge 7"): 5,  # the bridge's own user at the queue manager is privileged
+        (None, None): 5,
+    }
+    assert "correct horse" not in bridge.log and "for the bridge 7" not in bridge.log
+    host.kill()
+    eventually(lambda: code(bridge, "alice", "correct horse"), 3)
+    assert code(bridge, "alice", "wrong") == 3

@@ -1,0 +1,86 @@
+"""Patterns of IP addresses: which addresses they are for, which of two is the more specific, and what is none."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from bridge.config.address_pattern import address_pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "address", "matches"),
+    [
+        ("*", "10.1.2.3", True),
+        ("*", "::1", True),
+        ("*", "", True),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.30", False),
+        ("10.1.2.*", "10.1.2.3", True),
+        ("10.*", "10.1.2.3", True),
+        ("10.*", "11.1.2.3", False),
+        ("10.1.*.3", "10.1.9.3", True),
+        ("10.1.*.3", "10.1.9.4", False),
+        ("192.*.2", "192.0.5.2", True),
+        ("192.*.2", "192.0.2.5", False),
+        ("*.2", "192.0.5.2", True),
+        ("*.*.*.2", "192.0.5.2", True),
+        ("192.*.5.*", "192.0.5.2", True),
+        ("192.*.5.*", "192.5.0.2", False),
+        ("10.1-3.*", "10.3.0.1", True),
+        ("10.1-3.*", "10.4.0.1", False),
+        ("10.1.2.1-5", "10.1.2.5", True),
+        ("192.0.*.1-8", "192.0.7.8", True),
+        ("10.1.2.3", "", False),
+        ("10.*", "", False),
+        ("10.1.2.3", "::ffff:10.1.2.3", True),
+        ("::ffff:10.1.2.3", "10.1.2.3", True),
+        ("::FFFF:10.1.2.*", "::ffff:a01:203", True),
+        ("10.1.2.3", "::1", False),
+        ("::1", "::1", True),
+        ("::1", "0:0:0:0:0:0:0:1", True),
+        ("2001:db8:0-f:*", "2001:db8:a::1", True),
+        ("2001:db8:0-f:*", "2001:db8:10::1", False),
+        ("2001:DB8:0:0:0:*:0:1", "2001:db8::7:0:1", True),
+        ("2001:*:1", "2001:db8::1", True),
+        ("2001:*:1", "2001:db8::2", False),
+        ("2001:db8::5", "2001:db8:0:0:0:0:0:5", True),
+        ("2001:db8::5", "2001:db8::6", False),
+        ("2001:db8::", "2001:db8::", True),
+        ("fe80::1", "fe80::1%eth0", True),
+        ("::1", "127.0.0.1", False),
+        ("2001:*", "32.1.0.0", False),
+        ("10.1.2.3", "no address", False),
+    ],
+)
+def test_addresses(pattern: str, address: str, matches: bool) -> None:
+    assert address_pattern(pattern).matches(address) is matches
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["300.1.1.1", "1*.2.3.4", "192.0*", "dead", "10", "10.1.2", "10.1.2.3.4", "-", "10.1.2.-5", "10.1.2.5-", "10.1.2.5-5",
+     "10.1.2.9-5", "10.1.2.1-300", "10.1.2.1-2-3", "192.0.*.*", "*.*", "**", "", ".", "10..2.3", "10.01.2.3", "10.1.2.a",
+     ":", ":::", "::1::", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7::8:9", "2001::*", "2001:*::1", "12345::1",
+     "g::1", "0:0:0:0:0:ffff:*", "0:0:0:0:0:ffff:a01:203", "::ffff:10.1.2", "::10.1.2.3"],
+)  # fmt: skip
+def test_what_is_none(pattern: str) -> None:
+    """The words say what is wrong with it."""
+    with pytest.raises(ValueError, match=r"\w"):
+        address_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        ["10.1.2.3", "10.1.2.3-4", "10.1.2.1-9", "10.1.2.1-200", "10.1.2.*", "10.1.1-2.3", "10.1.*.3", "10.1.*", "10.0-1.*",
+         "10.*.2.3", "10.*", "1-10.1.2.3", "*.1.2.3", "*.3", "*"],
+        ["2001::1", "2001:0:0:0:0:0:0:*", "2001:*:1", "2000-2001:*", "*"],
+    ],
+)  # fmt: skip
+def test_which_is_the_more_specific(patterns: list[str]) -> None:
+    """The one that admits fewer addresses, from the first part on."""
+    keys = [address_pattern(one).specificity for one in patterns]
+    assert all(one >= another for one, another in pairwise(keys))
+    assert sorted(keys, reverse=True) == keys

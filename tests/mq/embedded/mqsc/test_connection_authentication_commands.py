@@ -1,0 +1,52 @@
+"""ALTER and DISPLAY AUTHINFO, CONNAUTH of the queue manager: who has to show who it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Manager
+
+NAME = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
+
+
+def test_alter_and_display(manager: Manager) -> None:
+    """It outlives a restart; without a listener that asks nobody is asked, and the commands say so."""
+    assert manager.attribute("QMGR", "CONNAUTH") == NAME
+    assert manager.attribute(f"AUTHINFO({NAME})", "CHCKCLNT") == "NONE"
+    assert "It has no effect" in manager.ok(f"ALTER AUTHINFO({NAME}) AUTHTYPE(IDPWOS) CHCKCLNT(REQDADM)").message
+    manager.itself.connection_authentication.asks = True
+    assert manager.attribute("AUTHINFO(SYSTEM*)", "CHCKCLNT") == "REQDADM"
+    answer = manager.ok(f"ALTER AUTHINFO({NAME}) CHCKCLNT(OPTIONAL) DESCR('who asks')")
+    assert answer.message == "AMQ8567I: IBM MQ authentication information changed."
+    manager.restart()
+    manager.itself.connection_authentication.asks = True
+    assert manager.ok("DISPLAY AUTHINFO(*)").objects == [
+        {
+            "AUTHINFO": NAME,
+            "AUTHTYPE": "IDPWOS",
+            "DESCR": "who asks",
+            "CHCKCLNT": "OPTIONAL",
+            "CHCKLOCL": "NONE",
+            "ADOPTCTX": "YES",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("ALTER AUTHINFO(OTHER) CHCKCLNT(OPTIONAL)", "AMQ8147E"),
+        ("DISPLAY AUTHINFO(OTHER)", "AMQ8147E"),
+        (f"ALTER AUTHINFO({NAME}) CHCKCLNT(PERHAPS)", "AMQ8405I"),
+        (f"ALTER AUTHINFO({NAME}) AUTHTYPE(OCSP) CHCKCLNT(OPTIONAL)", "AMQ8405I"),
+        (f"ALTER AUTHINFO({NAME}) CHCKLOCL(REQUIRED)", "AMQ8405I"),
+        (f"DISPLAY AUTHINFO({NAME}) BANANA", "AMQ8405I"),
+    ],
+)
+def test_what_is_refused(manager: Manager, command: str, number: str) -> None:
+    """It changes nothing."""
+    manager.refused(command, number)
+    assert manager.itself.connection_authentication.check_clients == "REQUIRED"

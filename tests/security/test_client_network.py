@@ -1,0 +1,27 @@
+"""By which network clients are counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.security.client_network import network_of
+
+
+@pytest.mark.parametrize(
+    "address, network",
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::ffff:c000:207", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::", "2001:db8:1:3::/64"),
+        ("2001:DB8:1:3::9", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+        ("", ""),
+    ],
+)
+def test_network(address: str, network: str) -> None:
+    """IPv4 is counted by address, however it is written, and IPv6 by the 64 bits that somebody has whole."""
+    assert network_of(address) == network

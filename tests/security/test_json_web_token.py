@@ -1,0 +1,156 @@
+"""Tokens by a set of keys (JWKS): which key verifies which, keys that change, and tokens that nobody issued."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from bridge.config.authentication import JwtAuthenticationConfig
+from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.json_web_token import JwtAuthenticator, VerificationKeys
+
+KEYS: dict[str, Any] = {
+    "rsa": rsa.generate_private_key(65537, 2048),
+    "ec": ec.generate_private_key(ec.SECP256R1()),
+    "ed": ed25519.Ed25519PrivateKey.generate(),
+    "other": ec.generate_private_key(ec.SECP256R1()),
+}
+ALGORITHMS = {"rsa": "RS256", "ec": "ES256", "ed": "EdDSA", "other": "ES256"}
+_WRITERS: dict[str, Any] = {"rsa": RSAAlgorithm, "ec": ECAlgorithm, "ed": OKPAlgorithm, "other": ECAlgorithm}
+
+
+def public(name: str, **more: object) -> dict[str, object]:
+    """Return a public key as a JWK."""
+    found: dict[str, object] = json.loads(_WRITERS[name].to_jwk(KEYS[name].public_key()))
+    return found | {"kid": name} | more
+
+
+def pem(name: str) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    encoded: bytes = KEYS[name].public_key().public_bytes(serialization.Encoding.PEM, form)
+    return encoded
+
+
+class Issuer:
+    """A file of public keys, and the authenticator that goes by it."""
+
+    def __init__(self, path: Path, *keys: dict[str, object]) -> None:
+        self.path = path
+        self.publish(*keys)
+        config = JwtAuthenticationConfig.model_validate({"method": "jwt", "jwks_file": path, "leeway": 0})
+        self.authenticator = JwtAuthenticator(config, VerificationKeys(config))
+
+    def publish(self, *keys: dict[str, object]) -> None:
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"keys": keys}))
+        new.replace(self.path)
+
+    async def user(self, token: str | bytes) -> str | None:
+        given = token if isinstance(token, bytes) else token.encode()
+        return (await self.authenticator.authenticate(Presented("c", None, given))).user_name
+
+    async def refuses(self, token: str | bytes) -> str:
+        with pytest.raises(AuthenticationFailed) as refused:
+            await self.user(token)
+        return str(refused.value)
+
+
+def token(key: str, kid: str | None = None, algorithm: str = "", **claims: object) -> str:
+    headers = None if kid is None else {"kid": kid}
+    everything = {"sub": "pump", "exp": int(time.time()) + 3600} | claims
+    return jwt.encode(everything, KEYS[key], algorithm or ALGORITHMS[key], headers=headers)
+
+
+def forged(kid: str, algorithm: str, secret: bytes) -> str:
+    """Return a token that is signed with a secret, by HMAC or by nothing, whatever the library thinks of that secret."""
+    header = json.dumps({"alg": algorithm, "typ": "JWT", "kid": kid}).encode()
+    claims = json.dumps({"sub": "pump", "exp": int(time.time()) + 3600}).encode()
+    body = b".".join(map(jwt.utils.base64url_encode, (header, claims)))
+    signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(body, secret) if secret else b""
+    return (body + b"." + jwt.utils.base64url_encode(signature)).decode()
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    return Issuer(tmp_path / "keys.json", *map(public, ("rsa", "ec", "ed")))
+
+
+@pytest.mark.parametrize("name", ["rsa", "ec", "ed"])
+async def test_each_key_verifies_its_own_tokens(issuer: Issuer, name: str) -> None:
+    """The token names its key; that of another kind, or none, verifies nothing."""
+    assert await issuer.user(token(name, name)) == "pump"
+    for other in {"rsa", "ec", "ed"} - {name}:
+        await issuer.refuses(token(name, other))
+    assert "''" in await issuer.refuses(token(name))
+    assert "'elsewhere'" in await issuer.refuses(token(name, "elsewhere"))
+    await issuer.refuses(token("other", "ec"))
+
+
+async def test_one_key_needs_no_name(tmp_path: Path) -> None:
+    """Where the set has one key, a token that names none is verified by it; one that names another is not."""
+    issuer = Issuer(tmp_path / "keys.json", public("ec"))
+    assert await issuer.user(token("ec")) == "pump"
+    await issuer.refuses(token("ec", "elsewhere"))
+
+
+@pytest.mark.parametrize("name", ["rsa", "ec", "ed"])
+async def test_no_token_chooses_how_it_is_verified(issuer: Issuer, name: str) -> None:
+    """Neither a public key as the secret of HMAC, in any form, nor no signature at all makes a token."""
+    jwk = json.dumps(public(name)).encode()
+    for secret in (pem(name), pem(name).strip(), jwk):
+        await issuer.refuses(forged(name, "HS256", secret))
+    for algorithm in ("none", "None", "NONE", ""):
+        await issuer.refuses(forged(name, algorithm, b""))
+        await issuer.refuses(forged(name, algorithm, pem(name)))
+
+
+async def test_another_algorithm_of_the_same_kind_of_key(issuer: Issuer) -> None:
+    assert await issuer.user(token("rsa", "rsa", "PS256")) == "pump"
+    await issuer.refuses(token("ec", "rsa"))
+
+
+async def test_keys_change_while_the_bridge_runs(issuer: Issuer) -> None:
+    """A new key counts from when it is in the file, and an old one no more from when it is not."""
+    old, new = token("ec", "ec"), token("other", "next")
+    assert await issuer.user(old) == "pump"
+    await issuer.refuses(new)
+    issuer.publish(public("ec"), public("other", kid="next"))
+    assert [await issuer.user(one) for one in (old, new)] == ["pump", "pump"]
+    issuer.publish(public("other", kid="next"))
+    assert await issuer.user(new) == "pump"
+    await issuer.refuses(old)
+    issuer.publish(public("other", kid="ec"))  # another key by the old one's name
+    await issuer.refuses(old)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [{"kty": "oct", "kid": "ec", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}],
+        [public("ec"), {"kty": "oct", "kid": "h", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}],
+        [{"kty": "RSA", "kid": "ec", "n": "AQAB", "e": "AQAB"}],
+        [public("ec"), public("other", kid="ec")],
+    ],
+    ids=["none", "a secret", "a secret beside a key", "too short", "two of one name"],
+)
+async def test_a_file_by_which_nothing_can_be_verified(issuer: Issuer, keys: list[dict[str, object]]) -> None:
+    """Nobody is let in by it, and it is the file's fault, not the client's."""
+    issuer.publish(*keys)
+    with pytest.raises(AuthenticatorUnavailable, match="keys"):
+        await issuer.user(token("ec", "ec"))
+
+
+async def test_a_key_to_encrypt_verifies_nothing(issuer: Issuer) -> None:
+    """Issuers publish such keys beside the others."""
+    issuer.publish(public("ec", use="sig", alg="ES256"), public("rsa", use="enc"))
+    assert await issuer.user(token("ec", "ec")) == "pump"
+    await issuer.refuses(token("rsa", "rsa"))
