@@ -107,12 +107,12 @@ class PurgeClients(Request, tag="client purge"):
 
 
 class ListTopics(Request, tag="topic list"):
-    """Ask for the levels below a topic: a list of `bridge.administration.topics.TopicNode`. Embedded queue manager only."""
+    """Ask for the levels below a topic: a list of `bridge.administration.topics.TopicNode`, by name."""
 
-    #: topic string whose lower levels are meant; "" is the root
-    below: str = ""
+    #: topic string whose lower levels are meant; None is the root, "" the level without a name in front of `/a`
+    below: str | None = None
     #: only those behind this name: the next page
-    after: str = ""
+    after: str | None = None
     rows: int = 1_000
 
 
@@ -120,7 +120,10 @@ class ShowTopic(Request, tag="topic show"):
     """Ask for retained publications and subscriptions of a filter: `bridge.administration.topics.TopicDetails`."""
 
     topic_filter: str
+    #: so many retained publications, and so many subscriptions, at most
     rows: int = 1_000
+    #: whether the answer has the beginnings of payloads
+    payloads: bool = True
 
 
 class ListLinks(Request, tag="link list"):

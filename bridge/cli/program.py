@@ -93,7 +93,32 @@ class MappingCommands(Commands):
     PREFIX: ClassVar[str] = "mapping "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.running:list_mappings",
+        "list": "bridge.cli.mapping:list_",
+        "pause": "bridge.cli.mapping:pause",
+        "resume": "bridge.cli.mapping:resume",
+    }
+
+
+class TopicCommands(Commands):
+    """`mqbridge topic`."""
+
+    PREFIX: ClassVar[str] = "topic "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.topic:list_",
+        "show": "bridge.cli.topic:show",
+    }
+
+
+class LinkCommands(Commands):
+    """`mqbridge link`."""
+
+    PREFIX: ClassVar[str] = "link "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.link:list_",
+        "show": "bridge.cli.link:show",
+        "test": "bridge.cli.link:test",
     }
 
 
@@ -172,6 +197,8 @@ def _group(commands: type[Commands], help_: str) -> typer.Typer:
 GROUPS: Mapping[str, type[Commands]] = {
     "channel": ChannelCommands,
     "client": ClientCommands,
+    "topic": TopicCommands,
+    "link": LinkCommands,
     "mapping": MappingCommands,
     "log": LogCommands,
     "mq": MqCommands,
@@ -180,6 +207,8 @@ GROUPS: Mapping[str, type[Commands]] = {
 
 program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
 program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
+program.add_typer(_group(TopicCommands, "Topics: what is retained, and who subscribes."), name="topic")
+program.add_typer(_group(LinkCommands, "Links of a running bridge to other MQTT brokers."), name="link")
 program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")
 program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")

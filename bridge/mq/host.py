@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bridge.mq.backend import Backend
 from bridge.mq.mqi import Connection
+from bridge.mq.topic_inquiry import TopicInquiry
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 
 
@@ -38,6 +39,9 @@ class Host(Protocol):
 
     #: who may connect by which channel, and as whom
     channel_authentication: ChannelAuthenticationRegister
+
+    #: tells an administrator of its topics
+    topic_inquiry: TopicInquiry
 
     @property
     def backend(self) -> Backend:
