@@ -22,7 +22,9 @@ _PAYLOAD_WIDTH = 60
 def list_(
     below: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="Topic whose lower levels are meant; without it, the root.", show_default=False),
+        typer.Argument(
+            metavar="[TOPIC]", help="Topic whose lower levels are meant; without it, the root.", show_default=False
+        ),
     ] = None,
     after: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only levels behind this one.", show_default=False)

@@ -75,6 +75,11 @@ def _is_journal() -> bool:
     return stream == f"{found.st_dev}:{found.st_ino}"
 
 
+def set_level(level: str) -> None:
+    """Write the log from this level on; `debug`, `info`, `warning` or `error`."""
+    logging.getLogger().setLevel(level.upper())
+
+
 def configure(config: LogConfig) -> None:
     """Send the log to where the configuration says: to standard error, or, where that is systemd's journal, to that.
 

@@ -1,4 +1,4 @@
-"""The topics of the embedded queue manager for an administrator, from its own trees, a slice in each turn of the event loop."""
+"""Topics of the embedded queue manager for an administrator: from its own trees, a slice in each turn of the event loop."""
 
 from __future__ import annotations
 

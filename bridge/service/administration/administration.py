@@ -14,6 +14,8 @@ from bridge.administration.requests import Answer, AnyRequest, Request
 from bridge.security import audit_log
 from bridge.service.administration.channels import list_channels, start_channel, stop_channel
 from bridge.service.administration.clients import disconnect_client, list_clients, purge_clients, show_client
+from bridge.service.administration.links import list_links, test_link
+from bridge.service.administration.log import set_log_level
 from bridge.service.administration.mappings import list_mappings, pause_mapping, resume_mapping
 from bridge.service.administration.parts import Done, Parts, Refused
 from bridge.service.administration.status import reload, show_status
@@ -35,6 +37,9 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
         requests.ShowClient: show_client,
         requests.DisconnectClient: disconnect_client,
         requests.PurgeClients: purge_clients,
+        requests.SetLogLevel: set_log_level,
+        requests.ListLinks: list_links,
+        requests.TestLink: test_link,
         requests.ListTopics: list_topics,
         requests.ShowTopic: show_topic,
         requests.ListMappings: list_mappings,

@@ -40,3 +40,5 @@ class Parts(msgspec.Struct, kw_only=True):
     #: seconds since the epoch
     started_at: float
     state: BridgeState = BridgeState.STARTING
+    #: a connection to a link's broker is being tried
+    trying_link: bool = False
