@@ -32,6 +32,16 @@ class ShowStatus(Request, tag="status"):
     """Ask how the bridge is, as a whole: `bridge.administration.status.BridgeStatus`."""
 
 
+class ShowCounters(Request, tag="counters"):
+    """Ask for a reading of the counters: `bridge.administration.counters.Counters`.
+
+    Publications are counted from the first such request on, for as long as somebody asks.
+    """
+
+    #: so many of the busiest clients are told at most
+    clients: int = 20
+
+
 class SetLogLevel(Request, tag="log level"):
     """Write the log from this level on, until the bridge ends or reads its configuration file again."""
 
@@ -159,6 +169,7 @@ class ResumeMapping(Request, tag="mapping resume"):
 AnyRequest = (
     Reload
     | ShowStatus
+    | ShowCounters
     | SetLogLevel
     | ListChannels
     | StartChannel

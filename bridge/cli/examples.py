@@ -5,6 +5,7 @@ from __future__ import annotations
 EXAMPLES = {
     "run": ("mqbridge run", "mqbridge run /etc/mqbridge/bridge.yaml"),
     "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml --json"),
+    "top": ("mqbridge top", "mqbridge top --json --interval 5 --count 12"),
     "channel list": ("mqbridge channel list",),
     "channel start": ("mqbridge channel start PLAIN.MQTT",),
     "channel stop": ("mqbridge channel stop PLAIN.MQTT",),

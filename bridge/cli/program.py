@@ -38,6 +38,7 @@ class BridgeCommands(Commands):
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "run": "bridge.cli.service:run",
         "status": "bridge.cli.running:status",
+        "top": "bridge.cli.top:top",
         "reload": "bridge.cli.running:reload",
         "mappings": "bridge.cli.running:mappings",
         "check": "bridge.cli.check:check",

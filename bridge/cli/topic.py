@@ -8,7 +8,7 @@ import typer
 
 from bridge.cli import options
 from bridge.cli.control import shown
-from bridge.cli.table import print_table
+from bridge.cli.table import print_table, printable
 
 if TYPE_CHECKING:
     from bridge.administration.topics import RetainedStatus
@@ -49,7 +49,7 @@ def list_(
             write_json(one)
         return
     table = [
-        (_seen(one.topic) + "/..." * one.has_lower, "retained" if one.retained else "", one.subscriptions) for one in found
+        ((printable(one.topic) or "(no name)") + "/..." * one.has_lower, "retained" if one.retained else "", one.subscriptions) for one in found
     ]
     print_table(("topic", "publication", "subscriptions"), table, "there is nothing below")
     if len(found) == rows:
@@ -75,15 +75,15 @@ def show(
         write_json(found)
         return
     retained = [
-        (_seen(one.topic), one.size, "persistent" if one.persistent else "", one.publisher, _payload(one))
+        (printable(one.topic), one.size, "persistent" if one.persistent else "", one.publisher, _payload(one))
         if one.size >= 0
-        else (_seen(one.topic), "", "", "", "")
+        else (printable(one.topic), "", "", "", "")
         for one in found.retained
     ]
     print_table(("retained at", "bytes", "", "publisher", "payload" if payloads else ""), retained, "nothing is retained")
     typer.echo()
     subscriptions = [
-        (one.client_id or one.name, _seen(one.topic_filter), one.user_data, "durable" if one.durable else "", one.destination)
+        (one.client_id or one.name, printable(one.topic_filter), one.user_data, "durable" if one.durable else "", one.destination)
         for one in found.subscriptions
     ]
     print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "nobody subscribes")
@@ -91,14 +91,9 @@ def show(
         typer.echo(f"there is more than {rows} of them: name a narrower filter, or more --rows")
 
 
-def _seen(topic: str) -> str:
-    """Return a topic as a terminal may have it: clients choose it."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in topic) or "(no name)"
-
-
 def _payload(one: RetainedStatus) -> str:
     try:
-        text = _seen(one.payload.decode()) if one.payload else ""
+        text = printable(one.payload.decode()) if one.payload else ""
     except UnicodeDecodeError:
         text = f"0x{one.payload.hex()}"
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."

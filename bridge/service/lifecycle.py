@@ -39,6 +39,7 @@ from bridge.service.mappings.registry import Mappings, started
 from bridge.service.reload import LIVE, ConfigurationSource, Reload, ReloadRefused
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
+from bridge.service.watch import Watch
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
@@ -145,6 +146,7 @@ class Bridge:
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
         self.reload = Reload(self._source, self._take_over)
         self.channels = Channels(self.service, self.configuration.limits)
+        self._watch = Watch(self.service, self.host)
         self.administration = Administration(
             Parts(
                 configuration=self.configuration,
@@ -152,6 +154,7 @@ class Bridge:
                 service=self.service,
                 channels=self.channels,
                 mappings=self.mappings,
+                watch=self._watch,
                 reload=self._reload,
                 started_at=self.started_at,
             )
@@ -271,6 +274,7 @@ class Bridge:
         self.channels.stop_listening()
         self.channels.abort()
         await self.mappings.stop()
+        await self._watch.stop()
         ended = asyncio.get_running_loop().create_future()
         backend = cast("IbmBackend", self.service.backend)  # no other is ever fenced
         backend.abandon(lambda: ended.set_result(None))
@@ -282,6 +286,7 @@ class Bridge:
             await self._control.stop()
         self.channels.stop_listening()
         await self.mappings.stop()
+        await self._watch.stop()
         await self._idle()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):

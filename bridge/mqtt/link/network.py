@@ -188,8 +188,8 @@ class Network:
         now = time.time()
         if (phase is LinkPhase.CONNECTED) != (self.state.phase is LinkPhase.CONNECTED):
             self.since = now
-        # An error of before is told again while the next attempt is under way.
-        if error and error != self.state.error:
+        # While the next attempt is under way, the error of before is told once more.
+        if error and (phase is not LinkPhase.CONNECTING or error != self.state.error):
             self.last_error = (error, now)
         self.state = LinkState(phase, error, pause)
         if self.on_state is not None:
