@@ -37,6 +37,7 @@ EXAMPLES = {
         "mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",
     ),
     "schema": ("mqbridge schema > mqbridge.schema.json",),
+    "completion": ("mqbridge completion bash > ~/.local/share/bash-completion/completions/mqbridge",),
     "version": ("mqbridge version",),
     "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
     "mq pub": ("mqbridge mq pub sensors/1 21.5 --retain",),

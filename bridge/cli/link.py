@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options
+from bridge.cli import completion, options
 from bridge.cli.control import done, shown
 from bridge.cli.failures import FAILED, Failure
 from bridge.cli.table import age, moment, print_table
@@ -16,7 +16,7 @@ from bridge.cli.table import age, moment, print_table
 if TYPE_CHECKING:
     from bridge.administration.links import LinkConnectionStatus, LinkStatus
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the link.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the link.", autocompletion=completion.links)]
 
 
 def list_(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options
+from bridge.cli import completion, options
 from bridge.cli.control import done, shown
 from bridge.cli.table import moment, print_table
 
 if TYPE_CHECKING:
     from bridge.service.mappings.status import Status
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the mapping.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the mapping.", autocompletion=completion.mappings)]
 
 
 def list_(

@@ -1,5 +1,6 @@
 """The command line: the names of the commands of `mqbridge`, in the order of its help, and where each of them is."""
 
+import os
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -16,6 +17,9 @@ Examples:
   mqbridge mq sub 'sensors/#'                see what MQTT clients publish
   mqbridge mq put commands/reset now --to dev-1
                                              send to the MQTT client dev-1
+
+Exit status: 0 when all was done, 1 when something could not be done, 2 when the command or a configuration file is not
+what it should be. `status` ends with 1 where something is not as it should be, `reload` where nothing was taken over.
 
 "mqbridge COMMAND --help" says more about a command.
 """
@@ -35,6 +39,15 @@ Examples, the bridge running in another terminal:
 class BridgeCommands(Commands):
     """`mqbridge`."""
 
+    SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Run a bridge": ("run", "check", "try", "passwd", "schema", "completion", "version"),
+        "Look after a bridge that runs": (
+            "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
+        ),
+        "Be an MQ application": ("mq",),
+        "Archive and Spark": ("audit", "report", "replay", "pipeline"),
+    }  # fmt: skip
+
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "run": "bridge.cli.service:run",
         "status": "bridge.cli.running:status",
@@ -49,6 +62,7 @@ class BridgeCommands(Commands):
         "report": "bridge.cli.archive:report",
         "replay": "bridge.cli.archive:replay",
         "schema": "bridge.cli.service:schema",
+        "completion": "bridge.cli.completion:completion",
         "version": "bridge.cli.service:version",
     }
 
@@ -153,6 +167,8 @@ program = typer.Typer(
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
+    # `mqbridge completion` instead: it changes no file of the user's.
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -214,3 +230,9 @@ program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name
 program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")
 program.add_typer(pipeline, name="pipeline")
+
+if "_MQBRIDGE_COMPLETE" in os.environ:
+    # The script of `mqbridge completion` asks. typer makes its shells known only where it has its own options for them.
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()

@@ -49,7 +49,12 @@ def list_(
             write_json(one)
         return
     table = [
-        ((printable(one.topic) or "(no name)") + "/..." * one.has_lower, "retained" if one.retained else "", one.subscriptions) for one in found
+        (
+            (printable(one.topic) or "(no name)") + "/..." * one.has_lower,
+            "retained" if one.retained else "",
+            one.subscriptions,
+        )
+        for one in found
     ]
     print_table(("topic", "publication", "subscriptions"), table, "there is nothing below")
     if len(found) == rows:
@@ -83,7 +88,13 @@ def show(
     print_table(("retained at", "bytes", "", "publisher", "payload" if payloads else ""), retained, "nothing is retained")
     typer.echo()
     subscriptions = [
-        (one.client_id or one.name, printable(one.topic_filter), one.user_data, "durable" if one.durable else "", one.destination)
+        (
+            printable(one.client_id or one.name),
+            printable(one.topic_filter),
+            one.user_data,
+            "durable" if one.durable else "",
+            one.destination,
+        )
         for one in found.subscriptions
     ]
     print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "nobody subscribes")

@@ -15,13 +15,15 @@ from bridge.mqtt.session import Session
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 from bridge.wire.mqtt import ReasonCode
 
+#: What `translate` takes for a wildcard beside `*`: a client identifier may have it.
+_OTHER_WILDCARDS = compiled(r"[?\[]")
 #: Messages that wait for a client and are told of.
 WAITING_SHOWN = 100
 
 
 async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]:
     """Return the clients that a request asks for, by client identifier, the first ones where there are more."""
-    wanted = compiled(translate(request.pattern)).match
+    wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
     now, rows = time.time(), min(request.rows, MOST_ROWS)
     found: list[ClientStatus] = []
     async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
