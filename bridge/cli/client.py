@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 ClientId = Annotated[str, typer.Argument(metavar="ID", help="Client identifier.", autocompletion=completion.clients)]
 Channel = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only clients of this channel.", autocompletion=completion.channels, show_default=False)
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Only clients of this channel.",
+        autocompletion=completion.channels,
+        show_default=False,
+    ),
 ]
 Away = Annotated[
     str | None,

@@ -27,7 +27,7 @@ _TABLES = {
         ("2", "The command or a configuration file is not what it should be."),
     ),
     "FILES": (
-        ("/etc/mqbridge/bridge.yaml", "The configuration file, where the package for Debian has it."),
+        ("/etc/mqbridge/bridge.yaml", "The configuration file, as the unit for systemd has it."),
         ("DIR/", "The data directory: ./data, unless the file or --data-dir says something else."),
     ),
     "ENVIRONMENT": (
@@ -36,6 +36,10 @@ _TABLES = {
     ),
 }
 _EXAMPLES = ("run", "check", "status", "client list", "mapping pause", "link test", "mq sub")
+#: Signs that troff has a meaning or another shape for.
+_SIGNS = str.maketrans(
+    {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", '"': r"\(dq", "^": r"\(ha", "~": r"\(ti"}
+)
 _SEE_ALSO = r"\fBmosquitto_pub\fR(1), \fBmosquitto_sub\fR(1), \fBrunmqsc\fR(1), \fBsystemctl\fR(1)"
 
 
@@ -49,7 +53,7 @@ def manual_page() -> str:
 def _lines(program: Any) -> Iterator[str]:
     from typer.main import get_command
 
-    command = get_command(program)
+    command: Any = get_command(program)
     context = command.make_context("mqbridge", [], resilient_parsing=True)
     yield f'.TH MQBRIDGE 1 "" "mqbridge {__version__}" "User Commands"'
     yield from (".SH NAME", r"mqbridge \- a bridge between MQTT clients and IBM MQ")
@@ -110,8 +114,7 @@ def _bold(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text with what troff would obey as it is meant; quotes are those of the keyboard."""
-    for sign, escape in (("\\", r"\(rs"), ("-", r"\-"), ("'", r"\(aq"), ("`", r"\(ga"), ('"', r"\(dq"), ("^", r"\(ha"), ("~", r"\(ti")):
-        text = text.replace(sign, escape)
+    text = re.sub(r"[^\0-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", text.translate(_SIGNS))
     return rf"\&{text}" if text.startswith((".", r"\(aq")) else text
 
 
