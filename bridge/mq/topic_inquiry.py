@@ -9,7 +9,7 @@ from typing import Protocol
 
 from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.mapping.telemetry.subscription import subscription_name
-from bridge.mapping.topic import overlap
+from bridge.mapping.topic import matches, overlap
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
@@ -48,7 +48,7 @@ class PcfTopicInquiry:
     """`TopicInquiry` by PCF commands, on a connection and a thread of its own for each question.
 
     The queue manager tells neither sizes nor payloads of what it retains, and of a topic only whether it is there: each is
-    said to have lower levels.
+    said to have lower levels. It does not tell the level in front of `/a`, which has no name, from the root: that is left out.
     """
 
     def __init__(self, connect: Callable[[str], Connection]) -> None:
@@ -65,7 +65,7 @@ class PcfTopicInquiry:
                 subscriptions=_number(status, cmqc.MQIA_SUB_COUNT),
             )
             for one, status in await asyncio.to_thread(self._statuses, f"{begin}+")
-            if one.startswith(begin) and (after is None or one.removeprefix(begin) > after)
+            if one and one.startswith(begin) and (after is None or one.removeprefix(begin) > after)
         ]
         return sorted(found, key=lambda one: one.name)[:rows]
 
@@ -76,7 +76,8 @@ class PcfTopicInquiry:
         retained = [
             RetainedStatus(topic=topic, size=-1, persistent=False, publisher="", payload=b"")
             for topic, status in self._statuses(topic_filter)
-            if _number(status, cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES
+            # The queue manager's wildcards name topics that begin with `$`, too.
+            if matches(topic_filter, topic) and _number(status, cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES
         ]
         name = MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*")
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND))

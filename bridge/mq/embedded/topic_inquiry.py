@@ -20,7 +20,7 @@ from bridge.mq.topic_inquiry import PAYLOAD_SHOWN
 from bridge.wire.mq import decode_chain
 
 #: Names, topics or subscriptions that are looked at in one turn of the event loop: a few milliseconds of work.
-LOOKS_AT_A_TURN = 2_000
+LOOKS_AT_A_TURN = 1_000
 
 T = TypeVar("T")
 
@@ -40,11 +40,13 @@ class EmbeddedTopicInquiry:
         with manager.lock:
             retained, subscribed = manager.retained.level(words), manager.topics.level(words)
             names = [*(() if retained is None else retained.below), *(() if subscribed is None else subscribed.below)]
-        first: list[str] = []
+        first: set[str] = set()
         async for some in _in_slices(names):
-            first = nsmallest(rows, {*first, *(name for name in some if after is None or name > after)})
+            first.update(some if after is None else [name for name in some if name > after])
+            if len(first) > 2 * rows:
+                first = set(nsmallest(rows, first))
         found = []
-        async for some in _in_slices(first):
+        async for some in _in_slices(nsmallest(rows, first)):
             with manager.lock:
                 found += [self._node(name, [*words, name]) for name in some]
         return found
