@@ -48,7 +48,8 @@ class PcfTopicInquiry:
     """`TopicInquiry` by PCF commands, on a connection and a thread of its own for each question.
 
     The queue manager tells neither sizes nor payloads of what it retains, and of a topic only whether it is there: each is
-    said to have lower levels. It does not tell the level in front of `/a`, which has no name, from the root: that is left out.
+    said to have lower levels. The level in front of `/a`, which has no name,
+    it does not tell from the root: that is left out.
     """
 
     def __init__(self, connect: Callable[[str], Connection]) -> None:

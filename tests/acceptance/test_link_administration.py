@@ -114,7 +114,7 @@ def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         before = threading.active_count()
         steps = try_link("silent", config, lambda: None)
         assert [next(steps).split(":")[0], next(steps).split(":")[0]] == ["resolved", "TCP"]
-        with pytest.raises(TrialFailed, match="no CONNACK within 0.2 s"):
+        with pytest.raises(TrialFailed, match=r"no CONNACK within 0\.2 s"):
             next(steps)
         assert threading.active_count() == before
 
@@ -122,5 +122,5 @@ def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_host_that_nobody_knows() -> None:
     """A name that does not resolve is the first step that can fail."""
     steps = try_link("lost", LinkConfig(host="broker.invalid"), lambda: None)
-    with pytest.raises(TrialFailed, match="broker.invalid is no address, and no name"):
+    with pytest.raises(TrialFailed, match=r"broker\.invalid is no address, and no name"):
         next(steps)

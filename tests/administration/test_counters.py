@@ -34,7 +34,8 @@ def test_rates_are_for_a_second_and_the_slowest_channel_is_first() -> None:
     after = reading(112.0, channel("A", 30, 5, 7, 1.2), channel("B", 8, 0, 2, 1.0), channel("C", 0))
     found = rates(before, after)
     assert (found.interval, found.received, found.sent) == (2.0, 14.0, 2.0)
-    assert [(one.name, one.received, one.sent) for one in found.channels] == [("B", 4.0, 0.0), ("A", 10.0, 2.0), ("C", 0.0, 0.0)]
+    channels = [(one.name, one.received, one.sent) for one in found.channels]
+    assert channels == [("B", 4.0, 0.0), ("A", 10.0, 2.0), ("C", 0.0, 0.0)]
     assert [one.unit_seconds for one in found.channels] == [0.5, pytest.approx(0.1), None]
     assert (found.clients, found.sessions, found.in_flight, found.transmission_queue_depth) == (3, 4, 5, 7)
 

@@ -57,5 +57,6 @@ def test_man_has_nothing_to_complain_of(tmp_path: object) -> None:
     path = f"{tmp_path}/mqbridge.1"
     with open(path, "w", encoding="ascii") as file:
         file.write(manual_page())
-    done = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
+    env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True, env=env)
     assert (done.returncode, done.stderr) == (0, "")
