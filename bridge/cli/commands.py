@@ -36,9 +36,9 @@ class Commands(typer.core.TyperGroup):
         names = self.list_commands(ctx)
         placed = {name for section in self.SECTIONS.values() for name in section}
         sections = {**self.SECTIONS, "Commands": tuple(name for name in names if name not in placed)}
-        width = formatter.width - 6 - max(map(len, names))
         for heading, section in sections.items():
             if section:
+                width = formatter.width - 6 - max(map(len, section))
                 with formatter.section(heading):
                     formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(width)) for name in section])
 

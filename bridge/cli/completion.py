@@ -33,9 +33,9 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the script that has a shell complete commands, options, and names that the running bridge knows.
+    """Print the script that has a shell complete what one types.
 
-    In bash: source <(mqbridge completion bash), in ~/.bashrc. In zsh: the same with zsh, behind compinit. In fish:
+    Commands, options, and names that the running bridge knows. In bash: source <(mqbridge completion bash), in ~/.bashrc. In zsh: the same with zsh, behind compinit. In fish:
     mqbridge completion fish > ~/.config/fish/completions/mqbridge.fish
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]

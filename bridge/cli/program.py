@@ -40,12 +40,13 @@ class BridgeCommands(Commands):
     """`mqbridge`."""
 
     SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Run a bridge": ("run", "check", "try", "passwd", "schema", "completion", "version"),
+        "Run a bridge": ("run", "check", "try", "passwd", "schema"),
         "Look after a bridge that runs": (
             "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
         ),
         "Be an MQ application": ("mq",),
         "Archive and Spark": ("audit", "report", "replay", "pipeline"),
+        "The command itself": ("completion", "version"),
     }  # fmt: skip
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {

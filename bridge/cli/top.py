@@ -33,9 +33,9 @@ def top(
     data_dir: options.DataDirectory = None,
     json: options.Json = False,
 ) -> None:
-    """Show what the running bridge does, second by second: rates, what waits, slow channels, busy clients, mappings.
+    """Show what the running bridge does, second by second.
 
-    `q` or Ctrl-C ends it. Publications are counted while somebody looks; with --json each reading is an object on a line
+    Rates of publications, what waits and is in flight, the slowest channels, the busiest clients, mappings. `q` or Ctrl-C ends it. Publications are counted while somebody looks; with --json each reading is an object on a line
     of its own, and rates are for a second.
     """
     with _keys() as quits, contextlib.suppress(KeyboardInterrupt):
